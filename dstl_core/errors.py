@@ -40,7 +40,8 @@
 swallowed by code that handles bad input.
 
 A message is one sentence: what failed, expected and got, where, what to do. ``context`` carries
-the same facts as values; ``location`` (a file) is added once, at the boundary that knows it. A
+the same facts as values; ``location`` (a file) is added once, at the boundary that knows it. Of a
+message above 2,000 characters the middle is left out: it quotes what a user or a file gave. A
 message gives an option both names, ``(key_types, --key-type)``, of which the reader sees their own.
 """
 
@@ -53,6 +54,9 @@ from contextvars import ContextVar
 
 _OPTION = re.compile(r"\((\w+), (--[a-z][a-z-]*)\)")
 """An option in a message: its name in Python, and its flag on the command line."""
+_LONGEST_MESSAGE = 2000
+_SHOWN_END = 400
+"""Characters of the end of a longer message, which says what to do."""
 _names_flags: ContextVar[bool] = ContextVar("names_flags", default=False)
 
 
@@ -72,10 +76,18 @@ def _for_reader(message: str) -> str:
     return _OPTION.sub(r"(\2)" if _names_flags.get() else r"(\1)", message)
 
 
+def _shortened(message: str) -> str:
+    if len(message) <= _LONGEST_MESSAGE:
+        return message
+    start = message[: _LONGEST_MESSAGE - _SHOWN_END]
+    return f"{start} [.. {len(message) - _LONGEST_MESSAGE:,} more ..] {message[-_SHOWN_END:]}"
+
+
 class DstlError(Exception):
     """Root of the tree. ``context`` maps names to the values in the message."""
 
     def __init__(self, message: str, /, **context: object) -> None:
+        message = _shortened(message)
         super().__init__(message)
         self._message = message
         self.context: dict[str, object] = {k: v for k, v in context.items() if v is not None}

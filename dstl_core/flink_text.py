@@ -1,4 +1,4 @@
-"""Memory sizes and durations as Flink writes them.
+"""Whole numbers in texts, and memory sizes and durations as Flink writes them.
 
 Source: ``MemorySize`` and ``TimeUtils`` of Flink 2.2.1.
 """
@@ -15,6 +15,7 @@ DurationLike: TypeAlias = int | str | timedelta
 """Milliseconds, a duration as Flink writes it, or a ``timedelta``."""
 
 _MAX_LONG = (1 << 63) - 1
+_WHOLE_NUMBER = re.compile(r"[+-]?0*(\d+)", re.ASCII)
 _MILLISECOND = timedelta(milliseconds=1)
 _MEMORY_UNITS = {
     label: 1 << 10 * power
@@ -49,6 +50,25 @@ _ISO_DURATION = re.compile(
 )
 
 
+def whole_number(text: str, digits: int = 19) -> int | None:
+    """The number that a text of decimal ASCII digits writes, with an optional sign.
+
+    Python refuses to convert more than 4,300 digits with a ``ValueError`` of its own.
+
+    Args:
+        text: The text.
+        digits: The most digits that the number may have, without leading zeros.
+
+    Returns:
+        The number; None if the text is none, or one with more digits.
+    """
+    match = _WHOLE_NUMBER.fullmatch(text)
+    if match is None or len(match[1]) > digits:
+        return None
+    sign = -1 if text.startswith("-") else 1
+    return sign * int(match[1])
+
+
 def parse_memory_size(text: str) -> int:
     """Bytes of a memory size as Flink writes it: ``10``, ``5MB``, ``1 gibibytes``.
 
@@ -61,7 +81,7 @@ def parse_memory_size(text: str) -> int:
         raise ConfigError(
             f"Not a memory size: expected a whole number with b, kb, mb, gb or tb, got {text!r}."
         )
-    return _fitting(int(match[1]) * unit, text)
+    return _fitting(_number(match[1], text) * unit, text)
 
 
 def parse_duration_ms(text: str) -> int:
@@ -73,7 +93,7 @@ def parse_duration_ms(text: str) -> int:
     trimmed = text.strip()
     iso = _ISO_DURATION.fullmatch(trimmed)
     if iso is not None:
-        days, hours, minutes, seconds = (int(part or 0) for part in iso.groups()[:4])
+        days, hours, minutes, seconds = (_number(part or "0", text) for part in iso.groups()[:4])
         nanos = int((iso[5] or "").ljust(9, "0"))
         whole = ((days * 24 + hours) * 60 + minutes) * 60 + seconds
         return _fitting(whole * 1_000_000_000 + nanos, text) // 1_000_000
@@ -84,7 +104,7 @@ def parse_duration_ms(text: str) -> int:
             f"Not a duration: expected a whole number with d, h, min, s, ms, micros or ns, or "
             f"ISO-8601, got {text!r}."
         )
-    return _fitting(int(match[1]) * unit, text) // 1_000_000
+    return _fitting(_number(match[1], text) * unit, text) // 1_000_000
 
 
 def duration_ms(given: DurationLike, what: str, *, least: int = -_MAX_LONG) -> int:
@@ -118,7 +138,11 @@ def _parsed(text: str) -> int | None:
         return None
 
 
-def _fitting(value: int, text: str) -> int:
-    if value > _MAX_LONG:
+def _number(digits: str, text: str) -> int:
+    return _fitting(whole_number(digits), text)
+
+
+def _fitting(value: int | None, text: str) -> int:
+    if value is None or value > _MAX_LONG:
         raise ConfigError(f"A value is too large for 64 bits: {text!r}.")
     return value

@@ -18,6 +18,7 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import whole_number
 from dstl_core.shown import table_lines
 
 _HEADS = ("sink", "checkpoint", "writer", "state", "retries", "committable")
@@ -87,9 +88,12 @@ def committables(
 def _checkpoints(given: list[str]) -> list[int] | None:
     if _ALL in given:
         return None
-    wrong = [each for each in given if not each.isdecimal()]
-    if wrong:
-        raise ConfigError(
-            f"--drop is wrong: expected the id of a checkpoint or all, got {wrong[0]!r}."
-        )
-    return [int(each) for each in given]
+    found = []
+    for text in given:
+        number = whole_number(text)
+        if number is None:
+            raise ConfigError(
+                f"--drop is wrong: expected the id of a checkpoint or all, got {text!r}."
+            )
+        found.append(number)
+    return found

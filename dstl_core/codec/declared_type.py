@@ -63,6 +63,35 @@ _ARROW = {
     "decimal128": "decimal",
 }
 _MAX_DEPTH = 32
+_MAX_PARTS = 20_000
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """How deep a part of a type stands, and how many parts the type had so far.
+
+    A dataclass with two fields of one other class is small, and ten of them in a row hold a
+    thousand parts: types are graphs, and are written as trees.
+    """
+
+    depth: int = 0
+    parts: list[None] = dataclasses.field(default_factory=list)
+
+    def inner(self) -> _Place:
+        """The place of a part.
+
+        Raises:
+            ConfigError: It is too deep, or one part too many.
+        """
+        if self.depth == _MAX_DEPTH:
+            raise ConfigError(f"it is nested more than {_MAX_DEPTH} levels deep.")
+        self.parts.append(None)
+        if len(self.parts) > _MAX_PARTS:
+            raise ConfigError(
+                f"it has more than {_MAX_PARTS:,} parts with each class written out wherever it "
+                f"stands."
+            )
+        return _Place(self.depth + 1, self.parts)
 
 
 def declared_type(given: TypeLike, where: str) -> DeclaredType:
@@ -77,7 +106,7 @@ def declared_type(given: TypeLike, where: str) -> DeclaredType:
             write.
     """
     try:
-        found = _declared(given, 0)
+        found = _declared(given, _Place())
         flink_type(found)
         return found
     except ConfigError as error:
@@ -112,13 +141,16 @@ def check_twice(names: Sequence[str], where: str) -> None:
 
 
 def _columns(given: Any) -> DeclaredType:
+    place = _Place()
     if isinstance(given, str):
         return parse_columns(given)
     if _is_arrow(given) and hasattr(given, "names"):
-        return _struct([(each.name, _arrow(each.type, 1)) for each in given])
+        return _struct([(each.name, _arrow(each.type, place.inner())) for each in given])
     if isinstance(given, Mapping):
-        return _struct([(str(name), _declared(each, 1)) for name, each in given.items()])
-    found = _declared(given, 0) if _may_be_columns(given) else None
+        return _struct(
+            [(str(name), _declared(each, place.inner())) for name, each in given.items()]
+        )
+    found = _declared(given, _Place()) if _may_be_columns(given) else None
     if found is None or found.name != "struct":
         raise ConfigError(
             f"expected columns, as text such as 'id string, n bigint', a Spark or Arrow schema, a "
@@ -136,9 +168,7 @@ def _may_be_columns(given: Any) -> bool:
     return isinstance(given, TypeSerializer) or (_is_arrow(given) and hasattr(given, "num_fields"))
 
 
-def _declared(given: Any, depth: int) -> DeclaredType:
-    if depth > _MAX_DEPTH:
-        raise ConfigError(f"it is nested more than {_MAX_DEPTH} levels deep.")
+def _declared(given: Any, place: _Place) -> DeclaredType:
     if isinstance(given, TypeSerializer):
         return DeclaredType("flink", flink=given)
     if isinstance(given, str):
@@ -148,12 +178,12 @@ def _declared(given: Any, depth: int) -> DeclaredType:
             json = given.jsonValue()
         except RuntimeError:  # a type of the user, which has no JSON
             raise ConfigError(f"there is no Flink type for Spark's {given!r}.") from None
-        return _spark(json, depth)
+        return _spark(json, place)
     if isinstance(given, type) and hasattr(given, "jsonValue"):
-        return _declared(_made(given), depth)
+        return _declared(_made(given), place)
     if _is_arrow(given) and hasattr(given, "num_fields"):
-        return _arrow(given, depth)
-    return _python(given, depth)
+        return _arrow(given, place)
+    return _python(given, place)
 
 
 def _made(spark_class: Callable[[], Any]) -> Any:
@@ -183,21 +213,22 @@ def _struct(fields: Sequence[tuple[str, DeclaredType]], made: type | None = None
 # ----------------------------------------------------------------------------------- Spark
 
 
-def _spark(json: Any, depth: int) -> DeclaredType:
+def _spark(json: Any, place: _Place) -> DeclaredType:
     """A Spark type from its JSON form, which is complete and allows any field name."""
-    if depth > _MAX_DEPTH:
-        raise ConfigError(f"it is nested more than {_MAX_DEPTH} levels deep.")
     if isinstance(json, str):
         return parse_type_text(json)
     match json.get("type"):
         case "array":
-            return DeclaredType("array", (_spark(json["elementType"], depth + 1),))
+            return DeclaredType("array", (_spark(json["elementType"], place.inner()),))
         case "map":
-            parts = (_spark(json["keyType"], depth + 1), _spark(json["valueType"], depth + 1))
+            parts = (
+                _spark(json["keyType"], place.inner()),
+                _spark(json["valueType"], place.inner()),
+            )
             return DeclaredType("map", parts)
         case "struct":
             return _struct(
-                [(each["name"], _spark(each["type"], depth + 1)) for each in json["fields"]]
+                [(each["name"], _spark(each["type"], place.inner())) for each in json["fields"]]
             )
         case other:
             raise ConfigError(f"there is no Flink type for Spark's {other!r}.")
@@ -206,18 +237,16 @@ def _spark(json: Any, depth: int) -> DeclaredType:
 # ----------------------------------------------------------------------------------- Arrow
 
 
-def _arrow(given: Any, depth: int) -> DeclaredType:
-    if depth > _MAX_DEPTH:
-        raise ConfigError(f"it is nested more than {_MAX_DEPTH} levels deep.")
+def _arrow(given: Any, place: _Place) -> DeclaredType:
     name = str(given).partition("<")[0].partition("[")[0].partition("(")[0]
     if name in ("list", "large_list", "fixed_size_list"):
-        return DeclaredType("array", (_arrow(given.value_type, depth + 1),))
+        return DeclaredType("array", (_arrow(given.value_type, place.inner()),))
     if name == "map":
-        parts = (_arrow(given.key_type, depth + 1), _arrow(given.item_type, depth + 1))
+        parts = (_arrow(given.key_type, place.inner()), _arrow(given.item_type, place.inner()))
         return DeclaredType("map", parts)
     if name == "struct":
         fields = [given.field(index) for index in range(given.num_fields)]
-        return _struct([(each.name, _arrow(each.type, depth + 1)) for each in fields])
+        return _struct([(each.name, _arrow(each.type, place.inner())) for each in fields])
     if name == "timestamp":
         return leaf("timestamp_ntz" if given.tz is None else "timestamp")
     if name == "decimal128":
@@ -230,12 +259,12 @@ def _arrow(given: Any, depth: int) -> DeclaredType:
 # ---------------------------------------------------------------------------------- Python
 
 
-def _python(given: Any, depth: int) -> DeclaredType:
+def _python(given: Any, place: _Place) -> DeclaredType:
     origin, arguments = typing.get_origin(given), typing.get_args(given)
     if origin in (typing.Union, types.UnionType):
         rest = [each for each in arguments if each is not type(None)]
         if len(rest) == 1 and len(arguments) == 2:
-            return DeclaredType("nullable", (_declared(rest[0], depth + 1),))
+            return DeclaredType("nullable", (_declared(rest[0], place.inner()),))
     if given is datetime.datetime:
         raise ConfigError(
             "datetime is ambiguous; write 'timestamp' for a moment, whose values have a time zone, "
@@ -247,7 +276,7 @@ def _python(given: Any, depth: int) -> DeclaredType:
         hints = typing.get_type_hints(given)
         return _struct(
             [
-                (each.name, _without_null(_declared(hints[each.name], depth + 1)))
+                (each.name, _without_null(_declared(hints[each.name], place.inner())))
                 for each in dataclasses.fields(given)
             ],
             made=given,
@@ -255,7 +284,7 @@ def _python(given: Any, depth: int) -> DeclaredType:
     parts = tuple(each for each in arguments if each is not Ellipsis)
     if origin in (list, dict, set, tuple) and len(parts) == len(arguments):
         names = {list: "array", dict: "map", set: "set", tuple: "tuple"}
-        return DeclaredType(names[origin], tuple(_declared(each, depth + 1) for each in parts))
+        return DeclaredType(names[origin], tuple(_declared(each, place.inner()) for each in parts))
     raise ConfigError(f"expected {FORMS}, got {_shown(given)}.")
 
 

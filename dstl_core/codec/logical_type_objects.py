@@ -55,7 +55,7 @@ _JAVA = {
 
 # ------------------------------------------------------------------------------------- by name
 
-_NAME = re.compile(r"([A-Z_]+)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?(\s+NOT\s+NULL)?")
+_NAME = re.compile(r"([A-Z_]+)\s*(?:\(\s*(\d{1,10})\s*(?:,\s*(\d{1,10})\s*)?\))?(\s+NOT\s+NULL)?")
 _ALIASES = {
     "STRING": ("VARCHAR", _MAX_LENGTH),
     "BYTES": ("VARBINARY", _MAX_LENGTH),

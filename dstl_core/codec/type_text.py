@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import whole_number
 
 
 @dataclass(frozen=True)
@@ -244,5 +245,8 @@ class _Parser:
         found = self._peek()
         if found is None or found["number"] is None:
             raise self._wrong("a number")
+        number = whole_number(found["number"])
+        if number is None:
+            raise self._wrong("a number of up to 19 digits")
         self._at = found.end()
-        return int(found["number"])
+        return number

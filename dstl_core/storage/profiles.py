@@ -25,6 +25,7 @@ from uuid import uuid4
 
 from dstl_core.errors import ConfigError
 from dstl_core.storage.file_systems import protocol_of
+from dstl_core.storage.json_document import CONVERSION_ERRORS
 from dstl_core.storage.location import Location
 
 VARIABLE = "DSTL_STORAGE_PROFILES"
@@ -225,7 +226,7 @@ def _from_json(raw: bytes, path: str) -> Profiles:
         return {
             _normal(Location.parse(each["base"])): dict(each["options"]) for each in json.loads(raw)
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (*CONVERSION_ERRORS, RecursionError) as error:
         # The text of the error could quote a secret.
         raise ConfigError(
             f"The storage profiles {path} are damaged ({type(error).__name__}); expected a JSON "

@@ -231,7 +231,7 @@ def _parsed(raw: bytes, method: str, path: str) -> dict[str, Any]:
         answer = json.loads(raw)
         if not isinstance(answer, dict):
             raise ValueError(f"a {type(answer).__name__}")
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise FlinkClusterError(
             f"Flink's answer to {method} {path} is no JSON object ({error})."
         ) from error
@@ -241,7 +241,7 @@ def _parsed(raw: bytes, method: str, path: str) -> dict[str, Any]:
 def _errors_of(raw: bytes) -> str:
     try:
         errors = json.loads(raw)["errors"]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         return "without a reason"
     lines = (line.strip() for each in errors for line in str(each).splitlines())
     return next((line for line in lines if line), "without a reason")

@@ -1,4 +1,5 @@
-"""What is fuzzed: each target takes any bytes, and may raise nothing but ``FormatError``.
+"""What is fuzzed: each target takes any bytes, and may raise nothing but ``FormatError``, or
+``ConfigError`` for what a person writes.
 
 Seeds come from the golden files; ``corpus`` keeps what fuzzing found since.
 """
@@ -33,7 +34,7 @@ from dstl_core.codec.metadata.metadata_format import read_metadata, write_metada
 from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.merge import merged_rows
-from dstl_core.errors import FormatError, UnreadableValueError
+from dstl_core.errors import ConfigError, FormatError, UnreadableValueError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -47,6 +48,7 @@ from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
 from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture
+from tests.texts import PARSERS, SAMPLES, check_text, declarations, load_declaration
 
 VECTORS = GOLDEN / "kryo-vectors"
 CORPUS = Path(__file__).parent / "corpus"
@@ -127,6 +129,18 @@ def class_file(raw: bytes) -> None:
             pass
 
 
+def declaration(raw: bytes) -> None:
+    """A declaration of a migration."""
+    load_declaration(raw.decode(errors="surrogateescape"))
+
+
+def expression(raw: bytes) -> None:
+    """Text for one of the other parsers: u8 parser, text."""
+    if raw:
+        parsers = list(PARSERS.values())
+        check_text(parsers[raw[0] % len(parsers)], raw[1:].decode(errors="surrogateescape"))
+
+
 TARGETS: dict[str, Callable[[bytes], None]] = {
     "metadata": metadata,
     "keyed": keyed,
@@ -134,6 +148,8 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "java_stream": java_stream,
     "kryo_value": kryo_value,
     "class_file": class_file,
+    "declaration": declaration,
+    "expression": expression,
 }
 
 
@@ -141,7 +157,7 @@ def check(target: str, raw: bytes) -> None:
     """Runs a target. What it raises is a finding."""
     try:
         TARGETS[target](raw)
-    except FormatError:
+    except (FormatError, ConfigError):
         pass
 
 
@@ -169,6 +185,12 @@ def seeds(target: str) -> Iterator[bytes]:
         case "class_file":
             with zipfile.ZipFile(VECTORS / "vec.jar") as jar:
                 yield from (jar.read(name) for name in jar.namelist() if name.endswith(".class"))
+        case "declaration":
+            yield from (text.encode(errors="surrogateescape") for text in declarations())
+        case "expression":
+            for number, parse in enumerate(PARSERS.values()):
+                read = (text for text in SAMPLES if check_text(parse, text))
+                yield from (bytes([number]) + text.encode() for text in read)
         case _:
             for fixture in SNAPSHOTS:
                 properties = read_metadata(fixture.metadata_files[0].read_bytes()).properties

@@ -13,6 +13,7 @@ from dstl_core.codec.connectors.file_source import FILE_SOURCE, RECORDS_DONE
 from dstl_core.codec.connectors.kafka_source import KAFKA, MARKERS
 from dstl_core.codec.connectors.number_sequence import NUMBER_SEQUENCE
 from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.flink_text import whole_number
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import ByteStreamStateHandle
 from dstl_core.savepoint.connectors.source_positions import (
@@ -142,10 +143,10 @@ def _offset(source: SourceState, row: SourcePosition, text: str) -> int:
     is_kafka = form is KAFKA
     if is_kafka and text in MARKERS:
         return MARKERS[text]
-    if re.fullmatch(r"-?[0-9]{1,19}", text) and -_LIMIT <= int(text) < _LIMIT:
-        number = int(text)
-        if form is NUMBER_SEQUENCE or number >= 0:
-            return number
+    number = whole_number(text)
+    least = -_LIMIT if form is NUMBER_SEQUENCE else 0
+    if number is not None and least <= number < _LIMIT:
+        return number
     expected = {
         KAFKA.name: "a number from 0, earliest, latest or committed",
         FILE_SOURCE.name: "the number of records that are done, from 0",

@@ -9,13 +9,17 @@ Everything that it does not name stays as it is. Unknown keys are errors.
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-import yaml
-
 from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.declaration_text import (
+    MAX_SIZE,
+    check_declaration,
+    read_declaration,
+)
 from dstl_core.savepoint.migrate.expression import (
     MERGES,
     UNDECIDED,
@@ -144,17 +148,15 @@ class Migration:
         """
         try:
             with open(path, encoding="utf-8") as file:
-                text = file.read()
-            _refuse_repeats(text)
-            given = yaml.safe_load(text)
+                given = read_declaration(file.read(MAX_SIZE + 1))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"The declaration {os.fspath(path)!r} cannot be read: "
                 f"{getattr(error, 'strerror', None) or error}."
             ) from error
-        except yaml.YAMLError as error:
+        except ConfigError as error:
             raise ConfigError(
-                f"The declaration {os.fspath(path)!r} is not YAML: {' '.join(str(error).split())}."
+                f"The declaration {os.fspath(path)!r} is wrong: {error.message}"
             ) from error
         found = cls.of(given)
         folder = os.path.dirname(os.path.abspath(path))
@@ -175,6 +177,10 @@ class Migration:
         Raises:
             ConfigError: It is not a declaration; the message names the place.
         """
+        try:
+            check_declaration(given)
+        except ConfigError as error:
+            raise ConfigError(f"The declaration is wrong: {error.message}") from None
         top = _mapping(given, "The declaration", _TOP)
         if top.get("migration") != FORMAT:
             raise ConfigError(
@@ -202,32 +208,6 @@ class Migration:
         return list(_undecided(self.given, "")) or [
             f"operators.{name}" for name, rule in self.operators.items() if _has_undecided(rule)
         ]
-
-
-def _refuse_repeats(text: str) -> None:
-    """Refuses a key that stands twice in one mapping, of which YAML would keep the last."""
-    waiting = [yaml.compose(text, Loader=yaml.SafeLoader)]
-    visited: set[int] = set()  # an alias is one node in many places
-    while waiting:
-        node = waiting.pop()
-        if id(node) in visited:
-            continue
-        visited.add(id(node))
-        if isinstance(node, yaml.SequenceNode):
-            waiting += node.value
-        if not isinstance(node, yaml.MappingNode):
-            continue
-        seen: set[str] = set()
-        for key, value in node.value:
-            name = str(getattr(key, "value", key))
-            if name in seen:
-                line = key.start_mark.line + 1
-                raise ConfigError(
-                    f"The declaration names {name!r} twice in one place (line {line}); "
-                    f"name it once."
-                )
-            seen.add(name)
-            waiting.append(value)
 
 
 def _undecided(given: object, where: str) -> Iterator[str]:
@@ -291,9 +271,9 @@ def _names(given: object, where: str) -> tuple[str, ...]:
     every = [given] if isinstance(given, str) else given
     if not isinstance(every, list | tuple) or not all(isinstance(each, str) for each in every):
         raise ConfigError(f"{where} is wrong: expected a list of names, got {given!r}.")
-    for each in every:
-        if list(every).count(each) > 1:
-            raise ConfigError(f"{where} names {each!r} twice; name it once.")
+    for name, count in Counter(every).items():
+        if count > 1:
+            raise ConfigError(f"{where} names {name!r} twice; name it once.")
     return tuple(every)
 
 

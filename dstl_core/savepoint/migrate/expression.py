@@ -17,12 +17,14 @@ Python.
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Union
 
 from dstl_core.errors import ConfigError
+from dstl_core.flink_text import whole_number
 
 UNDECIDED = "???"
 AGGREGATES = ("size", "count", "sum", "min", "max", "first", "last")
@@ -119,6 +121,8 @@ _TOKEN = re.compile(
     r"|(?P<name>[A-Za-z_$][\w$-]*|`[^`]+`)|(?P<sign>[(),.]))"
 )
 _MOST_DEPTH = 32
+_MOST_DIGITS = 38
+"""Of a whole number: the digits of the longest decimal."""
 
 
 def parse_expression(given: object, where: str) -> Expression:
@@ -132,7 +136,7 @@ def parse_expression(given: object, where: str) -> Expression:
         ConfigError: It is not an expression.
     """
     if given is None or isinstance(given, bool | int | float):
-        return Literal(given)
+        return Literal(_checked(given, where))
     if not isinstance(given, str):
         raise ConfigError(f"{where} is wrong: expected an expression, got {given!r}.")
     if given.strip() == UNDECIDED:
@@ -153,6 +157,16 @@ def is_undecided(expression: Expression) -> bool:
     return isinstance(expression, Undecided)
 
 
+def _checked(number: Scalar, where: str) -> Scalar:
+    is_fitting = abs(number) < 10**_MOST_DIGITS if isinstance(number, int) else True
+    if not is_fitting or (isinstance(number, float) and not math.isfinite(number)):
+        raise ConfigError(
+            f"{where} is wrong: expected a finite number, a whole one of up to {_MOST_DIGITS} "
+            f"digits."
+        )
+    return number
+
+
 class _Parser:
     """A recursive descent over the tokens of one expression."""
 
@@ -168,8 +182,8 @@ class _Parser:
             raise self._error("an end of the expression")
         return found
 
-    def _error(self, expected: str) -> ConfigError:
-        rest = self._text[self._at :].strip() or "its end"
+    def _error(self, expected: str, at: int | None = None) -> ConfigError:
+        rest = self._text[self._at if at is None else at :].strip() or "its end"
         return ConfigError(
             f"{self._where} is not an expression: expected {expected}, got {rest[:40]!r} "
             f"in {self._text[:80]!r}."
@@ -201,7 +215,10 @@ class _Parser:
         if kind == "text":
             return Literal(text[1:-1].replace("''", "'"))
         if kind == "number":
-            return Literal(float(text) if re.search(r"[.eE]", text) else int(text))
+            number = float(text) if re.search(r"[.eE]", text) else whole_number(text, _MOST_DIGITS)
+            if number is None:
+                raise self._error(f"a number of up to {_MOST_DIGITS} digits", start)
+            return Literal(_checked(number, self._where))
         if kind == "sign":
             self._at = start
             raise self._error("a column, a constant or a function")

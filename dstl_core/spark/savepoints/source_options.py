@@ -13,6 +13,7 @@ import pyarrow as pa
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
 from dstl_core.errors import UNREADABLE, ConfigError
+from dstl_core.flink_text import whole_number
 from dstl_core.savepoint.columns.arrow_values import column_type
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.snapshot_names import relocations
@@ -124,13 +125,17 @@ def _with_keys(spec: TableSpec, given: Mapping[str, str]) -> TableSpec:
 
 
 def _json_list(text: str) -> list[Any]:
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
+    found = _json_of(text)
     if not isinstance(found, list):
         raise ConfigError('key.in is wrong: expected a JSON list of keys, e.g. ["a", "b"].')
     return found
+
+
+def _json_of(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return None
 
 
 def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) -> Any:
@@ -140,7 +145,7 @@ def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) ->
     try:
         exact = Decimal if serializer == Types.BIG_DEC else None  # 12.5 and 12.50 are two keys
         value = _plain(serializer, json.loads(text, parse_float=exact))
-    except ValueError:
+    except (ValueError, RecursionError, ArithmeticError):  # an exponent may be too large
         value = text  # a date without quotes
     return key_of(serializer, value)
 
@@ -188,10 +193,7 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     """Parses names with commas between them, or a JSON list of names."""
     if text is None or not text.lstrip().startswith("["):
         return _list(text)
-    try:
-        found = json.loads(text)
-    except ValueError:
-        found = None
+    found = _json_of(text)
     if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
         raise ConfigError('columns is wrong: expected names, or a JSON list: ["a", "b, c"].')
     return tuple(found)
@@ -206,9 +208,10 @@ def _moves(text: str | None) -> dict[str, str]:
 
 
 def _number(name: str, text: str) -> int:
-    if not (text.isascii() and text.isdigit()) or int(text) == 0:
+    number = whole_number(text)
+    if number is None or not 0 < number < 1 << 63:
         raise ConfigError(f"{name} is wrong: expected a number of bytes, got {text!r}.")
-    return int(text)
+    return number
 
 
 def _boolean(name: str, text: str) -> bool:

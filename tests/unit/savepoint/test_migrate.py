@@ -331,14 +331,6 @@ def test_a_merge_that_its_type_does_not_have() -> None:
         assert any(says in each for each in problems), problems
 
 
-def test_aliases_within_aliases_are_read_once(tmp_path: Path) -> None:
-    levels = [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 30)]
-    path = tmp_path / "many.yaml"
-    path.write_text("\n".join(["a0: &a0 [1]", *levels]))
-    with pytest.raises(ConfigError, match="The declaration has an unknown key 'a0'"):
-        Migration.load(path)
-
-
 def test_one_operator_becomes_two_and_two_become_one_again(tmp_path: Path) -> None:
     pair = JOBS / "split"
     declared = Migration.load(ROOT / "examples" / "migrate" / "split.yaml")
