@@ -15,8 +15,8 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from dstl_core import Snapshot, check_jar, check_restore  # noqa: E402
-from dstl_core.savepoint.check.compatibility import Verdict  # noqa: E402
 from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck  # noqa: E402
+from dstl_core.state.tables.compatibility import Verdict  # noqa: E402
 from tests.golden_files import CHANGED_CLASSES, GOLDEN, UPGRADE_JOBS  # noqa: E402
 from tests.integration.flink.changed_classes import WHAT  # noqa: E402
 

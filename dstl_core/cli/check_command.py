@@ -158,7 +158,7 @@ def _show(found: RestoreCheck, *, as_json: bool) -> None:
 
 
 def _print(found: RestoreCheck) -> None:
-    from dstl_core.savepoint.check.compatibility import Verdict
+    from dstl_core.state.tables.compatibility import Verdict
 
     styles = {Verdict.INCOMPATIBLE: "red", Verdict.UNKNOWN: "yellow"}
     lines = [

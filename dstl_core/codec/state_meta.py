@@ -10,7 +10,7 @@ and ``StateMetaInfoSnapshotReadersWriters`` of Flink 2.2.1.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from dstl_core.codec.data_io import DataInput, DataOutput
@@ -137,6 +137,13 @@ class StateMetaInfoSnapshot:
     @property
     def value_serializer(self) -> AnySerializer:
         return self.serializer(VALUE_SERIALIZER)
+
+    def with_value_serializer(self, value: AnySerializer) -> StateMetaInfoSnapshot:
+        """The state with another type of values."""
+        pairs = tuple(
+            (name, value if name == VALUE_SERIALIZER else other) for name, other in self.serializers
+        )
+        return replace(self, serializers=pairs)
 
     @property
     def namespace_serializer(self) -> AnySerializer:

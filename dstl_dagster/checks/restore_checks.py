@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterator
 
 import dagster as dg
 
-from dstl_core.savepoint.check.compatibility import Verdict
 from dstl_core.savepoint.check.restore_plan import (
     JobDescription,
     OperatorFate,
@@ -13,6 +12,7 @@ from dstl_core.savepoint.check.restore_plan import (
     plan_restore,
 )
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.state.tables.compatibility import Verdict
 from dstl_dagster.checks.store_checks import ERROR, Asset, lines_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import SnapshotSource

@@ -31,6 +31,16 @@ from dstl_core.codec.serializers.optional_map import (
     read_optional_snapshots,
     write_optional_snapshots,
 )
+from dstl_core.codec.serializers.primitives import (
+    BooleanSerializer,
+    ByteSerializer,
+    CharSerializer,
+    DoubleSerializer,
+    FloatSerializer,
+    IntSerializer,
+    LongSerializer,
+    ShortSerializer,
+)
 from dstl_core.errors import UnreadableValueError
 
 _IS_NULL, _NO_SUBCLASS, _IS_SUBCLASS, _IS_TAGGED_SUBCLASS = 1, 2, 4, 8
@@ -165,6 +175,26 @@ class PojoSerializer(TypeSerializer[Pojo | None]):
             else serializer.to_text(value.fields[name])
             for name, _, serializer in self.fields
         }
+
+
+_PRIMITIVE_DEFAULTS: dict[type[AnySerializer], Any] = {
+    BooleanSerializer: False,
+    ByteSerializer: 0,
+    CharSerializer: "\0",
+    ShortSerializer: 0,
+    IntSerializer: 0,
+    LongSerializer: 0,
+    FloatSerializer: 0.0,
+    DoubleSerializer: 0.0,
+}
+
+
+def primitive_default(serializer: AnySerializer) -> Any:
+    """The value of a new field of a Java primitive type; None for other types.
+
+    A field ``Integer`` has the same type in a snapshot as a field ``int``, which takes no null.
+    """
+    return _PRIMITIVE_DEFAULTS.get(type(serializer))
 
 
 def _present(serializer: AnySerializer | None, what: str, at: int) -> AnySerializer:

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.check.compatibility import FlinkVersion, parse_flink_version
+from dstl_core.state.tables.compatibility import FlinkVersion, parse_flink_version
 
 _PROGRAM = Path(__file__).with_name("FlinkTypes.java")
 _DISTRIBUTION = "apache-flink-libraries"

@@ -16,23 +16,23 @@ from dstl_core.codec.serializers.unknown import read_with_unknown
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import FormatError, NotInColumnsError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.check.compatibility import (
-    Compatibility,
-    Rules,
-    Verdict,
-    compatibility_of_state,
-)
 from dstl_core.savepoint.check.flink_answers import Answer, FlinkInstallation, Question
 from dstl_core.savepoint.check.hidden_changes import (
     fields_that_are_gone,
     holds,
-    parts_of,
     values_of_subclasses,
 )
 from dstl_core.savepoint.check.restore_check import RestoreLine
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_records import read_records
+from dstl_core.state.tables.compatibility import (
+    Compatibility,
+    Rules,
+    Verdict,
+    compatibility_of_state,
+)
+from dstl_core.state.tables.convertible import parts_of
 
 VOID_NAMESPACE = "VoidNamespace"
 _SINGLE_VALUES = ("value", "reducing", "aggregating")

@@ -11,11 +11,12 @@ from dstl_core.codec.kryo.flink_types import JobPojoSerializer
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
 from dstl_core.errors import ColumnValueError, FormatError, NotInColumnsError
-from dstl_core.savepoint.check.compatibility import Compatibility, Verdict
 from dstl_core.savepoint.read.entries import KeyedEntry, OperatorStateEntry
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.state.tables.compatibility import Compatibility, Verdict
+from dstl_core.state.tables.convertible import parts_of
 
 _NOTHING = Compatibility(Verdict.COMPATIBLE_AS_IS)
 _SUBCLASS = Compatibility(
@@ -23,13 +24,6 @@ _SUBCLASS = Compatibility(
     "values are of a subclass that the savepoint does not describe: if it changed, Flink fails or "
     "reads other values",
 )
-
-
-def parts_of(serializer: AnySerializer) -> Iterator[AnySerializer]:
-    """A type and all types inside it."""
-    yield serializer
-    for each in serializer.nested:
-        yield from parts_of(each)
 
 
 def holds(serializer: AnySerializer, *kinds: type) -> bool:

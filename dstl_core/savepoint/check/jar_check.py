@@ -25,21 +25,11 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.state_meta import NAMESPACE_SERIALIZER, BackendStateType
 from dstl_core.errors import ConfigError, UnreadableValueError
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
-from dstl_core.savepoint.check.compatibility import (
-    FLINK_VERSIONS,
-    Compatibility,
-    Rules,
-    Verdict,
-    compatibility_of,
-    compatibility_of_state,
-    parse_flink_version,
-)
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation
 from dstl_core.savepoint.check.flink_verdicts import VOID_NAMESPACE, StateOfJob, by_flink
 from dstl_core.savepoint.check.hidden_changes import (
     fields_that_are_gone,
     holds,
-    parts_of,
     values_of_subclasses,
 )
 from dstl_core.savepoint.check.restore_check import (
@@ -53,6 +43,16 @@ from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.state.tables.compatibility import (
+    FLINK_VERSIONS,
+    Compatibility,
+    Rules,
+    Verdict,
+    compatibility_of,
+    compatibility_of_state,
+    parse_flink_version,
+)
+from dstl_core.state.tables.convertible import parts_of
 
 _TIMERS = ("event-timer", "proc-timer")
 _USER_TIMERS = "_user-timers"

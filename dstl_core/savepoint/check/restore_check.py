@@ -18,13 +18,6 @@ from typing import Any
 from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.check.compatibility import (
-    FlinkVersion,
-    Verdict,
-    columns_that_may_swap,
-    parse_flink_version,
-    version_text,
-)
 from dstl_core.savepoint.check.hidden_changes import (
     fields_that_are_gone,
     values_of_subclasses,
@@ -40,6 +33,13 @@ from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.state.tables.compatibility import (
+    FlinkVersion,
+    Verdict,
+    columns_that_may_swap,
+    parse_flink_version,
+    version_text,
+)
 
 VERDICT_TEXTS = {
     Verdict.COMPATIBLE_AS_IS: "compatible",

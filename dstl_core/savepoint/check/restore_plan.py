@@ -6,7 +6,7 @@ A job is given as a description, as a template snapshot, or as a plan of Flink's
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from dstl_core.codec.serializers import AnySerializer
@@ -23,7 +23,9 @@ from dstl_core.model.job_vertex import (
     mixed_vertices,
     text_of_mixed,
 )
-from dstl_core.savepoint.check.compatibility import (
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.state.tables.compatibility import (
     FLINK_VERSIONS,
     NEWEST,
     Compatibility,
@@ -32,8 +34,6 @@ from dstl_core.savepoint.check.compatibility import (
     compatibility_of,
     compatibility_of_state,
 )
-from dstl_core.savepoint.read.operator_catalog import StateInfo
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 Fate = Literal["matched", "dropped", "new"]
 
@@ -376,12 +376,11 @@ def _fits(info: StateInfo, state: JobState, rules: Rules) -> Compatibility:
     own = _job_state(info)
     assert own.type is not None  # every state in a file has a type
     found = [compatibility_of_state(own.type, state.type, is_map=info.kind == "map", rules=rules)]
-    for what, was, now in (
-        ("namespace", own.namespace, state.namespace),
-        ("key", own.map_key, state.map_key),
-    ):
-        if was is not None and now is not None:
-            found.append(_of_part(what, compatibility_of(was, now, rules)))
+    if own.namespace is not None and state.namespace is not None:
+        found.append(_of_namespace(compatibility_of(own.namespace, state.namespace, rules)))
+    if own.map_key is not None and state.map_key is not None:
+        key = compatibility_of(own.map_key, state.map_key, rules)
+        found.append(replace(key, reason=f"key: {key.reason}" if key.reason else ""))
     if state.is_asynchronous not in (None, own.is_asynchronous):
         found.append(
             Compatibility(Verdict.UNKNOWN, "one of the jobs has asynchronous state, the other not")
@@ -389,8 +388,8 @@ def _fits(info: StateInfo, state: JobState, rules: Rules) -> Compatibility:
     return max(found, key=lambda each: each.verdict)
 
 
-def _of_part(what: str, found: Compatibility) -> Compatibility:
-    """Namespaces and keys of broadcast state never migrate."""
+def _of_namespace(found: Compatibility) -> Compatibility:
+    """Namespaces never migrate. Keys of broadcast state do."""
     if found.verdict is Verdict.AFTER_MIGRATION:
-        return Compatibility(Verdict.INCOMPATIBLE, f"the {what} cannot migrate: {found.reason}")
-    return Compatibility(found.verdict, f"{what}: {found.reason}" if found.reason else "")
+        return Compatibility(Verdict.INCOMPATIBLE, f"the namespace cannot migrate: {found.reason}")
+    return replace(found, reason=f"namespace: {found.reason}" if found.reason else "")

@@ -8,9 +8,9 @@ from typing import Any, Literal
 
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
-from dstl_core.savepoint.check.compatibility import compatibility_of
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.state.tables.compatibility import compatibility_of
 
 Change = Literal["added", "removed", "changed"]
 What = Literal["operator", "state", "max_parallelism", "kind", "key_type", "namespace_type", "type"]

@@ -26,7 +26,6 @@ from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
-from dstl_core.savepoint.check.compatibility import Verdict
 from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck, check_restore
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
@@ -41,6 +40,7 @@ from dstl_core.savepoint.migrate.planning import plan_of
 from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+from dstl_core.state.tables.compatibility import Verdict
 from dstl_core.storage.handle_resolver import HandleResolver
 
 _LOG = logging.getLogger(__name__)

@@ -18,7 +18,7 @@ from dstl_core.codec.serializers import (
     MapSerializer,
     TimerSerializer,
 )
-from dstl_core.codec.state_meta import KEY_SERIALIZER, VALUE_SERIALIZER, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import KEY_SERIALIZER
 from dstl_core.errors import ConfigError, DstlError, NotInColumnsError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.columns.state_columns import is_queue, namespace_type
@@ -35,7 +35,6 @@ from dstl_core.savepoint.migrate.migration_plan import (
     Plan,
     StatePlan,
 )
-from dstl_core.savepoint.migrate.same_bytes import pojo_classes, same_bytes
 from dstl_core.savepoint.migrate.value_conversion import (
     Conversion,
     Values,
@@ -45,6 +44,7 @@ from dstl_core.savepoint.migrate.value_conversion import (
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.state.tables.same_bytes import pojo_classes, same_bytes
 
 _SCALAR_KINDS = ("value", "reducing", "aggregating")
 
@@ -311,14 +311,14 @@ class _Planning:
             timer = meta.value_serializer
             if isinstance(timer, TimerSerializer):
                 timer = replace(timer, key=plan.key_type)
-            return StateInfo.of(_with_value(meta, timer))
+            return StateInfo.of(meta.with_value_serializer(timer))
         if rule.kind not in (None, info.kind) or rule.columns or rule.map_key is not None:
             raise ConfigError(
                 f"State {info.name!r} of operator {plan.label!r} changes its columns or its kind: "
                 f"give to_template, which has its new type."
             )
         if rule.type is not None:
-            meta = _with_value(meta, parse_type(rule.type))
+            meta = meta.with_value_serializer(parse_type(rule.type))
             return replace(StateInfo.of(meta), kind=info.kind)
         return info
 
@@ -587,13 +587,6 @@ def _is_empty(operator: OperatorSnapshot, info: StateInfo) -> bool:
     return not any(
         batch.num_rows for batch in operator.flat(info.name, columns=("timestamp",)).read()
     )
-
-
-def _with_value(meta: StateMetaInfoSnapshot, value: AnySerializer) -> StateMetaInfoSnapshot:
-    pairs = tuple(
-        (name, value if name == VALUE_SERIALIZER else each) for name, each in meta.serializers
-    )
-    return replace(meta, serializers=pairs)
 
 
 def _value_types(info: StateInfo | None) -> tuple[AnySerializer, ...]:

@@ -36,7 +36,6 @@ from dstl_core.savepoint.migrate.expression import (
     Literal,
     Undecided,
 )
-from dstl_core.savepoint.migrate.learn.lossless import sql_name, widens
 from dstl_core.savepoint.migrate.sql_cast import (
     OPTIONS,
     arrow_type_of,
@@ -44,6 +43,7 @@ from dstl_core.savepoint.migrate.sql_cast import (
     parse_sql_type,
     rows_of,
 )
+from dstl_core.state.tables.lossless import sql_name, widens
 
 Kind = Union[LogicalType, AnySerializer, None]  # noqa: UP007
 """A type; None is that of a null."""

@@ -18,6 +18,7 @@ from dstl_core.codec.operator_state import (
     mode_of,
     write_operator_stream,
 )
+from dstl_core.codec.python_values import seen_as
 from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,
@@ -33,8 +34,10 @@ from dstl_core.model.handle import (
     OperatorStateMode,
     OperatorStreamStateHandle,
 )
+from dstl_core.state.tables.compatibility import WITHOUT_CLASSES, Verdict, compatibility_of
 from dstl_core.state.tables.descriptor import ListStateDescriptor, MapStateDescriptor
-from dstl_core.state.tables.evolution import Compatibility, convert, resolve_schema_compatibility
+from dstl_core.state.tables.evolution import convert, type_after
+from dstl_core.state.tables.same_bytes import same_bytes
 from dstl_core.storage.handle_resolver import HandleResolver
 
 
@@ -187,11 +190,12 @@ class DefaultOperatorStateBackend:
                 f"and is registered as {mode.name}."
             )
         old = state.meta.value_serializer
-        if _must_migrate(name, old, element):
-            state.elements = [_rewritten(old, element, raw) for raw in state.elements]
-        state.meta = meta
+        after = _type_after(name, old, element)
+        if not same_bytes(old, after):
+            state.elements = [_rewritten(old, after, raw) for raw in state.elements]
+        state.meta = list_state_meta(name, mode, after)
         self._registered[name] = None
-        return OperatorListState(state, descriptor.element_type)
+        return OperatorListState(state, seen_as(descriptor.element_type, after))
 
     def get_broadcast_state(self, descriptor: MapStateDescriptor) -> BroadcastState:
         """A map with the same content on every subtask. Raises as above."""
@@ -201,15 +205,20 @@ class DefaultOperatorStateBackend:
         meta = broadcast_state_meta(name, key, value)
         state = self._maps.setdefault(name, _Map(meta))
         old_key, old = state.meta.serializer(KEY_SERIALIZER), state.meta.value_serializer
-        keys_change = _must_migrate(name, old_key, key)
-        if _must_migrate(name, old, value) or keys_change:
+        key_after = _type_after(name, old_key, key)
+        after = _type_after(name, old, value)
+        if not same_bytes(old_key, key_after) or not same_bytes(old, after):
             state.pairs = {
-                _rewritten(old_key, key, k): _rewritten(old, value, v)
+                _rewritten(old_key, key_after, k): _rewritten(old, after, v)
                 for k, v in state.pairs.items()
             }
-        state.meta = meta
+        state.meta = broadcast_state_meta(name, key_after, after)
         self._registered[name] = None
-        return BroadcastState(state, descriptor.key_type, descriptor.value_type)
+        return BroadcastState(
+            state,
+            seen_as(descriptor.key_type, key_after),
+            seen_as(descriptor.value_type, after),
+        )
 
     def get_registered_state_names(self) -> set[str]:
         """The names of the list and union states, including restored ones."""
@@ -244,14 +253,15 @@ def _refuse_ttl(descriptor: ListStateDescriptor | MapStateDescriptor) -> None:
         )
 
 
-def _must_migrate(name: str, old: AnySerializer, new: AnySerializer) -> bool:
-    compatibility = resolve_schema_compatibility(old, new)
-    if compatibility is Compatibility.INCOMPATIBLE:
+def _type_after(name: str, old: AnySerializer, new: AnySerializer) -> AnySerializer:
+    """The type of restored state once a job declares ``new``."""
+    resolved = compatibility_of(old, new, WITHOUT_CLASSES)
+    if resolved.verdict > Verdict.AFTER_MIGRATION:
         raise StateMigrationError(
             f"Operator state {name!r} has another type: expected {old.type_name} (from the "
-            f"restored state), got {new.type_name}."
+            f"restored state), got {new.type_name}. Reason: {resolved.reason}."
         )
-    return compatibility is Compatibility.AFTER_MIGRATION
+    return type_after(old, new)
 
 
 def _rewritten(old: AnySerializer, new: AnySerializer, raw: bytes) -> bytes:

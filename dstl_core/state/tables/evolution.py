@@ -1,13 +1,14 @@
-"""Migrates stored values when a program declares another type, by Flink's compatibility rules.
+"""Migrates stored values when a program declares another type.
 
-Source: ``TypeSerializerSchemaCompatibility``, ``PojoSerializerSnapshot``,
-``CompositeTypeSerializerSnapshot``, ``TtlAwareSerializerSnapshot`` and
-``HeapKeyedStateBackend#tryRegisterStateTable`` of Flink 2.2.1. Keys and namespaces never migrate.
+Whether it may is the decision of ``compatibility``. Keys and namespaces never migrate.
+
+Source: ``HeapKeyedStateBackend#tryRegisterStateTable`` and ``PojoSerializer`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
 
-from enum import IntEnum
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from dstl_core.clock import Clock
@@ -21,94 +22,69 @@ from dstl_core.codec.serializers import (
     deserialize_exactly,
     serialize_to_bytes,
 )
+from dstl_core.codec.serializers.arrays import GenericArraySerializer
 from dstl_core.codec.serializers.avro import AvroSerializer
-from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
-from dstl_core.codec.serializers.primitives import (
-    BooleanSerializer,
-    ByteSerializer,
-    DoubleSerializer,
-    FloatSerializer,
-    IntSerializer,
-    LongSerializer,
-    ShortSerializer,
-)
+from dstl_core.codec.serializers.collections import SetSerializer
+from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer, primitive_default
 from dstl_core.codec.serializers.runtime import TtlAwareSerializer, TtlValue
+from dstl_core.codec.serializers.structs import (
+    Either,
+    EitherSerializer,
+    EnumSerializer,
+    NullableSerializer,
+    Row,
+    RowSerializer,
+    UnionSerializer,
+)
+from dstl_core.codec.serializers.table_state import LinkedListSerializer
 from dstl_core.codec.state_meta import (
     NAMESPACE_SERIALIZER,
     BackendStateType,
     StateMetaInfoSnapshot,
 )
-from dstl_core.errors import RestoreError, StateMigrationError
-from dstl_core.state.tables.avro_evolution import adapt_avro, can_read_avro
+from dstl_core.errors import InvariantViolation, RestoreError, StateMigrationError
+from dstl_core.state.tables.avro_evolution import adapt_avro
+from dstl_core.state.tables.compatibility import WITHOUT_CLASSES, Verdict, compatibility_of_state
+from dstl_core.state.tables.convertible import with_parts
 from dstl_core.state.tables.keyed_state import KeyedState, describe_state, state_key, types_of
+from dstl_core.state.tables.same_bytes import same_bytes
 from dstl_core.state.tables.state_table import ListTable, MapTable, StateTable, join_elements
 from dstl_core.state.tables.table_factory import create_table
-
-
-class Compatibility(IntEnum):
-    """Whether a new serializer can read the values of an old one: at once, migrated, or not."""
-
-    AS_IS = 0
-    AFTER_MIGRATION = 1
-    INCOMPATIBLE = 2
-
-
-_ZEROS: dict[type[AnySerializer], Any] = {
-    BooleanSerializer: False,
-    ByteSerializer: 0,
-    ShortSerializer: 0,
-    IntSerializer: 0,
-    LongSerializer: 0,
-    FloatSerializer: 0.0,
-    DoubleSerializer: 0.0,
-}
-
-
-def resolve_schema_compatibility(old: AnySerializer, new: AnySerializer) -> Compatibility:
-    """The compatibility of a new serializer with the values of an old one."""
-    if isinstance(old, TtlAwareSerializer):
-        return resolve_schema_compatibility(old.inner, new)
-    if isinstance(new, TtlAwareSerializer):
-        return resolve_schema_compatibility(old, new.inner)
-    if old == new:
-        return Compatibility.AS_IS
-    if isinstance(old, TtlSerializer) != isinstance(new, TtlSerializer):
-        plain = resolve_schema_compatibility(_without_ttl(old), _without_ttl(new))
-        return max(plain, Compatibility.AFTER_MIGRATION)
-    match old, new:
-        case PojoSerializer(), PojoSerializer():
-            return _resolve_pojo(old, new)
-        case AvroSerializer(), AvroSerializer():
-            readable = can_read_avro(old, new)
-            return Compatibility.AFTER_MIGRATION if readable else Compatibility.INCOMPATIBLE
-        case (
-            (ListSerializer(), ListSerializer())
-            | (MapSerializer(), MapSerializer())
-            | (TupleSerializer(), TupleSerializer())
-            | (TtlSerializer(), TtlSerializer())
-        ) if type(old) is type(new) and len(old.nested) == len(new.nested):
-            return max(map(resolve_schema_compatibility, old.nested, new.nested))
-        case _:
-            return Compatibility.INCOMPATIBLE
 
 
 def _without_ttl(serializer: AnySerializer) -> AnySerializer:
     return serializer.value if isinstance(serializer, TtlSerializer) else serializer
 
 
-def _resolve_pojo(old: PojoSerializer, new: PojoSerializer) -> Compatibility:
-    """Compares two POJO types. Fields may be added and removed; types of fields may not change."""
-    if old.pojo_class != new.pojo_class or old.registered != new.registered:
-        return Compatibility.INCOMPATIBLE
-    before = {name: serializer for name, _, serializer in old.fields}
-    after = {name: serializer for name, _, serializer in new.fields}
-    result = Compatibility.AS_IS if list(before) == list(after) else Compatibility.AFTER_MIGRATION
-    for name in before.keys() & after.keys():
-        left, right = before[name], after[name]
-        if left is None or right is None:
-            return Compatibility.INCOMPATIBLE
-        result = max(result, resolve_schema_compatibility(left, right))
-    return result
+def type_after(old: AnySerializer, new: AnySerializer) -> AnySerializer:
+    """The type that state of an old type has once a job declares a compatible new one.
+
+    Subclasses of a POJO that the job does not register any more stay known, as values of them are
+    still there.
+    """
+    if isinstance(new, TtlSerializer):
+        return replace(new, value=type_after(_without_ttl(old), new.value))
+    if isinstance(old, TtlSerializer):
+        return type_after(old.value, new)
+    if isinstance(old, PojoSerializer) and isinstance(new, PojoSerializer):
+        return _pojo_after(old, new)
+    if type(old) is not type(new) or len(old.nested) != len(new.nested) or not new.nested:
+        return new
+    after = [type_after(*pair) for pair in zip(old.nested, new.nested, strict=True)]
+    return with_parts(new, after)
+
+
+def _pojo_after(old: PojoSerializer, new: PojoSerializer) -> PojoSerializer:
+    known = {entry.name for entry in new.registered + new.others}
+    kept = [entry for entry in old.registered + old.others if entry.name not in known]
+    before = {entry.name: entry.serializer for entry in old.fields}
+    fields = tuple(
+        entry
+        if entry.serializer is None or (stored := before.get(entry.name)) is None
+        else entry._replace(serializer=type_after(stored, entry.serializer))
+        for entry in new.fields
+    )
+    return replace(new, fields=fields, others=(*new.others, *kept))
 
 
 def convert(old: AnySerializer, new: AnySerializer, value: Any, now_ms: int) -> Any:
@@ -120,45 +96,87 @@ def convert(old: AnySerializer, new: AnySerializer, value: Any, now_ms: int) -> 
         return convert(old.inner, new, value, now_ms)
     if isinstance(new, TtlAwareSerializer):
         return convert(old, new.inner, value, now_ms)
-    if old == new or value is None:
-        return value
     if isinstance(old, TtlSerializer) != isinstance(new, TtlSerializer):
         if isinstance(old, TtlSerializer):
             return convert(old.value, new, value.value, now_ms)
         return TtlValue(now_ms, convert(old, _without_ttl(new), value, now_ms))
+    if value is None:
+        return None
+    if isinstance(old, PojoSerializer) and isinstance(new, PojoSerializer):
+        return _convert_pojo(old, new, value, now_ms)
+    return value if old == new else _convert_parts(old, new, value, now_ms)
+
+
+def _convert_parts(old: AnySerializer, new: AnySerializer, value: Any, now_ms: int) -> Any:
+    """Converts the parts of a value whose type is the same kind of composite as before."""
     match old, new:
-        case PojoSerializer(), PojoSerializer():
-            return _convert_pojo(old, new, value, now_ms)
         case AvroSerializer(), AvroSerializer():
             return adapt_avro(old, new, value)
+        case EnumSerializer(), EnumSerializer():
+            return value  # the name of a constant
         case TtlSerializer(), TtlSerializer():
             return TtlValue(value.last_access, convert(old.value, new.value, value.value, now_ms))
-        case ListSerializer(), ListSerializer():
-            return [convert(old.element, new.element, each, now_ms) for each in value]
+        case NullableSerializer(), NullableSerializer():
+            return convert(old.inner, new.inner, value, now_ms)
         case MapSerializer(), MapSerializer():
             return [
                 (convert(old.key, new.key, k, now_ms), convert(old.value, new.value, v, now_ms))
                 for k, v in value
             ]
-        case _:
-            return tuple(
-                convert(a, b, each, now_ms)
-                for a, b, each in zip(old.nested, new.nested, value, strict=True)
+        case (EitherSerializer(), EitherSerializer()) | (UnionSerializer(), UnionSerializer()):
+            at = 0 if value.is_left else 1
+            return Either(
+                value.is_left, convert(old.nested[at], new.nested[at], value.value, now_ms)
             )
+        case RowSerializer(), RowSerializer():
+            return Row(value.kind, _convert_each(old, new, value.fields, now_ms))
+        case TupleSerializer(), TupleSerializer():
+            return _convert_each(old, new, value, now_ms)
+        case (
+            (ListSerializer(), ListSerializer())
+            | (SetSerializer(), SetSerializer())
+            | (GenericArraySerializer(), GenericArraySerializer())
+            | (LinkedListSerializer(), LinkedListSerializer())
+        ):
+            [before], [after] = old.nested, new.nested
+            return [convert(before, after, item, now_ms) for item in value]
+        case _:
+            raise InvariantViolation(f"{old.type_name} has no conversion to {new.type_name}")
+
+
+def _convert_each(
+    old: AnySerializer, new: AnySerializer, items: Sequence[Any], now_ms: int
+) -> tuple[Any, ...]:
+    return tuple(
+        convert(before, after, item, now_ms)
+        for before, after, item in zip(old.nested, new.nested, items, strict=True)
+    )
 
 
 def _convert_pojo(old: PojoSerializer, new: PojoSerializer, value: Pojo, now_ms: int) -> Pojo:
-    before = {name: serializer for name, _, serializer in old.fields}
+    if value.class_name != old.pojo_class:
+        before, after = (_subclass(each, value.class_name) for each in (old, new))
+        converted: Pojo = convert(before, after, value, now_ms)
+        return converted
+    stored = {name: serializer for name, _, serializer in old.fields}
     fields = {}
     for name, _, serializer in new.fields:
-        previous = before.get(name)
+        previous = stored.get(name)
         if serializer is not None and previous is not None:
             fields[name] = convert(previous, serializer, value.fields[name], now_ms)
         else:
-            # The default of a Java field of primitive type. A snapshot does not show whether the
-            # field is boxed.
-            fields[name] = _ZEROS.get(type(serializer)) if serializer is not None else None
+            # A snapshot does not show whether the Java field is boxed. A boxed one takes the
+            # default of a primitive one, too.
+            fields[name] = None if serializer is None else primitive_default(serializer)
     return Pojo(value.class_name, fields)
+
+
+def _subclass(serializer: PojoSerializer, name: str) -> AnySerializer:
+    """The type of a subclass, which ``type_after`` keeps."""
+    for entry in serializer.registered + serializer.others:
+        if entry.name == name and entry.serializer is not None:
+            return entry.serializer
+    raise InvariantViolation(f"{name} is no known subclass of {serializer.pojo_class}")
 
 
 # ------------------------------------------------------------------------------- registering
@@ -187,17 +205,18 @@ def register_table(
         or (key_serializer != state.key_serializer)
     ):
         raise RestoreError(_difference(old, new))
-    if isinstance(found, MapTable):
-        declared = new.value_serializer
-        if isinstance(declared, MapSerializer) and declared.key != found.serializer.key:
-            raise StateMigrationError(f"{_difference(old, new)} User keys never migrate.")
-    compatibility = resolve_schema_compatibility(old.value_serializer, new.value_serializer)
-    if compatibility is Compatibility.INCOMPATIBLE:
-        raise StateMigrationError(_difference(old, new))
-    if compatibility is Compatibility.AS_IS:
-        found.meta = new
+    stored, wanted = old.value_serializer, new.value_serializer
+    resolved = compatibility_of_state(
+        stored, wanted, is_map=isinstance(found, MapTable), rules=WITHOUT_CLASSES
+    )
+    if resolved.verdict > Verdict.AFTER_MIGRATION:
+        raise StateMigrationError(f"{_difference(old, new)} Reason: {resolved.reason}.")
+    after = type_after(stored, wanted)
+    meta = new.with_value_serializer(after)
+    if same_bytes(stored, after):
+        found.meta = meta
         return found, False
-    return _migrate(state, found, new, clock.now_ms()), True
+    return _migrate(state, found, meta, clock.now_ms()), True
 
 
 def _difference(old: StateMetaInfoSnapshot, new: StateMetaInfoSnapshot) -> str:
@@ -229,13 +248,16 @@ def _migrated_entry(
         value = deserialize_exactly(before, raw)
         return serialize_to_bytes(after, convert(before, after, value, now_ms))
 
+    def rewrite_key(before: AnySerializer, after: AnySerializer, raw: bytes) -> bytes:
+        return raw if same_bytes(before, after) else rewrite(before, after, raw)
+
     match table, old, new:
         case ListTable(), ListSerializer(), ListSerializer():
             parts = table.split_elements(stored)
             return join_elements([rewrite(old.element, new.element, part) for part in parts])
         case MapTable(), MapSerializer(), MapSerializer():
             return {
-                key: value[:1]
+                rewrite_key(old.key, new.key, key): value[:1]
                 if DataInput(value).read_bool()
                 else b"\0" + rewrite(old.value, new.value, value[1:])
                 for key, value in stored.items()

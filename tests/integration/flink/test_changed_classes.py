@@ -15,9 +15,9 @@ import pytest
 
 from dstl_core import Snapshot, check_jar
 from dstl_core.errors import ConfigError, UnreadableValueError
-from dstl_core.savepoint.check.compatibility import Verdict
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation, Question
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.state.tables.compatibility import Verdict
 from tests.command_line import run
 from tests.golden_files import CHANGED_CLASSES, UPGRADE_JOBS
 from tests.integration.flink.changed_classes import (

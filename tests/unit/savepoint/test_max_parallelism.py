@@ -20,12 +20,12 @@ from dstl_core import (
 from dstl_core.errors import ConfigError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint.check.compatibility import Verdict
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.write.folder import SavepointFolder, StateFiles
+from dstl_core.state.tables.compatibility import Verdict
 from tests.golden_files import CONNECTORS, MAX_PARALLELISM, PLANTED, SNAPSHOTS, Fixture, snapshot
 
 UID = OperatorIdentifier.for_uid

@@ -23,8 +23,8 @@ from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.codec.serializers.structs import NullableSerializer
 from dstl_core.codec.serializers.table_types import row_data_of
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.check.compatibility import Rules, Verdict, compatibility_of
 from dstl_core.savepoint.check.restore_check import RestoreCheck
+from dstl_core.state.tables.compatibility import Rules, Verdict, compatibility_of
 from tests.golden_files import GOLDEN, snapshot
 
 SAME, MIGRATES = Verdict.COMPATIBLE_AS_IS, Verdict.AFTER_MIGRATION
@@ -231,7 +231,7 @@ UUID = kryo("java.util.UUID")
             NullableSerializer(Types.LONG),
             NullableSerializer(Types.LONG, 8),
             Rules(),
-            UNKNOWN,
+            REFUSED,
             "beside its parts",
         ),
         (pojo(a=Types.INT), pojo(b=Types.INT), Rules(), UNKNOWN, "if it was renamed, Flink loses"),

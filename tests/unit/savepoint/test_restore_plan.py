@@ -16,7 +16,7 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint.check.compatibility import (
+from dstl_core.state.tables.compatibility import (
     Verdict,
     compatibility_of,
     compatibility_of_state,

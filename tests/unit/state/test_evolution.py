@@ -14,12 +14,13 @@ from dstl_core.errors import RestoreError, StateMigrationError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend
 from dstl_core.state.backends.operator_backend import DefaultOperatorStateBackend
+from dstl_core.state.tables.compatibility import Verdict, compatibility_of
 from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     MapStateDescriptor,
     ValueStateDescriptor,
 )
-from dstl_core.state.tables.evolution import Compatibility, convert, resolve_schema_compatibility
+from dstl_core.state.tables.evolution import convert
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.ttl import StateTtlConfig
 from dstl_core.testing import ManualClock
@@ -44,30 +45,30 @@ AGE = {"name": "age", "type": "int"}
 @pytest.mark.parametrize(
     ("old", "new", "expected"),
     [
-        (Types.LONG, Types.LONG, Compatibility.AS_IS),
-        (Types.LONG, Types.INT, Compatibility.INCOMPATIBLE),
-        (pojo(a=Types.LONG), pojo(a=Types.LONG, b=Types.STRING), Compatibility.AFTER_MIGRATION),
-        (pojo(a=Types.LONG, b=Types.STRING), pojo(b=Types.STRING), Compatibility.AFTER_MIGRATION),
-        (pojo(a=Types.LONG), pojo(a=Types.STRING), Compatibility.INCOMPATIBLE),
-        (Types.LONG, TtlSerializer(Types.LONG), Compatibility.AFTER_MIGRATION),
-        (TtlSerializer(Types.LONG), Types.STRING, Compatibility.INCOMPATIBLE),
-        (avro(NAME), avro(NAME, AGE | {"default": 7}), Compatibility.AFTER_MIGRATION),
-        (avro(NAME), avro(NAME, AGE), Compatibility.INCOMPATIBLE),
-        (avro(NAME, AGE), avro(NAME, AGE | {"type": "long"}), Compatibility.AFTER_MIGRATION),
-        (avro(NAME, AGE | {"type": "long"}), avro(NAME, AGE), Compatibility.INCOMPATIBLE),
+        (Types.LONG, Types.LONG, Verdict.COMPATIBLE_AS_IS),
+        (Types.LONG, Types.INT, Verdict.INCOMPATIBLE),
+        (pojo(a=Types.LONG), pojo(a=Types.LONG, b=Types.STRING), Verdict.AFTER_MIGRATION),
+        (pojo(a=Types.LONG, b=Types.STRING), pojo(b=Types.STRING), Verdict.AFTER_MIGRATION),
+        (pojo(a=Types.LONG), pojo(a=Types.STRING), Verdict.INCOMPATIBLE),
+        (Types.LONG, TtlSerializer(Types.LONG), Verdict.AFTER_MIGRATION),
+        (TtlSerializer(Types.LONG), Types.STRING, Verdict.INCOMPATIBLE),
+        (avro(NAME), avro(NAME, AGE | {"default": 7}), Verdict.AFTER_MIGRATION),
+        (avro(NAME), avro(NAME, AGE), Verdict.INCOMPATIBLE),
+        (avro(NAME, AGE), avro(NAME, AGE | {"type": "long"}), Verdict.AFTER_MIGRATION),
+        (avro(NAME, AGE | {"type": "long"}), avro(NAME, AGE), Verdict.INCOMPATIBLE),
     ],
 )
-def test_rules(old: AnySerializer, new: AnySerializer, expected: Compatibility) -> None:
-    assert resolve_schema_compatibility(old, new) is expected
+def test_rules(old: AnySerializer, new: AnySerializer, expected: Verdict) -> None:
+    assert compatibility_of(old, new).verdict is expected
 
 
 def test_values_are_converted() -> None:
     user = Pojo("com.example.User", {"a": 5, "gone": "x"})
     old, new = (
         pojo(a=Types.LONG, gone=Types.STRING),
-        pojo(a=Types.LONG, n=Types.INT, s=Types.STRING),
+        pojo(a=Types.LONG, n=Types.INT, c=Types.CHAR, s=Types.STRING),
     )
-    assert convert(old, new, user, 0).fields == {"a": 5, "n": 0, "s": None}
+    assert convert(old, new, user, 0).fields == {"a": 5, "n": 0, "c": "\0", "s": None}
     assert convert(Types.LONG, TtlSerializer(Types.LONG), 5, 99) == TtlValue(99, 5)
     assert convert(TtlSerializer(Types.LONG), Types.LONG, TtlValue(99, 5), 0) == 5
     wide = avro(NAME | {"type": ["null", "string"]}, AGE | {"type": "double", "default": 0.0})
@@ -106,7 +107,7 @@ def test_stored_values_migrate() -> None:
     pairs = get(namespace, MapStateDescriptor("m", Types.STRING, new))
     assert pairs.get("x").fields == {"a": 1, "b": None}
     assert pairs.contains("null")
-    with pytest.raises(StateMigrationError, match="User keys never migrate"):
+    with pytest.raises(StateMigrationError, match="the type changed from String to Long"):
         get(namespace, MapStateDescriptor("m", Types.LONG, new))
     with pytest.raises(RestoreError, match="another type: expected VALUE"):
         found.get_list_state(ListStateDescriptor("v", new))

@@ -9,8 +9,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dstl_core.codec.logical_types import LogicalType
-from dstl_core.savepoint.migrate.learn.lossless import cast, widens
 from dstl_core.savepoint.migrate.learn.sql_state import StateColumn
+from dstl_core.state.tables.lossless import cast, widens
 
 DECIDE = "???"
 """Stands where a person has to decide; ``apply`` refuses it."""

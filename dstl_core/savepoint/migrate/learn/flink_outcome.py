@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check.compatibility import Verdict
 from dstl_core.savepoint.check.restore_plan import OperatorFate, StateFate, plan_restore
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.state.tables.compatibility import Verdict
 
 _NOT_FOUND = (
     "IllegalStateException, cannot map the state of operator {label} to the new program; with "

@@ -7,7 +7,6 @@ from dataclasses import replace
 from functools import cached_property
 
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.check.compatibility import columns_that_may_swap
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
 from dstl_core.savepoint.migrate.expression import (
     Aggregate,
@@ -23,6 +22,7 @@ from dstl_core.savepoint.migrate.learn.proposal import propose
 from dstl_core.savepoint.migrate.learn.proposal_file import load_plans
 from dstl_core.savepoint.migrate.learn.sql_state import OperatorColumns, StateColumn
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.state.tables.compatibility import columns_that_may_swap
 
 
 class PlanNames:

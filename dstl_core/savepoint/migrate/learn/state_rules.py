@@ -12,7 +12,6 @@ from dstl_core.codec.serializers.runtime import TtlAwareSerializer
 from dstl_core.codec.serializers.table_state import ExternalSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.savepoint.migrate.learn.column_rules import DECIDE, RowRule, row_rule
-from dstl_core.savepoint.migrate.learn.lossless import cast, scalar_widens, sql_name
 from dstl_core.savepoint.migrate.learn.sql_state import (
     OperatorColumns,
     StateColumn,
@@ -20,6 +19,7 @@ from dstl_core.savepoint.migrate.learn.sql_state import (
     row_of_value,
 )
 from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.state.tables.lossless import cast, scalar_widens, sql_name
 
 
 @dataclass

@@ -10,25 +10,30 @@ enums, rows, Kryo and the composites of Flink 2.2.1; restores in Flink 1.20.5, 2
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import IntEnum
 from itertools import product
 
 from dstl_core.codec.serializers import (
     AnySerializer,
+    ListSerializer,
     MapSerializer,
     TtlSerializer,
+    TupleSerializer,
     UnknownSerializer,
 )
+from dstl_core.codec.serializers.arrays import GenericArraySerializer
 from dstl_core.codec.serializers.avro import AvroSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlAwareSerializer
-from dstl_core.codec.serializers.structs import EnumSerializer
+from dstl_core.codec.serializers.structs import EnumSerializer, NullableSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.state.tables.avro_evolution import can_read_avro
+from dstl_core.state.tables.convertible import OPAQUE, outer_of, parts_of, unconvertible_type
+from dstl_core.state.tables.same_bytes import same_bytes
 
 
 class Verdict(IntEnum):
@@ -80,10 +85,13 @@ class Rules:
         to: The version of Flink that restores; None for the newest.
         stored_line: Major version of the Flink that wrote the values, 1 or 2; None if no file
             records it. Flink 1 writes values with Kryo 2, Flink 2 with Kryo 5.
+        has_classes: Whether the job that restores has Java classes. They may have changed where
+            snapshots are equal. A job of dstl has none: its types are all that it knows.
     """
 
     to: FlinkVersion | None = None
     stored_line: int | None = 2
+    has_classes: bool = True
 
     @property
     def version(self) -> FlinkVersion:
@@ -91,20 +99,35 @@ class Rules:
 
 
 NEWEST = Rules()
+WITHOUT_CLASSES = Rules(has_classes=False)
+"""The rules of a restore by dstl."""
 
 
 def compatibility_of(
     stored: AnySerializer, wanted: AnySerializer, rules: Rules = NEWEST
 ) -> Compatibility:
     """Flink's decision for a job that declares ``wanted`` for state of type ``stored``."""
-    if stored == wanted and not any(map(_hides_changes, _parts(stored))):
+    found = _resolved(stored, wanted, rules)
+    if rules.has_classes or found.verdict > Verdict.AFTER_MIGRATION or same_bytes(stored, wanted):
+        return found
+    if (name := unconvertible_type(stored, wanted)) is not None:
+        return Compatibility(
+            Verdict.UNKNOWN, f"values of {name} are not readable, so they cannot be rewritten"
+        )
+    return found
+
+
+def _resolved(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
+    if stored == wanted and not any(_hides_changes(part, rules) for part in parts_of(stored)):
         return _SAME
     if isinstance(stored, TtlAwareSerializer):
-        return compatibility_of(stored.inner, wanted, rules)
+        return _resolved(stored.inner, wanted, rules)
     if isinstance(wanted, TtlAwareSerializer):
-        return compatibility_of(stored, wanted.inner, rules)
+        return _resolved(stored, wanted.inner, rules)
     if isinstance(stored, TtlSerializer) != isinstance(wanted, TtlSerializer):
         return _time_to_live(stored, wanted, rules)
+    if isinstance(stored, OPAQUE) and stored == wanted and not rules.has_classes:
+        return _SAME
     if isinstance(stored, UnknownSerializer) or isinstance(wanted, UnknownSerializer):
         return _unknown(stored, wanted, rules)
     if not _are_one_kind(stored, wanted):
@@ -123,6 +146,13 @@ def compatibility_of(
         case RowDataSerializer(), RowDataSerializer() if stored.types != wanted.types:
             return _sql_row(stored, wanted)
     return _nested(stored, wanted, rules)
+
+
+def _hides_changes(part: AnySerializer, rules: Rules) -> bool:
+    """Whether equal types may have different values."""
+    if isinstance(part, PojoSerializer):
+        return bool(part.others)  # they do not count in comparisons of types
+    return rules.has_classes and isinstance(part, OPAQUE)
 
 
 def _are_one_kind(stored: AnySerializer, wanted: AnySerializer) -> bool:
@@ -155,23 +185,12 @@ def columns_that_may_swap(serializer: AnySerializer) -> str | None:
 
     Flink considers the row unchanged when such columns swap places.
     """
-    for part in _parts(serializer):
+    for part in parts_of(serializer):
         if isinstance(part, RowDataSerializer) and part.names is None:
             for kind, count in Counter(map(str, part.types)).items():
                 if count > 1:
                     return kind
     return None
-
-
-def _parts(serializer: AnySerializer) -> Iterator[AnySerializer]:
-    yield serializer
-    for each in serializer.nested:
-        yield from _parts(each)
-
-
-def _hides_changes(serializer: AnySerializer) -> bool:
-    """Whether equal snapshots may describe different values."""
-    return isinstance(serializer, KryoSerializer | ValueClassSerializer | UnknownSerializer)
 
 
 # ------------------------------------------------------------------------- classes of the job
@@ -268,9 +287,14 @@ def _value_class(stored: ValueClassSerializer, wanted: ValueClassSerializer) -> 
 
 
 def _time_to_live(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
-    """Flink 2.2 adds a time to live to values on restore, or removes it."""
+    """Flink 2.2 adds a time to live to values on restore, or removes it.
+
+    It takes every serializer of a list or map for that of list or map state, whose elements have
+    the time to live, so it refuses a value that is a list or a map as a whole.
+    """
     is_stored = isinstance(stored, TtlSerializer)
-    inner = compatibility_of(
+    plain = stored if not isinstance(stored, TtlSerializer) else wanted
+    inner = _resolved(
         stored.value if isinstance(stored, TtlSerializer) else stored,
         wanted.value if isinstance(wanted, TtlSerializer) else wanted,
         rules,
@@ -279,6 +303,11 @@ def _time_to_live(stored: AnySerializer, wanted: AnySerializer, rules: Rules) ->
     verdict = Verdict.AFTER_MIGRATION
     if rules.version < (2, 0):
         verdict, what = Verdict.INCOMPATIBLE, f"{what}, which Flink before 2.0 refuses"
+    elif type(plain) in (ListSerializer, MapSerializer):
+        verdict, what = (
+            Verdict.INCOMPATIBLE,
+            f"{what}, which Flink refuses for a value of type {plain.type_name}",
+        )
     elif rules.version < (2, 2):
         verdict, what = (
             Verdict.UNKNOWN,
@@ -317,17 +346,25 @@ def _changed(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
 def _nested(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
     if not stored.nested or len(stored.nested) != len(wanted.nested):
         return _SAME if stored == wanted else _changed(stored, wanted)
+    verdicts = [_resolved(*pair, rules) for pair in zip(stored.nested, wanted.nested, strict=True)]
     inner = [
-        Compatibility(found.verdict, f"in {stored.type_name}: {found.reason}")
-        for was, now in zip(stored.nested, wanted.nested, strict=True)
-        if (found := compatibility_of(was, now, rules)).verdict is not Verdict.COMPATIBLE_AS_IS
+        Compatibility(part.verdict, f"in {stored.type_name}: {part.reason}")
+        for part in verdicts
+        if part.verdict is not Verdict.COMPATIBLE_AS_IS
     ]
-    if not inner and stored != wanted and stored.nested == wanted.nested:
-        return Compatibility(
-            Verdict.UNKNOWN,
-            f"{stored.type_name} differs in what its snapshot says beside its parts",
+    if outer_of(stored) != outer_of(wanted):
+        is_known = isinstance(stored, _OUTER_NEVER_CHANGES)
+        inner.append(
+            Compatibility(
+                Verdict.INCOMPATIBLE if is_known else Verdict.UNKNOWN,
+                f"{stored.type_name} differs in what its snapshot says beside its parts",
+            )
         )
     return _worst(inner)
+
+
+_OUTER_NEVER_CHANGES = (GenericArraySerializer, NullableSerializer, TupleSerializer)
+"""Flink refuses another class of an array or tuple, and another padding."""
 
 
 def _pojo(stored: PojoSerializer, wanted: PojoSerializer, rules: Rules) -> Compatibility:
@@ -374,7 +411,7 @@ def _by_name(
         if was is None or now is None:
             found.append(Compatibility(Verdict.UNKNOWN, f"the type of {what} {name!r} is unknown"))
             continue
-        inner = compatibility_of(was, now, rules)
+        inner = _resolved(was, now, rules)
         if inner.verdict is not Verdict.COMPATIBLE_AS_IS:
             found.append(Compatibility(inner.verdict, f"{what} {name!r}: {inner.reason}"))
     return found
