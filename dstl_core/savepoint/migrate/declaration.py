@@ -102,7 +102,8 @@ class OperatorRule:
         drop: States of the old operator that may go.
         classes: New names of POJO classes, by old name.
         fields: By new class: the new fields, each from an old field (``from``), or as an
-            expression over the old fields; null starts with Java's default.
+            expression over the old fields. null starts with Java's default, also for a boxed
+            number: a savepoint does not tell ``Integer`` from ``int``, which takes no null.
     """
 
     from_: tuple[str, ...] | None = None

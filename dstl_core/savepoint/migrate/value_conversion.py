@@ -23,7 +23,7 @@ from dstl_core.codec.serializers import (
     TtlSerializer,
     TupleSerializer,
 )
-from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.codec.serializers.pojo import PojoSerializer, primitive_default
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.expression import (
@@ -412,6 +412,8 @@ class Conversion:
                     f"{where} is wrong: class {new.pojo_class} has no field {name!r}; it has: "
                     f"{', '.join(dict(wanted))}."
                 )
+        # A null would make Flink fail if the Java field is primitive.
+        defaults = {name: _default_number(each) for name, _, each in new.fields if each is not None}
         arrays = []
         gone = [name for name in before if name not in dict(wanted)]
         used = {path for each in rules.values() for path in _names_in(each)}
@@ -430,7 +432,11 @@ class Conversion:
                         f"not the same."
                     )
                 found = Values(pa.nulls(len(column)), None)
-            arrays.append(self.assign(found, kind, own, place))
+            default = None if found.kind is not None else defaults.get(name)
+            if default is not None:
+                arrays.append(pa.repeat(pa.scalar(default).cast(own), len(column)))
+            else:
+                arrays.append(self.assign(found, kind, own, place))
         return _struct(column, arrays, target)
 
     def _list(
@@ -510,6 +516,12 @@ def _names_in(expression: Expression) -> list[str]:
         case Cast() | Coalesce():
             return _names_in(expression.of)
     return []
+
+
+def _default_number(serializer: AnySerializer) -> int | float | None:
+    """As ``primitive_default``; columns hold characters as numbers."""
+    default = primitive_default(serializer)
+    return ord(default) if isinstance(default, str) else default
 
 
 def _nullable(kind: LogicalType) -> LogicalType:

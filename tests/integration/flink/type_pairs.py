@@ -89,6 +89,8 @@ class Pairs:
     old_classes: dict[str, str] = field(default_factory=dict)
     new_classes: dict[str, str] = field(default_factory=dict)
     pairs: list[dict[str, Any]] = field(default_factory=list)
+    values: list[dict[str, Any]] = field(default_factory=list)
+    """Bytes of POJOs of the new job: ``type`` and ``hex``."""
 
 
 def make_pairs(seed: int = SEED, families: int = FAMILIES) -> Pairs:
@@ -230,7 +232,10 @@ def _other(before: Type, package: str, rng: random.Random) -> Type:
 
 
 def ask_flink(question: Pairs, work: Path) -> list[dict[str, Any]]:
-    """What Flink answers: the two snapshots, its verdict, and values before and after."""
+    """What Flink answers: the two snapshots, its verdict, and values before and after.
+
+    After the pairs come the fields of the values, as text.
+    """
     java, jars = Java.find(), find_jars()
     classes = work / "classes"
     classpath = os.pathsep.join(map(str, [classes, *jars]))
@@ -247,10 +252,11 @@ def ask_flink(question: Pairs, work: Path) -> list[dict[str, Any]]:
         timeout=600,
     )
     answers = [json.loads(line) for line in answered.read_text().splitlines()]
-    return [
+    pairs = [
         {"pair": [asked["old"], asked["new"]], **answer}
-        for asked, answer in zip(question.pairs, answers, strict=True)
+        for asked, answer in zip(question.pairs, answers, strict=False)
     ]
+    return pairs + answers[len(pairs) :]
 
 
 def main(folder: Path) -> None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dstl_core.codec.serializers import AnySerializer, MapSerializer, TtlSerializer
-from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.codec.serializers.pojo import PojoSerializer, primitive_default
 from dstl_core.codec.serializers.runtime import TtlAwareSerializer
 from dstl_core.codec.serializers.table_state import ExternalSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
@@ -235,7 +235,7 @@ def _pojo(found: StateRule, before: PojoSerializer, after: PojoSerializer) -> No
                 f"gone: if it was renamed, name the old field, else Flink would lose its values"
             )
         else:
-            found.notes.append(f"field {name!r} is new: it has Java's default")
+            found.notes.append(f"field {name!r} is new: it is {_default_text(kind)}")
     unnamed = [
         name
         for name in gone
@@ -270,3 +270,13 @@ def merge_rule(state: StateInfo, columns: Mapping[str, Sequence[StateColumn]]) -
     if state.kind != "value" or row is None or any(each.merge is None for each in row):
         return DECIDE
     return [each.merge for each in row if each.merge is not None]
+
+
+def _default_text(kind: AnySerializer | None) -> str:
+    """The value of a new field as Java writes it."""
+    default = None if kind is None else primitive_default(kind)
+    if default is None:
+        return "null"
+    if isinstance(default, str):
+        return "'\\0'"
+    return str(default).lower()

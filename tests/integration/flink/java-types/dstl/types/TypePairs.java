@@ -14,6 +14,7 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Obje
 
 import java.io.BufferedWriter;
 import java.io.IOException;
+import java.lang.reflect.Field;
 import java.net.URL;
 import java.net.URLClassLoader;
 import java.nio.file.Files;
@@ -44,6 +45,10 @@ public final class TypePairs {
                 BufferedWriter answers = Files.newBufferedWriter(Path.of(arguments[2]))) {
             for (JsonNode pair : request.get("pairs")) {
                 answers.write(JSON.writeValueAsString(answer(pair, old, changed)));
+                answers.newLine();
+            }
+            for (JsonNode value : request.get("values")) {
+                answers.write(JSON.writeValueAsString(fields(value, changed)));
                 answers.newLine();
             }
         }
@@ -84,6 +89,22 @@ public final class TypePairs {
         }
         answer.set("values", values);
         return answer;
+    }
+
+    /** The fields of a POJO of the new job, read from its bytes, as text. */
+    private static ObjectNode fields(JsonNode value, ClassLoader changed) throws Exception {
+        SampleType type = new SampleType(value.get("type"), JSON.createArrayNode(), changed);
+        byte[] raw = HexFormat.of().parseHex(value.get("hex").textValue());
+        ObjectNode fields = JSON.createObjectNode();
+        try {
+            Object pojo = type.serializer.deserialize(new DataInputDeserializer(raw));
+            for (Field field : pojo.getClass().getFields()) {
+                fields.put(field.getName(), String.valueOf(field.get(pojo)));
+            }
+        } catch (RuntimeException error) {
+            fields.put("error", String.valueOf(error));
+        }
+        return fields;
     }
 
     /** The bytes of a value, and its bytes in the next savepoint of the new job, or the error. */
