@@ -10,6 +10,7 @@ and ``StateMetaInfoSnapshotReadersWriters`` of Flink 2.2.1.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 
@@ -58,6 +59,7 @@ KEY_SERIALIZER = "KEY_SERIALIZER"
 NAMESPACE_SERIALIZER = "NAMESPACE_SERIALIZER"
 VALUE_SERIALIZER = "VALUE_SERIALIZER"
 USER_KEY_SERIALIZER = "USER_KEY_SERIALIZER"
+_NAMES = {KEY_SERIALIZER, NAMESPACE_SERIALIZER, VALUE_SERIALIZER, USER_KEY_SERIALIZER}
 
 
 @dataclass(frozen=True)
@@ -235,7 +237,27 @@ def read_state_meta(data: DataInput, context: SnapshotContext) -> StateMetaInfoS
         (data.read_utf("serializer name"), read_serializer(data, context))
         for _ in range(data.read_count("serializers", 12))
     )
+    if context.unknown:
+        required = {VALUE_SERIALIZER}
+        if kind == BackendStateType.KEY_VALUE.value:
+            required.add(NAMESPACE_SERIALIZER)
+        _check_names(name, [each for each, _ in serializers], required, at)
     return StateMetaInfoSnapshot(name, BackendStateType(kind), options, serializers)
+
+
+def _check_names(state: str, names: Sequence[str], required: set[str], at: int) -> None:
+    """Refuses a wrong guess at the end of a snapshot of an unknown class.
+
+    Such a class may hold snapshots that are readable. Their names then stand where the name of the
+    next serializer would.
+    """
+    if not required <= {*names} <= _NAMES or len({*names}) < len(names):
+        raise FormatError(
+            f"State {state!r} has other serializers than a state has",
+            offset=at,
+            expected=", ".join(sorted(required)),
+            got=", ".join(names) or "none",
+        )
 
 
 def write_state_meta(out: DataOutput, state: StateMetaInfoSnapshot) -> None:

@@ -15,6 +15,7 @@ from dstl_core.codec.serializers import (
     pojo,
     primitives,
     runtime,
+    scala,
     strings,
     structs,
     table_state,
@@ -93,4 +94,5 @@ BUILT_IN = SerializerRegistry(
     | cep.READERS
     | sequenced_multiset.READERS
     | two_phase_commit.READERS
+    | scala.READERS
 )

@@ -46,10 +46,21 @@ from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+from dstl_core.state.tables.compatibility import (
+    Rules,
+    Verdict,
+    compatibility_of,
+    parse_flink_version,
+)
 
 _LOG = logging.getLogger(__name__)
 METADATA_VERSIONS = {"2.0": 5, "2.1": 6, "2.2": 6, "2.3": 6}
 """What each line of Flink 2 writes. It tells readers that Kryo values are those of Kryo 5."""
+_KEYED = (
+    BackendStateType.KEY_VALUE,
+    BackendStateType.KEY_VALUE_V2,
+    BackendStateType.PRIORITY_QUEUE,
+)
 KEEP, CONVERT, DROP, BLOCKED = "keep", "convert", "drop", "blocked"
 
 
@@ -111,6 +122,7 @@ class SavepointUpgrade:
             )
         self._source = source
         self._version = METADATA_VERSIONS[to]
+        self._rules = Rules(parse_flink_version(to), stored_line=2)
         self._drop = frozenset(drop)
         self._named = NamedTypes(types or {})
         self._named.check(
@@ -206,11 +218,24 @@ class SavepointUpgrade:
             conversion = self._conversion(operator.label, info.meta)
         except FormatError as error:
             return replace(step, action=BLOCKED, new="", reason=error.what), None
+        new = info.meta if conversion is None else conversion.meta(info.meta)
+        if (reason := self._refused(operator, new)) is not None:
+            return replace(step, action=BLOCKED, new="", reason=reason), None
         if conversion is None:
             return step, None
-        new = conversion.meta(info.meta)
         shown = StateInfo.of(new).type if info.kind[:3] != "op-" else _operator_type(new)
         return replace(step, action=CONVERT, new=shown), conversion
+
+    def _refused(self, operator: OperatorSnapshot, meta: StateMetaInfoSnapshot) -> str | None:
+        """Why the target refuses the result, by the rule that ``dstl check`` asks."""
+        types = [serializer for _, serializer in meta.serializers]
+        if operator.key_type is not None and meta.backend_state_type in _KEYED:
+            types.append(operator.key_type.serializer)
+        for each in types:
+            verdict = compatibility_of(each, each, self._rules)
+            if verdict.verdict is Verdict.INCOMPATIBLE:
+                return verdict.reason
+        return None
 
     def plan(self) -> list[UpgradeStep]:
         """What happens to each state. It reads headers and jars, not the state."""

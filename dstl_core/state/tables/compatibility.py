@@ -128,7 +128,8 @@ def _resolved(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Com
         return _time_to_live(stored, wanted, rules)
     if isinstance(stored, OPAQUE) and stored == wanted and not rules.has_classes:
         return _SAME
-    if isinstance(stored, UnknownSerializer) or isinstance(wanted, UnknownSerializer):
+    is_scala = rules.has_classes and (_is_of_scala(stored) or _is_of_scala(wanted))
+    if is_scala or isinstance(stored, UnknownSerializer) or isinstance(wanted, UnknownSerializer):
         return _unknown(stored, wanted, rules)
     if not _are_one_kind(stored, wanted):
         return _changed(stored, wanted)
@@ -152,7 +153,7 @@ def _hides_changes(part: AnySerializer, rules: Rules) -> bool:
     """Whether equal types may have different values."""
     if isinstance(part, PojoSerializer):
         return bool(part.others)  # they do not count in comparisons of types
-    return rules.has_classes and isinstance(part, OPAQUE)
+    return rules.has_classes and (isinstance(part, OPAQUE) or _is_of_scala(part))
 
 
 def _are_one_kind(stored: AnySerializer, wanted: AnySerializer) -> bool:
@@ -231,14 +232,19 @@ _VALUES_OF_JAVA = frozenset(
 """Java classes that contain no objects of other classes."""
 
 
+def _is_of_scala(serializer: AnySerializer) -> bool:
+    return _class_of(serializer).startswith(_OF_SCALA)
+
+
+def _class_of(serializer: AnySerializer) -> str:
+    is_unknown = isinstance(serializer, UnknownSerializer)
+    return serializer.unknown_class if is_unknown else serializer.snapshot_class
+
+
 def _unknown(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
-    if (
-        isinstance(stored, UnknownSerializer)
-        and stored.unknown_class.startswith(_OF_SCALA)
-        and rules.version >= (2, 0)
-    ):
+    if _is_of_scala(stored) and rules.version >= (2, 0):
         return Compatibility(
-            Verdict.INCOMPATIBLE, f"Flink 2.0 removed {stored.unknown_class}, of Scala's API"
+            Verdict.INCOMPATIBLE, f"Flink 2.0 removed {_class_of(stored)}, of Scala's API"
         )
     return Compatibility(
         Verdict.UNKNOWN, f"only the job's own classes can compare {stored} with {wanted}"

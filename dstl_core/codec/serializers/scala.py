@@ -1,0 +1,338 @@
+"""Types of the Scala API of Flink 1.x, which Flink 2.0 removed.
+
+    case class, tuple   composite, outer version 2, utf class; a part for each field
+                        value: the fields, without gaps
+    Option, Either, Try composite, outer versions 2, 1, 2
+                        value: bool, then the content: 1 present, left, success
+    collection          composite, outer version 2, utf code of its builder; one part
+                        value: i32 count, then for each element bool is there, [element]
+    Enumeration         utf class, i32 count, count x (utf name, i32 id); value: i32 id
+    Unit                value: one byte, 0
+
+A savepoint has no names of fields, so they are ``_1``, ``_2``, .. as Scala calls them.
+Source: ``org.apache.flink.api.scala.typeutils`` of Flink 1.20.5, and savepoints of Scala jobs.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.serializers.base import (
+    AnySerializer,
+    JsonValue,
+    SnapshotContext,
+    SnapshotReader,
+    TypeSerializer,
+    bad_value,
+    check_snapshot_version,
+    composite_reader,
+    read_composite_header,
+    simple_reader,
+    write_composite_header,
+    write_nested,
+)
+from dstl_core.codec.serializers.collections import text_key
+from dstl_core.codec.serializers.structs import Either
+
+PACKAGE = "org.apache.flink.api.scala.typeutils."
+_TUPLE = "scala.Tuple"
+
+
+@dataclass(frozen=True)
+class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
+    """A case class or a tuple; a value is the tuple of its fields."""
+
+    scala_class: str
+    fields: tuple[AnySerializer, ...]
+    snapshot_class: ClassVar[str] = PACKAGE + "ScalaCaseClassSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        inner = ", ".join(field.type_name for field in self.fields)
+        return f"{self.scala_class}({inner})"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return self.fields
+
+    @property
+    def length(self) -> int:
+        lengths = [field.length for field in self.fields]
+        return -1 if not lengths or min(lengths) < 0 else sum(lengths)
+
+    def serialize(self, value: tuple[Any, ...], out: DataOutput) -> None:
+        for field, item in zip(self.fields, value, strict=True):
+            field.serialize(item, out)
+
+    def deserialize(self, data: DataInput) -> tuple[Any, ...]:
+        return tuple(field.deserialize(data) for field in self.fields)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 2)
+        out.write_utf(self.scala_class)
+        write_nested(out, self.fields)
+
+    def to_text(self, value: tuple[Any, ...]) -> JsonValue:
+        texts = [field.to_text(item) for field, item in zip(self.fields, value, strict=True)]
+        if self.scala_class.startswith(_TUPLE):
+            return texts
+        return {f"_{at}": text for at, text in enumerate(texts, 1)}
+
+
+@dataclass(frozen=True)
+class ScalaTuple2Serializer(ScalaCaseClassSerializer):
+    """The same format, where Flink itself makes the tuple's serializer."""
+
+    snapshot_class: ClassVar[str] = PACKAGE + "Tuple2CaseClassSerializerSnapshot"
+
+
+class Option(NamedTuple):
+    """An optional value. The content may be null in Scala, so ``None`` does not stand for none."""
+
+    is_there: bool
+    value: Any
+
+
+@dataclass(frozen=True)
+class ScalaOptionSerializer(TypeSerializer[Option]):
+    """A text is a list of one value or none."""
+
+    inner: AnySerializer
+    snapshot_class: ClassVar[str] = PACKAGE + "ScalaOptionSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"Option<{self.inner.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.inner,)
+
+    def serialize(self, value: Option, out: DataOutput) -> None:
+        out.write_bool(value.is_there)
+        if value.is_there:
+            self.inner.serialize(value.value, out)
+
+    def deserialize(self, data: DataInput) -> Option:
+        is_there = data.read_bool("option is there")
+        return Option(is_there, self.inner.deserialize(data) if is_there else None)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 2)
+        write_nested(out, [self.inner])
+
+    def to_text(self, value: Option) -> JsonValue:
+        return [self.inner.to_text(value.value)] if value.is_there else []
+
+
+@dataclass(frozen=True)
+class ScalaEitherSerializer(TypeSerializer[Either]):
+    """1 and the left value, or 0 and the right value."""
+
+    left: AnySerializer
+    right: AnySerializer
+    outer_version: ClassVar[int] = 1
+    kind: ClassVar[str] = "Either"
+    snapshot_class: ClassVar[str] = PACKAGE + "ScalaEitherSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"{self.kind}<{self.left.type_name}, {self.right.type_name}>"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.left, self.right)
+
+    def serialize(self, value: Either, out: DataOutput) -> None:
+        out.write_bool(value.is_left)
+        (self.left if value.is_left else self.right).serialize(value.value, out)
+
+    def deserialize(self, data: DataInput) -> Either:
+        is_left = data.read_bool("is left")
+        return Either(is_left, (self.left if is_left else self.right).deserialize(data))
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, self.outer_version)
+        write_nested(out, [self.left, self.right])
+
+    def to_text(self, value: Either) -> JsonValue:
+        side, name = (self.left, "left") if value.is_left else (self.right, "right")
+        return {name: side.to_text(value.value)}
+
+
+@dataclass(frozen=True)
+class ScalaTrySerializer(ScalaEitherSerializer):
+    """The same format: the left value is that of a success, the right one an exception."""
+
+    outer_version: ClassVar[int] = 2
+    kind: ClassVar[str] = "Try"
+    snapshot_class: ClassVar[str] = PACKAGE + "ScalaTrySerializerSnapshot"
+
+
+@dataclass(frozen=True)
+class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
+    """A list, set or map of Scala; a map is a collection of tuples.
+
+    ``builder`` is Scala code that names the collection. Flink compiles it to make the collection.
+    """
+
+    builder: str
+    element: AnySerializer
+    snapshot_class: ClassVar[str] = PACKAGE + "TraversableSerializerSnapshot"
+
+    @property
+    def type_name(self) -> str:
+        return f"{self._collection.rpartition('.')[2]}<{self.element.type_name}>"
+
+    @property
+    def _collection(self) -> str:
+        return self.builder.partition("CanBuildFrom[")[2].partition("[")[0] or "Traversable"
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.element,)
+
+    def serialize(self, value: list[Any], out: DataOutput) -> None:
+        out.write_i32(len(value))
+        for item in value:
+            out.write_bool(item is not None)
+            if item is not None:
+                self.element.serialize(item, out)
+
+    def deserialize(self, data: DataInput) -> list[Any]:
+        return [
+            self.element.deserialize(data) if data.read_bool("element is there") else None
+            for _ in range(data.read_count("collection size", 1))
+        ]
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, 2)
+        out.write_utf(self.builder)
+        write_nested(out, [self.element])
+
+    def to_text(self, value: list[Any]) -> JsonValue:
+        texts = [None if item is None else self.element.to_text(item) for item in value]
+        if self._collection.endswith("Set"):
+            return sorted(texts, key=text_key)
+        if self._collection.endswith("Map"):
+            return sorted(texts, key=lambda pair: text_key(pair[0]))
+        return texts
+
+
+@dataclass(frozen=True)
+class ScalaEnumSerializer(TypeSerializer[str]):
+    """A value is the name of a constant. Ids need neither start at 0 nor follow each other."""
+
+    enumeration: str
+    constants: tuple[tuple[str, int], ...]
+    snapshot_class: ClassVar[str] = PACKAGE + "ScalaEnumSerializerSnapshot"
+    length: ClassVar[int] = 4
+
+    @property
+    def type_name(self) -> str:
+        return f"Enumeration<{self.enumeration}>"
+
+    def serialize(self, value: str, out: DataOutput) -> None:
+        out.write_i32(dict(self.constants)[value])
+
+    def deserialize(self, data: DataInput) -> str:
+        at = data.position
+        number = data.read_i32("enumeration id")
+        for name, known in self.constants:
+            if known == number:
+                return name
+        ids = ", ".join(str(known) for _, known in self.constants)
+        raise bad_value(f"A value of {self.enumeration} does not exist", at, ids, number)
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        out.write_utf(self.enumeration)
+        out.write_i32(len(self.constants))
+        for name, number in self.constants:
+            out.write_utf(name)
+            out.write_i32(number)
+
+
+@dataclass(frozen=True)
+class ScalaUnitSerializer(TypeSerializer[None]):
+    snapshot_class: ClassVar[str] = PACKAGE + "UnitSerializer$UnitSerializerSnapshot"
+    type_name: ClassVar[str] = "Unit"
+    length: ClassVar[int] = 1
+
+    def serialize(self, value: None, out: DataOutput) -> None:
+        out.write_u8(0)
+
+    def deserialize(self, data: DataInput) -> None:
+        at = data.position
+        got = data.read_u8("unit")
+        if got:
+            raise bad_value("A unit is not 0", at, 0, got)
+
+    def to_text(self, value: None) -> JsonValue:
+        return None
+
+
+@dataclass(frozen=True)
+class ScalaNothingSerializer(TypeSerializer[None]):
+    """The type of the content of a ``None``; it has no values."""
+
+    snapshot_class: ClassVar[str] = PACKAGE + "NothingSerializerSnapshot"
+    type_name: ClassVar[str] = "Nothing"
+
+    def serialize(self, value: None, out: DataOutput) -> None:
+        raise TypeError("expected no value at all")
+
+    def deserialize(self, data: DataInput) -> None:
+        raise bad_value("Nothing has a value", data.position, "no value", "one")
+
+
+def _case_class(kind: type[ScalaCaseClassSerializer]) -> tuple[str, SnapshotReader]:
+    def read(data: DataInput, version: int, context: SnapshotContext) -> ScalaCaseClassSerializer:
+        check_snapshot_version(data, kind, version)
+        read_composite_header(data, 2)
+        return kind(data.read_utf("case class"), tuple(context.read_nested(data)))
+
+    return kind.snapshot_class, read
+
+
+def _read_collection(
+    data: DataInput, version: int, context: SnapshotContext
+) -> ScalaCollectionSerializer:
+    check_snapshot_version(data, ScalaCollectionSerializer, version)
+    read_composite_header(data, 2)
+    builder = data.read_utf("builder of a collection")
+    [element] = context.read_nested(data, 1)
+    return ScalaCollectionSerializer(builder, element)
+
+
+def _read_enum(data: DataInput, version: int, context: SnapshotContext) -> ScalaEnumSerializer:
+    check_snapshot_version(data, ScalaEnumSerializer, version)
+    return ScalaEnumSerializer(
+        data.read_utf("enumeration"),
+        tuple(
+            (data.read_utf("enumeration name"), data.read_i32("enumeration id"))
+            for _ in range(data.read_count("enumeration size", 6))
+        ),
+    )
+
+
+READERS: dict[str, SnapshotReader] = dict(
+    [
+        _case_class(ScalaCaseClassSerializer),
+        _case_class(ScalaTuple2Serializer),
+        composite_reader(
+            ScalaOptionSerializer, ScalaOptionSerializer.snapshot_class, outer_version=2, parts=1
+        ),
+        composite_reader(
+            ScalaEitherSerializer, ScalaEitherSerializer.snapshot_class, outer_version=1, parts=2
+        ),
+        composite_reader(
+            ScalaTrySerializer, ScalaTrySerializer.snapshot_class, outer_version=2, parts=2
+        ),
+        simple_reader(ScalaUnitSerializer()),
+        simple_reader(ScalaNothingSerializer()),
+    ]
+)
+READERS[ScalaCollectionSerializer.snapshot_class] = _read_collection
+READERS[ScalaEnumSerializer.snapshot_class] = _read_enum
