@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from dstl_core.savepoint.check.compatibility import parse_flink_version
+
 from dstl_core.cli import options
 from dstl_core.codec.classfile.generic_types import parse_class_signature, parse_field_type
 from dstl_core.codec.classfile.source_types import parse_source_type
@@ -21,7 +23,6 @@ from dstl_core.codec.serializers import Types
 from dstl_core.codec.type_text import parse_columns, parse_type_text
 from dstl_core.errors import DstlError
 from dstl_core.flink_text import duration_ms, parse_duration_ms, parse_memory_size
-from dstl_core.savepoint.check.compatibility import parse_flink_version
 from dstl_core.savepoint.check.gc import parse_age
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.expression import columns_of, parse_expression
