@@ -237,8 +237,9 @@ def _is_of_scala(serializer: AnySerializer) -> bool:
 
 
 def _class_of(serializer: AnySerializer) -> str:
-    is_unknown = isinstance(serializer, UnknownSerializer)
-    return serializer.unknown_class if is_unknown else serializer.snapshot_class
+    if isinstance(serializer, UnknownSerializer):
+        return serializer.unknown_class
+    return serializer.snapshot_class
 
 
 def _unknown(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
