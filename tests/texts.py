@@ -12,8 +12,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from dstl_core.savepoint.check.compatibility import parse_flink_version
-
 from dstl_core.cli import options
 from dstl_core.codec.classfile.generic_types import parse_class_signature, parse_field_type
 from dstl_core.codec.classfile.source_types import parse_source_type
@@ -29,6 +27,7 @@ from dstl_core.savepoint.migrate.expression import columns_of, parse_expression
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
 from dstl_core.savepoint.migrate.sql_cast import parse_sql_type
 from dstl_core.spark.savepoints.source_options import parse_key, spec_of
+from dstl_core.state.tables.compatibility import parse_flink_version
 from dstl_core.storage.json_document import parse_json_object
 from dstl_core.storage.location import Location
 
