@@ -26,6 +26,7 @@ from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.expression import columns_of, parse_expression
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
 from dstl_core.savepoint.migrate.sql_cast import parse_sql_type
+from dstl_core.savepoint.read.snapshot_names import relocations
 from dstl_core.spark.savepoints.source_options import parse_key, spec_of
 from dstl_core.state.tables.compatibility import parse_flink_version
 from dstl_core.storage.json_document import parse_json_object
@@ -134,7 +135,7 @@ PARSERS: dict[str, Callable[[str], Any]] = {
     "version of Flink": parse_flink_version,
     "option: duration": lambda text: options.duration_ms("--option", text),
     "option: moment": lambda text: options.moment_ms("--option", text),
-    "option: pairs": lambda text: options.pairs("--relocate", [text], "OLD=NEW"),
+    "option: relocate": lambda text: relocations("--relocate", [text]),
     "location": Location.parse,
     "compiled plan": CompiledPlan.parse,
     "JSON object": lambda text: parse_json_object(text.encode(errors="surrogatepass"), "place"),
