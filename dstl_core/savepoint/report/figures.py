@@ -271,7 +271,8 @@ def _contents_attention(path: str, label: str, contents: dict[str, Any]) -> Iter
         if ttl is not None and (ttl["expired"] or 0) > EXPIRED_SHARE * ttl["count"]:
             share = 100 * ttl["expired"] / ttl["count"]
             yield Attention(label, f"{share:.0f} % of state {name} have expired", command)
-        if each["kind"] == PROC_TIMER:
+        # Timers whose keys do not fit columns are counted only.
+        if each["kind"] == PROC_TIMER and each["timers"] is not None:
             late = sum(
                 part["count"]
                 for part in each["timers"]["distances"]

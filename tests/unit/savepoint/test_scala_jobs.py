@@ -89,3 +89,21 @@ def test_what_check_calls_incompatible_blocks_the_upgrade(
     assert kept == entries(each for each in every if each.get("state") not in OF_SCALA)
     assert (len(every), len(kept)) == (52, 31)
     assert check_restore(out, out, to="2.2").is_compatible
+
+
+def test_columns_hold_what_records_hold() -> None:
+    """Types with no ``Option``, which is a list in a dump and null or a value in a column."""
+    compared = 0
+    for operator in Snapshot.load(savepoint("keys")).operators:
+        if operator.key_type is None or "Option" in operator.key_type.serializer.type_name:
+            continue
+        rows = [row for batch in operator.flat("n").read() for row in batch.to_pylist()]
+        dumped = [line for line in operator.dump() if line.get("state") == "n"]
+        columns = sorted(
+            json.dumps(without_names([row["state_key"], row["state_value"]])) for row in rows
+        )
+        assert columns == sorted(
+            json.dumps(without_names([line["key"], line["value"]])) for line in dumped
+        )
+        compared += len(rows)
+    assert compared > 0

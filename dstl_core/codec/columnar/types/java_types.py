@@ -64,6 +64,7 @@ from dstl_core.codec.serializers import (
     opaque,
     primitives,
     runtime,
+    scala,
     strings,
     structs,
     value_classes,
@@ -271,6 +272,34 @@ def _either(serializer: structs.EitherSerializer, options: ColumnOptions) -> Lay
 def _union(serializer: structs.UnionSerializer, options: ColumnOptions) -> Layout:
     one, two = layout_of(serializer.one, options), layout_of(serializer.two, options)
     return EitherOf(one, two, tagged=True)
+
+
+# ------------------------------------------------------------------------------------- Scala
+
+
+@layout_for(scala.ScalaCaseClassSerializer, scala.ScalaTuple2Serializer)
+def _case_class(serializer: scala.ScalaCaseClassSerializer, options: ColumnOptions) -> Layout:
+    fields = enumerate(serializer.fields, 1)
+    return Struct([(f"_{at}", layout_of(each, options)) for at, each in fields])
+
+
+@layout_for(scala.ScalaOptionSerializer)
+def _option(serializer: scala.ScalaOptionSerializer, options: ColumnOptions) -> Layout:
+    if isinstance(serializer.inner, scala.ScalaOptionSerializer):
+        raise no_layout(serializer)  # a null would stand for two values
+    return Nullable(layout_of(serializer.inner, options), i.PRESENT_FLAG)
+
+
+@layout_for(scala.ScalaEitherSerializer, scala.ScalaTrySerializer)
+def _scala_either(serializer: scala.ScalaEitherSerializer, options: ColumnOptions) -> Layout:
+    return EitherOf(layout_of(serializer.left, options), layout_of(serializer.right, options))
+
+
+@layout_for(scala.ScalaCollectionSerializer)
+def _scala_collection(
+    serializer: scala.ScalaCollectionSerializer, options: ColumnOptions
+) -> Layout:
+    return Repeated(Nullable(layout_of(serializer.element, options), i.PRESENT_FLAG), 1)
 
 
 # -------------------------------------------------------------------------------- the runtime
