@@ -16,8 +16,24 @@ _AGES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 def printable(text: str) -> str:
     """A text from a snapshot as one line. Characters that do not print are escaped, so that they
     cannot control the terminal.
+
+    The form is that of JSON: two surrogates for a character above U+FFFF.
     """
-    return "".join(char if char.isprintable() else f"\\u{ord(char):04x}" for char in text)
+    if text.isprintable():
+        return text
+    return "".join(char if char.isprintable() else _escape(char) for char in text)
+
+
+def printable_lines(text: str) -> str:
+    """Lines for a terminal, as ``printable`` has each of them. JSON keeps its meaning: outside of
+    texts it has no character that does not print.
+    """
+    return "\n".join(map(printable, text.split("\n")))
+
+
+def _escape(char: str) -> str:
+    units = char.encode("utf-16-be", "surrogatepass").hex()
+    return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
 
 
 def size_text(size: int) -> str:

@@ -19,6 +19,8 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from dstl_core.shown import printable
+
 PASSED, WARNED, FAILED, BROKEN = 0, 1, 2, 3
 _JOB = "dstl_checks"
 _WIDE = 10_000
@@ -42,7 +44,7 @@ class CheckResult:
 
     @property
     def shown(self) -> str:
-        return ", ".join(f"{name}={value}" for name, value in self.details.items())
+        return printable(", ".join(f"{name}={value}" for name, value in self.details.items()))
 
     def to_json(self) -> dict[str, Any]:
         return {
@@ -82,7 +84,7 @@ def checks(
             definitions = load_definitions(module)
             keys = select_checks(definitions, asset or [], check or [])
     except Exception as error:  # any error of the user's module ends here, in one line
-        typer.echo(f"dstl-checks: {type(error).__name__}: {error}", err=True)
+        typer.echo(printable(f"dstl-checks: {type(error).__name__}: {error}"), err=True)
         raise typer.Exit(BROKEN) from error
     if list_only:
         for key in keys:

@@ -20,7 +20,7 @@ from dstl_core.cli.inspect_command import inspect
 from dstl_core.cli.ls_command import ls
 from dstl_core.cli.migrate_command import migrate
 from dstl_core.cli.offsets_command import offsets
-from dstl_core.cli.output import complain
+from dstl_core.cli.output import complain, write_traceback
 from dstl_core.cli.report_command import report
 from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.upgrade_command import upgrade
@@ -56,7 +56,7 @@ class _Commands(TyperGroup):
             if ctx.obj["debug"]:
                 import traceback
 
-                traceback.print_exc()
+                write_traceback(traceback.format_exc())
             else:
                 complain(_sentence(error))
             raise typer.Exit(2) from None

@@ -17,7 +17,6 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import print_lines, write_json
 from dstl_core.errors import ConfigError
-from dstl_core.shown import printable
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.check.restore_check import RestoreCheck
@@ -162,9 +161,9 @@ def _print(found: RestoreCheck) -> None:
 
     styles = {Verdict.INCOMPATIBLE: "red", Verdict.UNKNOWN: "yellow"}
     lines = [
-        (printable(str(line)), styles.get(line.verdict, ""))
+        (str(line), styles.get(line.verdict, ""))
         for line in sorted(found.lines, key=lambda each: -each.verdict)
         if line.reason or line.verdict is not Verdict.COMPATIBLE_AS_IS
     ]
-    lines += [(printable(f"note: {note}"), "") for note in found.notes]
+    lines += [(f"note: {note}", "") for note in found.notes]
     print_lines([*lines, (found.summary, "bold")])

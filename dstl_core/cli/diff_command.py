@@ -17,7 +17,6 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import print_lines, progress, to_json, write_json
-from dstl_core.shown import printable
 
 KEYS_SHOWN = 5
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
@@ -61,7 +60,7 @@ def diff(
             for _ in differences:
                 pass
     if not as_json:
-        lines = [(printable(str(each)), "bold") for each in structure]
+        lines = [(str(each), "bold") for each in structure]
         print_lines([*lines, *counts.lines()] or ["no differences"])
     if structure or counts.states:
         raise typer.Exit(1)
@@ -88,13 +87,13 @@ class _Counts:
 
     def lines(self) -> Iterator[str | tuple[str, str]]:
         for place, counts in self.states.items():
-            operator, kind, name = (printable(str(part)) for part in place)
+            operator, kind, name = place
             summary = ", ".join(f"{count:,} {change}" for change, count in counts.items() if count)
             yield f"{operator} {kind} {name}: {summary}", "bold"
             for change, mark in _MARKS.items():
                 keys = self._keys.get((place, change), [])
                 for key in keys:
-                    yield printable(f"  {mark} {key}")
+                    yield f"  {mark} {key}"
                 if counts[change] > len(keys):
                     yield f"  {mark} .. {counts[change] - len(keys):,} more"
 

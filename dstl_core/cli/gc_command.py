@@ -8,7 +8,7 @@ import typer
 
 from dstl_core.cli.options import JsonOption
 from dstl_core.cli.output import print_lines, write_json
-from dstl_core.shown import printable, size_text
+from dstl_core.shown import size_text
 
 
 def gc(
@@ -58,7 +58,7 @@ def gc(
     if as_json:
         write_json([report.to_json()], indent=1)
         return
-    lines = [printable(f"{each.size:>12,}  {each.location}") for each in report.garbage]
+    lines = [f"{each.size:>12,}  {each.location}" for each in report.garbage]
     kept = ", ".join(f"{count} {reason}" for reason, count in sorted(report.kept.items()))
     verb = "deleted" if delete else "garbage (nothing was deleted; use --delete)"
     lines.append(

@@ -16,7 +16,7 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import print_lines, write_json
-from dstl_core.shown import printable, size_text, table_lines
+from dstl_core.shown import size_text, table_lines
 
 
 def inspect(
@@ -39,7 +39,7 @@ def inspect(
 
 
 def _lines(summary: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
-    yield printable(summary["path"]), "bold"
+    yield summary["path"], "bold"
     kind = ", ".join(each for each in (summary["kind"], summary["format"]) if each)
     yield (
         f"checkpoint {summary['checkpoint_id']}, metadata version {summary['version']}, "
@@ -52,7 +52,7 @@ def _lines(summary: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
 
 
 def _operator_lines(operator: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
-    title = printable(operator["uid"] or operator["name"] or operator["hash"])
+    title = operator["uid"] or operator["name"] or operator["hash"]
     yield f"{title}  {operator['hash']}", "bold"
     finished = ", finished" if operator["finished"] else ""
     yield (
@@ -60,7 +60,7 @@ def _operator_lines(operator: dict[str, Any]) -> Iterator[str | tuple[str, str]]
         f"{size_text(operator['bytes'])}, keyed state: {operator['keyed_state']}{finished}"
     )
     if operator["key_type"]:
-        yield printable(f"key: {operator['key_type']}")
+        yield f"key: {operator['key_type']}"
     others = {
         "coordinator_bytes": "coordinator state",
         "channel_bytes": "in-flight data",
@@ -71,13 +71,13 @@ def _operator_lines(operator: dict[str, Any]) -> Iterator[str | tuple[str, str]]
         if operator[name]:
             yield f"{what}: {size_text(operator[name])}"
     if operator["problem"]:
-        yield printable(f"not readable: {operator['problem']}"), "yellow"
+        yield f"not readable: {operator['problem']}", "yellow"
     for each in operator["not_readable"]:
         classes = ", ".join(each["classes"])
         sentence = f"not readable without its Java classes: state {each['state']!r} ({classes})"
-        yield printable(sentence), "yellow"
+        yield sentence, "yellow"
     if operator["key_type_note"]:
-        yield printable(f"note: {operator['key_type_note']}"), "yellow"
+        yield f"note: {operator['key_type_note']}", "yellow"
     infos = operator["states"] + operator["operator_states"]
     if infos:
         yield from table_lines(

@@ -10,7 +10,6 @@ from dstl_core.cli.examples import epilog
 from dstl_core.cli.options import JsonOption, OverwriteOption
 from dstl_core.cli.output import print_lines, write_json, write_lines, write_savepoint
 from dstl_core.errors import ConfigError
-from dstl_core.shown import printable
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.migrate.learn.proposal import Proposal
@@ -67,7 +66,7 @@ def plan(
     if as_json:
         write_json([found.plan_json()], indent=1)
     else:
-        print_lines(map(printable, found.plan_lines()))
+        print_lines(found.plan_lines())
     if found.plan.problems:
         raise typer.Exit(1)
 
@@ -79,7 +78,7 @@ def _propose(file: str, from_: str | None, *, write: bool, as_json: bool) -> Non
     if as_json:
         write_json([proposal.to_json()], indent=1)
     elif write:
-        print_lines([printable(f"{file}: {_summary(proposal)}")])
+        print_lines([f"{file}: {_summary(proposal)}"])
     else:
         write_lines([proposal.text])
     if proposal.decisions:
@@ -134,7 +133,7 @@ def apply(
     ]
     if found.check is not None:
         lines.append(f"check: {found.check.summary}")
-    print_lines(map(printable, [*lines, f"written: {written}"]))
+    print_lines([*lines, f"written: {written}"])
 
 
 def _share(given: str | None) -> float:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
-from dstl_core.shown import printable
+from dstl_core.shown import printable, printable_lines
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -20,7 +20,9 @@ Advance = Callable[[int], None]
 
 
 def to_json(value: Any, indent: int | None = None) -> str:
-    """JSON for people. Only lone surrogates are escaped, because UTF-8 cannot hold them."""
+    """JSON for people and programs. Only lone surrogates are escaped, because UTF-8 cannot hold
+    them; what a terminal must not get is escaped where it is written.
+    """
     separators = (", ", ": ") if indent is None else None
     text = json.dumps(value, ensure_ascii=False, indent=indent, separators=separators)
     return _LONE_SURROGATE.sub(lambda match: f"\\u{ord(match.group()):04x}", text)
@@ -28,21 +30,22 @@ def to_json(value: Any, indent: int | None = None) -> str:
 
 def write_json(values: Iterable[Any], indent: int | None = None) -> None:
     """Writes one document a line, in UTF-8 whatever the locale is."""
-    if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(encoding="utf-8")
-    for value in values:
-        sys.stdout.write(to_json(value, indent) + "\n")
+    write_lines(to_json(value, indent) + "\n" for value in values)
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines that hold JSON documents."""
+    """Writes lines that hold JSON documents, or YAML. A terminal gets no character that could
+    control it; a pipe and a file get the lines as they are.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(encoding="utf-8")
-    sys.stdout.writelines(lines)
+    sys.stdout.writelines(map(printable_lines, lines) if sys.stdout.isatty() else lines)
 
 
 def print_lines(lines: Iterable[str | tuple[str, str]]) -> None:
-    """Writes lines for people; each may have a style, which only a terminal shows."""
+    """Writes lines for people; each may have a style, which only a terminal shows. Characters that
+    do not print are escaped.
+    """
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")
     if not sys.stdout.isatty() or os.environ.get("NO_COLOR"):
@@ -54,16 +57,21 @@ def print_lines(lines: Iterable[str | tuple[str, str]]) -> None:
     # Names come from snapshots, so nothing in them is markup.
     console = Console(highlight=False, markup=False, emoji=False, soft_wrap=True)
     for line in lines:
-        console.print(line if isinstance(line, str) else Text(line[0], line[1]))
+        console.print(Text(_text_of(line), "" if isinstance(line, str) else line[1]))
 
 
 def _text_of(line: str | tuple[str, str]) -> str:
-    return line if isinstance(line, str) else line[0]
+    return printable(line if isinstance(line, str) else line[0])
 
 
 def complain(sentence: str) -> None:
     """Writes one sentence to stderr."""
     sys.stderr.write(f"dstl: {printable(sentence)}\n")
+
+
+def write_traceback(text: str) -> None:
+    """Writes a traceback to stderr. Its messages quote what stands in a snapshot."""
+    sys.stderr.write(printable_lines(text) if sys.stderr.isatty() else text)
 
 
 class Copy(Protocol):

@@ -21,7 +21,6 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import print_lines, progress, write_json
 from dstl_core.errors import ConfigError
-from dstl_core.shown import printable
 
 TtlOption = Annotated[
     list[str] | None,
@@ -99,7 +98,7 @@ def report(
     if as_json:
         write_json([found.figures], indent=1)
     else:
-        print_lines([printable(f"written: {output}")])
+        print_lines([f"written: {output}"])
 
 
 def _check_output(output: str) -> None:

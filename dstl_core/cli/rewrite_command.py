@@ -18,7 +18,7 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import print_lines, write_json, write_savepoint
-from dstl_core.shown import printable, size_text
+from dstl_core.shown import size_text
 
 MaxParallelismOption = Annotated[
     int | None,
@@ -100,7 +100,7 @@ def rewrite(
         write_json([{"path": written, "operators": plan}], indent=1)
         return
     end = "nothing was written" if written is None else f"written: {written}"
-    print_lines([*(printable(_sentence(line)) for line in plan), printable(end)])
+    print_lines([*map(_sentence, plan), end])
 
 
 def _sentence(line: dict[str, Any]) -> str:

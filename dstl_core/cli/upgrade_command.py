@@ -20,7 +20,7 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError
-from dstl_core.shown import printable, size_text, table_lines
+from dstl_core.shown import size_text, table_lines
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.edit.upgrade import SavepointUpgrade, UpgradeStep
@@ -112,7 +112,7 @@ def _print(found: SavepointUpgrade, steps: list[UpgradeStep], written: str | Non
         lines.append(f"{size_text(found.source_size)} of state to read; nothing was written")
     else:
         entries = sum(found.converted.values())
-        lines.append(printable(f"{entries:,} entries converted; written: {written}"))
+        lines.append(f"{entries:,} entries converted; written: {written}")
     print_lines(lines)
 
 

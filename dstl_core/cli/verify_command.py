@@ -16,7 +16,6 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import print_lines, progress, write_json
-from dstl_core.shown import printable
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.check.verify import Report
@@ -49,8 +48,8 @@ def verify(
 
 
 def _print(report: Report) -> None:
-    lines = [(printable(str(finding)), "red") for finding in report.findings]
-    lines += [(printable(f"note: {note}"), "yellow") for note in report.notes]
+    lines = [(str(finding), "red") for finding in report.findings]
+    lines += [(f"note: {note}", "yellow") for note in report.notes]
     result = "no problems" if not report.findings else f"{len(report.findings)} problems"
     end = (
         f"{result}: {report.operators} operators, {report.files} files, "
