@@ -16,6 +16,8 @@ MAX_CLASS_BYTES = 8 << 20
 MAX_NESTED_JAR_BYTES = 128 << 20
 """A jar inside a jar is held in memory."""
 MAX_NESTED_JARS = 256
+MAX_NESTED_BYTES = 512 << 20
+"""Of all jars inside the jars of a job, which are held together."""
 MAX_SCANNED_BYTES = 1 << 30
 MAX_PARENTS = 128
 _LIBRARIES = "lib/"
@@ -65,11 +67,25 @@ class JobClasses:
             if path in jar:
                 return jar.class_at(path, name)
         if self._libraries is None:
-            self._libraries = [each for jar in self._jars for each in jar.libraries()]
+            self._libraries = self._open_libraries()
         for jar in self._libraries:
             if path in jar:
                 return jar.class_at(path, name)
         return None
+
+    def _open_libraries(self) -> list[_OpenJar]:
+        libraries: list[_OpenJar] = []
+        held = 0
+        for jar in self._jars:
+            for library, size in jar.libraries(MAX_NESTED_JARS - len(libraries)):
+                held += size
+                if held > MAX_NESTED_BYTES:
+                    raise FormatError(
+                        f"The jars in {_LIBRARIES} are too large together, at {library.name}",
+                        expected=f"<= {MAX_NESTED_BYTES} bytes unpacked",
+                    )
+                libraries.append(library)
+        return libraries
 
     def parents(self, found: ClassFile) -> list[ClassFile]:
         """The superclasses that the jars have, nearest first."""
@@ -135,7 +151,7 @@ class JobClasses:
 
 class _OpenJar:
     def __init__(self, jar: JarFile) -> None:
-        self._name = jar.name
+        self.name = jar.name
         try:
             self._zip = zipfile.ZipFile(jar.content)
         except (zipfile.BadZipFile, ValueError, RuntimeError, OSError) as error:
@@ -155,7 +171,7 @@ class _OpenJar:
         return path in self._entries
 
     def class_at(self, path: str, name: str) -> ClassFile:
-        with error_context(location=f"{self._name}!/{path}"):
+        with error_context(location=f"{self.name}!/{path}"):
             found = parse_class_file(self._read(path, MAX_CLASS_BYTES))
             if found.name != name:
                 raise FormatError(
@@ -168,22 +184,24 @@ class _OpenJar:
             if name.endswith(".class") and not name.startswith("META-INF/"):
                 yield self._read(name, MAX_CLASS_BYTES)
 
-    def libraries(self) -> list[_OpenJar]:
+    def libraries(self, most: int) -> Iterator[tuple[_OpenJar, int]]:
+        """The jars inside this one with their sizes, one after the other.
+
+        Raises:
+            FormatError: There are more than ``most``, or one is damaged or too large.
+        """
         names = [
             each for each in self._entries if each.startswith(_LIBRARIES) and each.endswith(".jar")
         ]
-        if len(names) > MAX_NESTED_JARS:
+        if len(names) > most:
             raise FormatError(
-                f"{self._name} has too many jars in {_LIBRARIES}",
-                expected=f"<= {MAX_NESTED_JARS}",
+                f"{self.name} has too many jars in {_LIBRARIES}",
+                expected=f"<= {most}",
                 got=len(names),
             )
-        return [
-            _OpenJar(
-                JarFile(f"{self._name}!/{each}", io.BytesIO(self._read(each, MAX_NESTED_JAR_BYTES)))
-            )
-            for each in names
-        ]
+        for each in names:
+            raw = self._read(each, MAX_NESTED_JAR_BYTES)
+            yield _OpenJar(JarFile(f"{self.name}!/{each}", io.BytesIO(raw))), len(raw)
 
     def _read(self, path: str, limit: int) -> bytes:
         """The bytes of an entry. What the entry says of its size is not trusted."""
@@ -199,10 +217,10 @@ class _OpenJar:
             ValueError,
         ) as error:
             raise FormatError(
-                f"{path} in {self._name} cannot be unpacked", got=type(error).__name__
+                f"{path} in {self.name} cannot be unpacked", got=type(error).__name__
             ) from error
         if len(raw) > limit:
             raise FormatError(
-                f"{path} in {self._name} is too large", expected=f"<= {limit} bytes unpacked"
+                f"{path} in {self.name} is too large", expected=f"<= {limit} bytes unpacked"
             )
         return raw

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import tracemalloc
 import zipfile
 from collections.abc import Callable, Mapping
 
@@ -19,7 +20,14 @@ from dstl_core.codec.classfile.generic_types import (
     parse_class_signature,
     parse_field_type,
 )
-from dstl_core.codec.classfile.job_jar import MAX_CLASS_BYTES, JarFile, JobClasses
+from dstl_core.codec.classfile.job_jar import (
+    MAX_CLASS_BYTES,
+    MAX_NESTED_BYTES,
+    MAX_NESTED_JAR_BYTES,
+    MAX_NESTED_JARS,
+    JarFile,
+    JobClasses,
+)
 from dstl_core.errors import FormatError
 from tests.golden_files import GOLDEN
 
@@ -118,6 +126,31 @@ def bomb() -> bytes:
 def test_a_bad_jar_is_one_sentence(made: Callable[[], bytes], message: str) -> None:
     with pytest.raises(FormatError, match=message):
         classes(made()).get("vec.V$Leaf")
+
+
+def test_many_jars_just_below_the_limit_of_one_have_a_limit_together() -> None:
+    """What counts is what they unpack to; they hold zeros, and the jar around them is small."""
+    library = jar({"zeros": bytes(MAX_NESTED_JAR_BYTES - 1024)}, zipfile.ZIP_STORED)
+    assert len(library) <= MAX_NESTED_JAR_BYTES
+    parts = [jar({f"lib/{at}-{part}.jar": library for part in range(3)}) for at in range(2)]
+    assert len(b"".join(parts)) < 2 << 20
+    del library
+    job = classes(*parts)
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match=r"jars in lib/ are too large together, at job1.jar"):
+            job.get("a.Missing")
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MAX_NESTED_BYTES + 3 * MAX_NESTED_JAR_BYTES
+
+
+def test_the_number_of_jars_within_jars_is_counted_over_all() -> None:
+    half = jar({f"lib/{at}.jar": jar({}) for at in range(MAX_NESTED_JARS // 2 + 1)})
+    assert classes(half).get("a.Missing") is None
+    with pytest.raises(FormatError, match=r"job1.jar has too many jars in lib/"):
+        classes(half, half).get("a.Missing")
 
 
 def test_damaged_contents_of_a_jar_are_one_sentence() -> None:
