@@ -9,14 +9,21 @@ list, and one for a whole broadcast state. In a compressed stream an offset poin
 chunk of its element. There is nothing between elements, so each one ends where the next one starts.
 Source: ``OperatorBackendSerializationProxy`` and ``DefaultOperatorStateBackendSnapshotStrategy`` of
 Flink 2.2.1.
+
+Flink 1.18.0 and 1.18.1 do not flush the compressor before they note the offset of an element. So an
+offset is that of the chunk in which the element starts, and all elements that start in one chunk
+have the same offset. Elements still follow each other without a gap, in the order of the states in
+the header. Later versions give each element chunks of its own; they read such a stream without
+an error, and take the first element of a chunk for each of its offsets (FLINK-34063).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers import (
@@ -27,7 +34,12 @@ from dstl_core.codec.serializers import (
     deserialize_bounded,
 )
 from dstl_core.codec.serializers.unknown import read_with_unknown
-from dstl_core.codec.snappy_frames import STREAM_IDENTIFIER, decompress_frames
+from dstl_core.codec.snappy_frames import (
+    MAX_CHUNK_DATA,
+    STREAM_IDENTIFIER,
+    chunk_sizes,
+    decompress_frames,
+)
 from dstl_core.codec.state_meta import (
     KEY_SERIALIZER,
     OPERATOR_STATE_DISTRIBUTION_MODE,
@@ -84,13 +96,17 @@ def read_operator_header(
             expected=f"0..{len(raw)}",
             got=end,
         )
-    compressed = len(raw) > 4 and DataInput(raw).read_i32() >= _FIRST_WITH_COMPRESSION and raw[4]
-    if compressed and raw[end - len(STREAM_IDENTIFIER) : end] == STREAM_IDENTIFIER:
+    if _is_compressed(raw) and raw[end - len(STREAM_IDENTIFIER) : end] == STREAM_IDENTIFIER:
         end -= len(STREAM_IDENTIFIER)
     data = DataInput(raw, 0, end)
     # After a change of parallelism, a handle may list only some of the states in the stream. So the
     # header may end before the first listed element.
     return read_with_unknown(data, SnapshotContext(registry), _read_header, exact=False)
+
+
+def _is_compressed(raw: bytes) -> bool:
+    """What the first bytes say, without the rest of the header."""
+    return len(raw) > 4 and DataInput(raw).read_i32() >= _FIRST_WITH_COMPRESSION and raw[4] != 0
 
 
 def _read_header(data: DataInput, context: SnapshotContext) -> OperatorBackendHeader:
@@ -113,6 +129,87 @@ def _read_header(data: DataInput, context: SnapshotContext) -> OperatorBackendHe
     return OperatorBackendHeader(tuple(states), compressed)
 
 
+class _ElementReader(Protocol):
+    """Reads one element, which thereby finds its end."""
+
+    def deserialize(self, data: DataInput) -> object: ...
+
+
+def _shares_chunks(raw: bytes, states: Sequence[OperatorStateMetaInfo]) -> bool:
+    """Whether elements of a compressed stream may share chunks.
+
+    Then every chunk but the last one is full. A stream with a chunk for each element looks like
+    that, too, if all elements but the last fill their chunks; both ways to read it are right.
+
+    Args:
+        raw: The stream.
+        states: The states that the handle lists.
+
+    Raises:
+        FormatError: A chunk is damaged.
+    """
+    offsets = [offset for state in states for offset in state.offsets]
+    if len(offsets) < 2 or not 0 <= min(offsets) < len(raw):
+        return False
+    sizes = (size for _, size in chunk_sizes(raw, min(offsets)))
+    return all(size == MAX_CHUNK_DATA for size, _ in pairwise(sizes))
+
+
+class _SharedChunks:
+    """Reads the elements of a stream that share chunks, one after the other.
+
+    Args:
+        raw: The stream.
+        start: The smallest offset of an element.
+
+    Raises:
+        FormatError: A chunk is damaged.
+    """
+
+    def __init__(self, raw: bytes, start: int) -> None:
+        framed = STREAM_IDENTIFIER + raw[start:]
+        self._data = DataInput(decompress_frames(framed, 0, len(framed)))
+        self._places: dict[int, tuple[int, int]] = {}
+        """First and last position of the data of the chunk at an offset."""
+        first = 0
+        for offset, size in chunk_sizes(raw, start):
+            self._places[offset] = first, first + size
+            first += size
+
+    def is_at_start(self, offset: int) -> bool:
+        """Whether the next element is the first one of the chunk at its offset, so that every
+        version of Flink finds it.
+        """
+        return self._places.get(offset, (-1, -1))[0] == self._data.position
+
+    def next(self, offset: int, reader: _ElementReader) -> bytes:
+        """The bytes of the next element.
+
+        Args:
+            offset: The offset of the element in the handle.
+            reader: Reads the element.
+
+        Raises:
+            FormatError: The element does not start in the chunk at its offset.
+            UnreadableValueError: Only a Java class knows where the element ends.
+        """
+        start = self._data.position
+        first, last = self._places.get(offset, (-1, -1))
+        if not first <= start <= last:
+            raise FormatError(
+                "An element of operator state does not start in the chunk at its offset; the "
+                "handle lists only some of the elements that share chunks",
+                offset=offset,
+                expected=f"bytes {first}..{last} of the data",
+                got=start,
+            )
+        return self._data.read_value(reader)
+
+    def expect_end(self) -> None:
+        """Raises: FormatError: The handle lists only some of the elements."""
+        self._data.expect_end("the elements of operator state that share chunks")
+
+
 class OperatorStateReader:
     """Reads the elements of one subtask's operator state.
 
@@ -129,12 +226,49 @@ class OperatorStateReader:
         self, raw: bytes, states: tuple[OperatorStateMetaInfo, ...], registry: SerializerRegistry
     ) -> None:
         self._raw = raw
+        self._states = states
         self.header = read_operator_header(raw, states, registry)
+        self._misplaced: set[str] = set()
         used = sorted({offset for state in states for offset in state.offsets})
         self._ends = dict(pairwise([*used, len(raw)]))
 
-    def _element(self, offset: int) -> tuple[bytes, int]:
-        """The bytes of an element, and their offset in the stream (0 if they were compressed)."""
+    @cached_property
+    def shares_chunks(self) -> bool:
+        """Whether an offset may not say where its element starts."""
+        return self.header.compressed and _shares_chunks(self._raw, self._states)
+
+    @cached_property
+    def _in_order(self) -> dict[tuple[str, OperatorStateMode], list[bytes]]:
+        """The elements of each listed state, read one after the other."""
+        chunks = _SharedChunks(self._raw, min(self._ends))
+        listed = {(info.name, info.mode): info for info in self._states}
+        found: dict[tuple[str, OperatorStateMode], list[bytes]] = {key: [] for key in listed}
+        for meta in self.header.states:
+            key = meta.name, mode_of(meta)
+            reader: _ElementReader = meta.value_serializer
+            if key[1] is OperatorStateMode.BROADCAST:
+                reader = _Pairs(meta.serializer(KEY_SERIALIZER), meta.value_serializer)
+            for offset in listed[key].offsets if key in listed else ():
+                if not chunks.is_at_start(offset):
+                    self._misplaced.add(meta.name)
+                found[key].append(chunks.next(offset, reader))
+        chunks.expect_end()
+        return found
+
+    def misplaced(self) -> frozenset[str]:
+        """The states with elements that do not start where their offset says. Flink 1.19 and later
+        read another element in their place.
+
+        Raises:
+            FormatError: The stream is damaged.
+            UnreadableValueError: Only a Java class knows where an element ends.
+        """
+        if self.shares_chunks:
+            self._in_order  # noqa: B018  # reading them is the test
+        return frozenset(self._misplaced)
+
+    def _element(self, offset: int) -> bytes:
+        """The bytes of an element that has chunks, or a place, of its own."""
         end = self._ends[offset]
         if end > len(self._raw):
             raise FormatError(
@@ -146,12 +280,18 @@ class OperatorStateReader:
         part = self._raw[offset:end]
         if self.header.compressed:
             framed = STREAM_IDENTIFIER + part
-            return decompress_frames(framed, 0, len(framed)), 0
-        return part, offset
+            return decompress_frames(framed, 0, len(framed))
+        return part
 
     def element_bytes(self, info: OperatorStateMetaInfo) -> list[bytes]:
-        """The bytes of each element; for a broadcast state, one item with all its entries."""
-        return [self._element(offset)[0] for offset in info.offsets]
+        """The bytes of each element; for a broadcast state, one item with all its entries.
+
+        Raises:
+            UnreadableValueError: Elements share chunks, and only a Java class knows where one ends.
+        """
+        if self.shares_chunks:
+            return self._in_order[info.name, info.mode]
+        return [self._element(offset) for offset in info.offsets]
 
     def elements(self, info: OperatorStateMetaInfo) -> list[Any]:
         """The elements of a list or union state; ``OpaqueValue`` where only Java can read them."""
@@ -167,7 +307,7 @@ class OperatorStateReader:
                 expected=1,
                 got=len(info.offsets),
             )
-        raw, _ = self._element(info.offsets[0])
+        [raw] = self.element_bytes(info)
         key, value = meta.serializer(KEY_SERIALIZER), meta.value_serializer
         data = DataInput(raw)
         try:
@@ -190,8 +330,7 @@ class OperatorStateReader:
         """
         serializer = self.header.state(info).value_serializer
         found = []
-        for offset in info.offsets:
-            raw, _ = self._element(offset)
+        for raw in self.element_bytes(info):
             try:
                 found.append(DataInput(raw).read_value(serializer))
             except UnreadableValueError:
@@ -205,12 +344,47 @@ class OperatorStateReader:
             UnreadableValueError: Only a Java class can separate the entries.
         """
         meta = self.header.state(info)
-        data = DataInput(self._element(info.offsets[0])[0])
+        data = DataInput(self.element_bytes(info)[0])
         key, value = meta.serializer(KEY_SERIALIZER), meta.value_serializer
         return [
             (data.read_value(key), data.read_value(value))
             for _ in range(data.read_count("broadcast entries", 1))
         ]
+
+
+@dataclass(frozen=True)
+class _Pairs:
+    """Reads a whole broadcast state."""
+
+    key: AnySerializer
+    value: AnySerializer
+
+    def deserialize(self, data: DataInput) -> None:
+        for _ in range(data.read_count("broadcast entries", 1)):
+            self.key.deserialize(data)
+            self.value.deserialize(data)
+
+
+def own_places(
+    raw: bytes, states: tuple[OperatorStateMetaInfo, ...], registry: SerializerRegistry
+) -> OperatorStream | None:
+    """The stream with a place of its own for each element; None if it has that already.
+
+    Raises:
+        FormatError: The stream is damaged.
+        UnreadableValueError: Only a Java class knows where an element ends.
+    """
+    if not (_is_compressed(raw) and _shares_chunks(raw, states)):
+        return None
+    reader = OperatorStateReader(raw, states, registry)
+    lists, broadcasts = [], []
+    for info in states:
+        meta = reader.header.state(info)
+        if info.mode is OperatorStateMode.BROADCAST:
+            broadcasts.append((meta, reader.raw_pairs(info)))
+        else:
+            lists.append((meta, reader.raw_elements(info)))
+    return write_operator_stream(lists, broadcasts)
 
 
 def list_state_meta(

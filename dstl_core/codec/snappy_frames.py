@@ -21,7 +21,7 @@ _COMPRESSED = 0x00
 _UNCOMPRESSED = 0x01
 _HEAD = struct.Struct("<II")
 """Of a chunk: the type in the low byte with the length above it, and the checksum of the data."""
-_MAX_CHUNK_DATA = 65536
+MAX_CHUNK_DATA = 65536
 MOST_TIMES = 32
 """Snappy unpacks at most 64 bytes from 3 bytes, so a stream that claims more is damaged."""
 
@@ -46,9 +46,9 @@ def compress_together(
     if not total:
         return memoryview(b"")
     at = len(STREAM_IDENTIFIER)
-    heads = _HEAD.size * (total // _MAX_CHUNK_DATA + 1)
+    heads = _HEAD.size * (total // MAX_CHUNK_DATA + 1)
     # While a chunk is made, Snappy may need more for it than its data: 32 + n / 6 bytes.
-    more = 32 + min(total, _MAX_CHUNK_DATA) // 6
+    more = 32 + min(total, MAX_CHUNK_DATA) // 6
     out = memoryview(allocate(at + heads + total + more))
     out[:at] = STREAM_IDENTIFIER
     for data in _pieces(parts):
@@ -69,15 +69,15 @@ def _pieces(parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
         view = memoryview(part)
         start = 0
         if rest:
-            start = _MAX_CHUNK_DATA - len(rest)
+            start = MAX_CHUNK_DATA - len(rest)
             rest += view[:start]
-            if len(rest) < _MAX_CHUNK_DATA:
+            if len(rest) < MAX_CHUNK_DATA:
                 continue
             yield rest
             rest = b""
-        for at in range(start, len(view), _MAX_CHUNK_DATA):
-            rest = bytes(view[at : at + _MAX_CHUNK_DATA])
-            if len(rest) == _MAX_CHUNK_DATA:
+        for at in range(start, len(view), MAX_CHUNK_DATA):
+            rest = bytes(view[at : at + MAX_CHUNK_DATA])
+            if len(rest) == MAX_CHUNK_DATA:
                 yield rest
                 rest = b""
     if rest:
@@ -113,6 +113,20 @@ def _chunks(buffer: bytes | memoryview, start: int, end: int) -> Iterator[_Chunk
         position = chunk.end
     if position < end:
         _check_identifier(buffer, position, end)
+
+
+def chunk_sizes(buffer: bytes | memoryview, start: int) -> Iterator[tuple[int, int]]:
+    """Yields ``(position, bytes of its data)`` of every chunk from ``start`` to the end of the
+    buffer. ``start`` is behind the stream identifier.
+
+    Raises:
+        FormatError: A chunk is damaged.
+    """
+    position = start
+    while position < len(buffer):
+        chunk = _chunk_at(buffer, position, len(buffer))
+        yield position, chunk.data_size
+        position = chunk.end
 
 
 def _check_identifier(buffer: bytes | memoryview, position: int, end: int) -> None:
@@ -157,7 +171,7 @@ def _data_size(buffer: bytes | memoryview, position: int, size: int, kind: int) 
             shift += 7
             if byte < 0x80:
                 break
-    if data_size > _MAX_CHUNK_DATA:
+    if data_size > MAX_CHUNK_DATA:
         raise FormatError(
             "A Snappy chunk is too large", offset=position, expected="<= 65536", got=data_size
         )

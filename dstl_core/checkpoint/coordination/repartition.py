@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from dstl_core.codec.serializers.strings import StringSerializer
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.model.handle import (
     OperatorStateMetaInfo,
     OperatorStateMode,
@@ -39,6 +39,7 @@ def repartition_operator_state(
 
     Raises:
         ConfigError: ``new_parallelism`` is less than 1.
+        RestoreError: Elements that go to different subtasks have the same offset.
     """
     if new_parallelism < 1:
         raise ConfigError(f"A parallelism must be 1 or more, got {new_parallelism}.")
@@ -114,11 +115,22 @@ def _split_one(name: str, parts: list[_Located], maps: list[_MergeMap], start: i
             stream, offsets = waiting.pop()
             own, rest = offsets[:wanted], offsets[wanted:]
             if rest:
+                _check_places(name, own, rest)
                 waiting.append((stream, rest))
             wanted -= len(own)
             meta = OperatorStateMetaInfo(name, OperatorStateMode.SPLIT_DISTRIBUTE, own)
             _put(target, name, (stream, meta))
     return (start + remainder) % len(maps)
+
+
+def _check_places(name: str, own: Sequence[int], rest: Sequence[int]) -> None:
+    """Refuses to separate elements with one offset: a handle cannot say which of them it means."""
+    if own and own[-1] == rest[0]:
+        raise RestoreError(
+            f"Elements of operator state {name!r} cannot be spread over other subtasks: several "
+            f"have the offset {rest[0]}, as in compressed state of Flink 1.18; rewrite the "
+            f"snapshot first (dstl rewrite), which gives each its own."
+        )
 
 
 def java_hash_map_order(names: Sequence[str]) -> list[str]:

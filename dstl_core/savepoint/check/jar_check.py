@@ -37,6 +37,7 @@ from dstl_core.savepoint.check.restore_check import (
     RestoreCheck,
     RestoreLine,
     metadata_lines,
+    misplaced_lines,
 )
 from dstl_core.savepoint.check.restore_plan import JobOperator, line_of, mixed_numbers
 from dstl_core.savepoint.read.job_classes import open_job_classes
@@ -136,6 +137,7 @@ class _JarCheck:
     def run(self, asked: FlinkInstallation | None = None) -> RestoreCheck:
         flink = self._rules.version
         lines = metadata_lines(self._snapshot, flink)
+        lines += misplaced_lines(self._snapshot, flink, self._drop)
         if self._main is None and len(self._code.mains) > 1:
             names = ", ".join(self._code.mains[:5])
             reason = f"the jar has several jobs; name the main class (--class): {names}"

@@ -17,7 +17,7 @@ from typing import Any
 
 from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.state_meta import BackendStateType
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, UnreadableValueError
 from dstl_core.savepoint.check.hidden_changes import (
     fields_that_are_gone,
     values_of_subclasses,
@@ -168,6 +168,7 @@ class _Check:
     def run(self) -> RestoreCheck:
         plan = plan_restore(self._snapshot, self._expected, self._rules)
         lines = metadata_lines(self._snapshot, self._flink)
+        lines += misplaced_lines(self._snapshot, self._flink, self._drop)
         for fate in plan.operators:
             operator = self._operators.get(fate.operator)
             if fate.fate == "matched" and operator is not None:
@@ -306,6 +307,29 @@ def metadata_lines(snapshot: Snapshot, flink: FlinkVersion) -> list[RestoreLine]
         return []
     reason = f"Flink {version_text(flink)} reads versions up to {last}, got {version}"
     return [RestoreLine("_metadata", Verdict.INCOMPATIBLE, reason)]
+
+
+def misplaced_lines(
+    snapshot: Snapshot, flink: FlinkVersion, drop: DroppedState
+) -> Iterator[RestoreLine]:
+    """Lines for operator states whose elements Flink does not find, from what is stored."""
+    for operator in snapshot.operators:
+        kinds = {info.name: info.kind for info in operator.operator_states}
+        try:
+            found = operator.misplaced_elements()
+        except UnreadableValueError as error:
+            reason = f"elements share compressed chunks, and cannot be separated: {error.what}"
+            yield RestoreLine(operator.label, Verdict.UNKNOWN, reason)
+            continue
+        for name in sorted(found):
+            if drop.takes(operator.label) or drop.takes(operator.label, name):
+                continue
+            reason = (
+                f"elements share compressed chunks, as Flink 1.18 writes them: Flink "
+                f"{version_text(flink)} reads the first element of a chunk for all of them, "
+                f"without an error; give each a place of its own (dstl rewrite, dstl upgrade)"
+            )
+            yield RestoreLine(operator.label, Verdict.INCOMPATIBLE, reason, name, kinds[name])
 
 
 def _shape(operator: OperatorSnapshot) -> set[tuple[str, str, str]]:

@@ -41,7 +41,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.savepoint.edit.converted_values import Recoded, StateValues
-from dstl_core.savepoint.edit.operator_copy import copy_operator_state
+from dstl_core.savepoint.edit.operator_copy import copy_managed_state, copy_operator_state
 from dstl_core.savepoint.progress import Portion
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles
@@ -293,7 +293,7 @@ def _operator_state(
     handle = subtask.managed_operator_state
     changed = {name for name, kind in conversions if kind in _OPERATOR_STATE}
     if handle is None or not any(info.name in changed for info in handle.states):
-        return copy_operator_state(operator, handle, target)
+        return copy_managed_state(operator, handle, target)
     snapshot = operator.snapshot
     raw = snapshot.resolver.read(handle.stream)
     reader = OperatorStateReader(raw, handle.states, snapshot.registry)

@@ -9,8 +9,9 @@ from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dstl_core.codec.operator_state import own_places
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import NotInColumnsError, SavepointError
+from dstl_core.errors import NotInColumnsError, SavepointError, error_context
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     EmptySegmentFileStateHandle,
@@ -142,9 +143,7 @@ def _copy_subtask(
     """
     return replace(
         subtask,
-        managed_operator_state=copy_operator_state(
-            operator, subtask.managed_operator_state, target
-        ),
+        managed_operator_state=copy_managed_state(operator, subtask.managed_operator_state, target),
         raw_operator_state=copy_operator_state(operator, subtask.raw_operator_state, target),
         managed_keyed_state=None,
         raw_keyed_state=None,
@@ -167,6 +166,28 @@ def copy_operator_state(
     if handle is None or isinstance(handle.stream, EmptySegmentFileStateHandle):
         return None
     return replace(handle, stream=_copy_stream(operator, handle.stream, target), file_merging=None)
+
+
+def copy_managed_state(
+    operator: OperatorCatalog,
+    handle: OperatorStreamStateHandle | None,
+    target: StateFiles,
+) -> OperatorStreamStateHandle | None:
+    """Copies list, union and broadcast state. Elements that share a place get their own.
+
+    Raises:
+        UnreadableValueError: Elements share chunks, and only a Java class can separate them.
+    """
+    if handle is None or isinstance(handle.stream, EmptySegmentFileStateHandle):
+        return None
+    snapshot = operator.snapshot
+    with error_context(operator=operator.label):
+        raw = snapshot.resolver.read(handle.stream)
+        placed = own_places(raw, handle.states, snapshot.registry)
+    if placed is None:
+        return copy_operator_state(operator, handle, target)
+    target.advance(handle.state_size)
+    return target.add_operator_state(placed)
 
 
 def _copy_stream(

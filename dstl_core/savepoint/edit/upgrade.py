@@ -33,6 +33,7 @@ from dstl_core.codec.state_meta import (
 from dstl_core.errors import ConfigError, FormatError, SavepointError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle
+from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.edit.converted_state import (
     Place,
     StateConversion,
@@ -62,6 +63,8 @@ _KEYED = (
     BackendStateType.PRIORITY_QUEUE,
 )
 KEEP, CONVERT, DROP, BLOCKED = "keep", "convert", "drop", "blocked"
+OWN_PLACES = "each element gets a place of its own, where Flink finds it"
+"""Of the elements of Flink 1.18 that share compressed chunks."""
 
 
 @dataclass(frozen=True)
@@ -75,7 +78,7 @@ class UpgradeStep:
         action: ``keep`` (byte for byte), ``convert``, ``drop`` or ``blocked``.
         old: The type in the savepoint.
         new: The type in the result.
-        reason: Why it is blocked.
+        reason: Why it is blocked, or what changes beside the type.
     """
 
     operator: str
@@ -134,6 +137,7 @@ class SavepointUpgrade:
         )
         self.converted: dict[tuple[str, str], int] = {}
         """Entries that ``write`` has converted, by operator and state."""
+        self._places: dict[OperatorID, frozenset[str]] = {}
         unknown = sorted(
             each
             for each in self._drop
@@ -216,11 +220,14 @@ class SavepointUpgrade:
         try:
             _check_keys(operator, info)
             conversion = self._conversion(operator.label, info.meta)
+            is_misplaced = info.kind[:3] == "op-" and info.name in self._misplaced(operator)
         except FormatError as error:
             return replace(step, action=BLOCKED, new="", reason=error.what), None
         new = info.meta if conversion is None else conversion.meta(info.meta)
         if (reason := self._refused(operator, new)) is not None:
             return replace(step, action=BLOCKED, new="", reason=reason), None
+        if is_misplaced:
+            step = replace(step, action=CONVERT, reason=OWN_PLACES)
         if conversion is None:
             return step, None
         shown = StateInfo.of(new).type if info.kind[:3] != "op-" else _operator_type(new)
@@ -237,8 +244,16 @@ class SavepointUpgrade:
                 return verdict.reason
         return None
 
+    def _misplaced(self, operator: OperatorSnapshot) -> frozenset[str]:
+        known = self._places.get(operator.operator_id)
+        if known is None:
+            known = self._places[operator.operator_id] = operator.misplaced_elements()
+        return known
+
     def plan(self) -> list[UpgradeStep]:
-        """What happens to each state. It reads headers and jars, not the state."""
+        """What happens to each state. It reads headers and jars, and of the state only what may
+        have elements that share chunks.
+        """
         return [self._step(operator, info)[0] for operator, info in self._every_state()]
 
     # -------------------------------------------------------------------------------- write
@@ -301,7 +316,7 @@ class SavepointUpgrade:
         conversions: dict[Place, StateConversion | None] = {}
         for info in operator.states + operator.operator_states:
             step, conversion = self._step(operator, info)
-            if step.action in (CONVERT, DROP):
+            if step.action == DROP or conversion is not None:
                 conversions[place_of(info.meta)] = conversion
         if not conversions:
             source = operator.with_timer_queues

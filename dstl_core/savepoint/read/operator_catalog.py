@@ -254,6 +254,16 @@ class OperatorCatalog:
                 reader = OperatorStateReader(raw, handle.states, self.snapshot.registry)
                 yield subtask.index, handle, reader
 
+    def misplaced_elements(self) -> frozenset[str]:
+        """The operator states whose elements Flink 1.19 and later do not find: see
+        ``codec.operator_state``. It reads those that may be such.
+
+        Raises:
+            UnreadableValueError: Only a Java class knows where an element ends.
+        """
+        readers = (reader for _, _, reader in self.operator_state_readers())
+        return frozenset[str]().union(*(reader.misplaced() for reader in readers))
+
     def has_state(self, name: str) -> bool:
         """Whether the operator has a state of this name."""
         return any(info.name == name for info in self.states + self.operator_states)

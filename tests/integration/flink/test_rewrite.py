@@ -9,7 +9,8 @@ import pytest
 
 from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.model.ids import OperatorIdentifier
-from tests.golden_files import UNION_GROWTH
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from tests.golden_files import COMPRESSED_OPERATOR_STATE, UNION_GROWTH
 from tests.integration.flink.checker import (
     Entry,
     FlinkChecker,
@@ -83,6 +84,33 @@ def test_a_union_state_that_multiplied_restores_with_one_of_equal_elements(
     ]
 
     assert counts == [[16], [1]]
+
+
+@pytest.mark.parametrize("version", ["1.18.0", "1.18.1"])
+@pytest.mark.parametrize("parallelism", [1, 2, 3])
+def test_elements_that_shared_chunks_restore_once_each(
+    flink: FlinkChecker, tmp_path: Path, version: str, parallelism: int
+) -> None:
+    source = COMPRESSED_OPERATOR_STATE / version
+    hash_ = "b29ed8d5f86bace1e426523538f9d5e5"
+    out = rewrite_savepoint(Snapshot.load(source), tmp_path / "out")
+    upgraded = SavepointUpgrade(Snapshot.load(source), "2.2").write(tmp_path / "upgraded")
+    declared = [Operator(hash=hash_, operator_states=[State("splits", "op-list", "string")])]
+
+    held = [
+        sorted(
+            element
+            for entry in flink.restore(
+                path, declared, strict=False, parallelism=parallelism
+            ).entries
+            for element in entry["value"]
+        )
+        for path in (out, upgraded, source)
+    ]
+
+    every = sorted(f"split-{subtask}-{number}" for subtask in (0, 1) for number in range(6))
+    first = sorted(f"split-{subtask}-0" for subtask in (0, 1) for _ in range(6))
+    assert held == [every, every, first]
 
 
 def test_the_old_uid_is_refused_when_strict(flink: FlinkChecker, renamed: str) -> None:

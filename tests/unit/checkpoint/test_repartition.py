@@ -12,7 +12,7 @@ from dstl_core.checkpoint.coordination.repartition import (
     java_hash_map_order,
     repartition_operator_state,
 )
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     OperatorStateMetaInfo,
@@ -126,3 +126,13 @@ def test_names_come_in_javas_order() -> None:
 def test_no_subtasks() -> None:
     with pytest.raises(ConfigError, match="must be 1 or more, got 0"):
         repartition_operator_state([], 0)
+
+
+def test_elements_with_one_offset_are_not_separated() -> None:
+    # As compressed state of Flink 1.18 has them: a handle cannot say which of them it means.
+    previous = [[handle("s", {"a": (SPLIT, [50, 50, 90, 90])})]]
+    [two, _] = repartition_operator_state(previous, 2)
+    assert plain(two) == {"s": {"a": ["SPLIT_DISTRIBUTE", [50, 50]]}}
+    assert repartition_operator_state(previous, 1) == [tuple(previous[0])]
+    with pytest.raises(RestoreError, match=r"'a' cannot be spread .* several have the offset 50"):
+        repartition_operator_state(previous, 4)
