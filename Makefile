@@ -31,7 +31,7 @@ test-fast: setup ## unit and property tests without Spark, with a tenth of the e
 
 test-flink: setup ## restore what we write in real Flink (fetches its jars once)
 	@scripts/setup-venv flink
-	@$(PYTEST) -n 2 tests/integration/flink
+	@$(PYTEST) -n 2 tests/integration/flink -m "not soak"
 
 test-browser: setup ## the Dagster UI in headless Chromium
 	@$(PYTEST) tests/integration/browser

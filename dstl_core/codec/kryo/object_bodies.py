@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
-from dstl_core.codec.classfile.generic_types import JavaType, component_name
+from dstl_core.codec.classfile.generic_types import JavaType, array_name, component_name
 from dstl_core.codec.kryo.generics import NO_PARAMETERS, GenericType, Hierarchy
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import KryoObject
@@ -510,23 +510,27 @@ class FieldsBody:
 Variables = dict[str, JavaType | None]
 
 
-def _resolved(declared: JavaType | None, variables: Variables) -> JavaType | None:
-    """A type with its variables replaced; what stands for a variable loses its arguments."""
-    if declared is None or declared.name.startswith("["):
-        return declared
+def _old_type(declared: JavaType, variables: Variables) -> JavaType:
+    """The type of a field in Kryo 2.24, which knows one level of arguments and no wildcards."""
+    is_array = declared.name.startswith("[")
     if declared.variable is not None:
-        known = variables.get(declared.variable)
-        return None if known is None else known.raw
-    arguments = tuple(_resolved(each, variables) for each in declared.arguments)
+        known = None if is_array else variables.get(declared.variable)
+        return declared if is_array else (known or declared).raw
+    arguments = tuple(_old_argument(each, variables) for each in declared.arguments)
     return JavaType(declared.name, arguments)
 
 
-def _old_type(declared: JavaType, variables: Variables) -> JavaType:
-    """The type of a field in Kryo 2.24, which knows one level of arguments and no wildcards."""
-    if declared.variable is not None:
-        return _resolved(declared, variables) or declared.raw
-    arguments = (
-        None if each is None or each.is_bound else _resolved(each, variables)
-        for each in declared.arguments
-    )
-    return JavaType(declared.name, tuple(None if each is None else each.raw for each in arguments))
+def _old_argument(declared: JavaType | None, variables: Variables) -> JavaType | None:
+    """A type argument in Kryo 2.24, which knows no array whose elements have type arguments.
+
+    Source: ``FieldSerializerGenericsUtil.computeFieldGenerics``.
+    """
+    if declared is None or declared.is_bound:
+        return None
+    dimensions = len(declared.name) - len(declared.name.lstrip("["))
+    if declared.variable is None:
+        return None if dimensions and declared.arguments else declared.raw
+    known = variables.get(declared.variable)
+    if known is None or dimensions > 1:
+        return None
+    return JavaType(array_name(known.name)) if dimensions else known.raw

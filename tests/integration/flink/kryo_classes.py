@@ -85,6 +85,8 @@ class _Types:
             return self._container(depth)
         if chance < 0.95:
             return f"Optional<{self._argument(depth)}>"
+        if chance < 0.96:
+            return f"Kit.Arrays<{self._random.choice(('String', 'Kit.Leaf', 'Kit.Open'))}>"
         if chance < 0.98:
             return f"Kit.Gen<{self._random.choice(('String', 'Kit.Leaf', 'Integer', 'Kit.Open'))}>"
         return f"Kit.Two<{self._random.choice(KEYS)}, {self._random.choice(('Kit.Leaf', 'Long'))}>"
@@ -127,6 +129,15 @@ class _Types:
         return pick(("List", "Map", "ArrayList", "TreeMap"))
 
 
+ARRAYS_AS_ARGUMENTS = (
+    "public Optional<Class<?>[]> a0;",
+    "public ArrayDeque<Optional<Kit.Color>[]> a1;",
+    "public TreeMap<Integer, Optional<BigInteger>[]> a2;",
+    "public Kit.Arrays<Kit.Open> a3;",
+)
+"""Fields whose type arguments are arrays of types with arguments: every run has them."""
+
+
 @dataclass(frozen=True)
 class RandomClasses:
     """Names of the classes, and their jar."""
@@ -138,8 +149,8 @@ class RandomClasses:
 def random_classes(seed: int, count: int) -> RandomClasses:
     """Classes of many kinds of fields; the same seed gives the same ones."""
     source = random.Random(seed)
-    names: list[str] = []
-    sources: dict[str, str] = {}
+    names = ["Arrays"]
+    sources = {"Arrays": _text("public class Arrays", ARRAYS_AS_ARGUMENTS, "public Arrays() {}")}
     for number in range(count):
         name = f"C{number}"
         sources[name] = _class(name, source, names)
@@ -157,22 +168,24 @@ def _class(name: str, source: random.Random, others: list[str]) -> str:
     for number in range(source.randrange(1, 7)):
         kind, field = types.field(), f"{source.choice('fFaZ')}{number}"
         if is_pojo:
-            fields.append(f"  public {kind} {field};")
+            fields.append(f"public {kind} {field};")
             continue
         flags = source.choice(("private ", "private final ", "final ", "public ", ""))
         if flags.endswith("final "):
             zero = "false" if kind == "boolean" else "0" if kind in PRIMITIVES else "null"
             starts.append(f"{field} = {zero};")
-        fields.append(f"  {flags}{kind} {field};")
+        fields.append(f"{flags}{kind} {field};")
     head = "public" if is_pojo else source.choice(("public", "final", "public final", ""))
     maker = "public " if is_pojo else ""
+    return _text(f"{head} class {name}{above}", fields, f"{maker}{name}() {{ {' '.join(starts)} }}")
+
+
+def _text(head: str, fields: Sequence[str], maker: str) -> str:
+    members = "".join(f"  {each}\n" for each in (*fields, maker))
     return (
         "package g;\nimport java.math.*; import java.net.*; import java.time.*;\n"
         "import java.util.*; import java.util.concurrent.*; import java.util.concurrent.atomic.*;\n"
-        "import java.util.regex.*;\n"
-        f"{head} class {name}{above} {{\n"
-        + "\n".join(fields)
-        + f"\n  {maker}{name}() {{ {' '.join(starts)} }}\n}}\n"
+        f"import java.util.regex.*;\n{head} {{\n{members}}}\n"
     )
 
 

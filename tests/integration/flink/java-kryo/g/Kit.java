@@ -45,6 +45,13 @@ public class Kit {
     Gen() {}
   }
 
+  public static class Arrays<T> {
+    List<T[]> many;
+    Map<String, T[][]> tables;
+
+    Arrays() {}
+  }
+
   public static class Bound extends Gen<Leaf> {
     private int extra;
 
