@@ -21,15 +21,15 @@ from tests.other_process import OtherProcess, other_process
 from tests.progress import ProgressPlugin
 from tests.s3_server import S3Server, s3_server
 from tests.sharing import SessionsApart, in_order
+from tests.spark_archive import VARIABLES, jvm_options
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _BUCKETS = itertools.count()
 
-# Spark's JVM of a test lives for a minute: the second compiler costs more than it gives.
-for _name in ("SPARK_SUBMIT_OPTS", "SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
-    os.environ.setdefault(_name, "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+for _name in VARIABLES:
+    os.environ.setdefault(_name, jvm_options())
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=100
