@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dstl_core.clock import Clock
 from dstl_core.codec.columnar.types.type_layouts import layout_of
@@ -53,6 +54,8 @@ LATE_COLUMN = "__dstl_window_late"
 """Column of a reduced batch if late rows are an output: a list of late rows. Each of them may stand
 for several equal ones.
 """
+NO_START = -(1 << 63)
+"""Start of the window of a row whose time has no windows of 64 bits."""
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 WINDOWS = TimeWindowSerializer()
@@ -209,7 +212,8 @@ class AggregatedWindowOperator:
             The output of the windows that fire.
 
         Raises:
-            ConfigError: A row has no time, or an aggregate does not fit its type.
+            ConfigError: A row has no time or one outside what its windows hold, or an aggregate
+                does not fit its type.
         """
         starts = rows.column(START_COLUMN)
         if starts.null_count:
@@ -217,6 +221,8 @@ class AggregatedWindowOperator:
                 "A row has no timestamp, which windows in event time need; allow no null in "
                 "event_time, the column with the timestamp."
             )
+        if pc.any(pc.equal(starts, NO_START)).as_py():
+            raise self._function.assigner.time_error()
         return self._add(keys, self._bounds(rows), rows, until_ms)
 
     def _bounds(self, rows: pa.RecordBatch) -> Bounds:

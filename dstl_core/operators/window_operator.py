@@ -134,13 +134,18 @@ class WindowOperator:
         """Adds an element of the current key.
 
         Raises:
-            ConfigError: Windows in event time, and no timestamp.
+            ConfigError: Windows in event time, and no timestamp or one whose windows have bounds
+                of more than 64 bits.
         """
         if timestamp is None and self._assigner.is_event_time:
             raise ConfigError(
                 "A row has no timestamp, which windows in event time need; give event_time, the "
                 "column with the timestamp, and allow no null in it."
             )
+        if timestamp is not None and not (
+            self._assigner.first_time <= timestamp <= self._assigner.last_time
+        ):
+            raise self._assigner.time_error()
         output: list[Any] = []
         with user_code(self._function, "element"):
             element = self._function.element_of(row)

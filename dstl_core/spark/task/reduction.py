@@ -36,6 +36,7 @@ from dstl_core.operators.aggregated_windows import (
     END_COLUMN,
     LATE_COLUMN,
     LATEST_COLUMN,
+    NO_START,
     START_COLUMN,
     AggregatedWindows,
     AlignedWindows,
@@ -257,9 +258,13 @@ def _late_of_session(function: AggregatedWindows, until: int) -> Column:
 
 
 def _time(rows: DataFrame, operator: AggregateOperator) -> Column:
-    """The time of a row in milliseconds."""
+    """The time of a row in milliseconds; ``NO_START`` if its windows have no bounds of 64 bits."""
     assert operator.event_time is not None
-    return millis(F.col(quoted(operator.event_time)), rows.schema[operator.event_time].dataType)
+    assert isinstance(operator.function, AggregatedWindows)
+    time = millis(F.col(quoted(operator.event_time)), rows.schema[operator.event_time].dataType)
+    assigner = operator.function.assigner
+    first, last = F.lit(assigner.first_time), F.lit(assigner.last_time)
+    return F.when(time.isNull() | time.between(first, last), time).otherwise(F.lit(NO_START))
 
 
 def _with_sessions(rows: DataFrame, time: Column, gap: int, key: Sequence[Any]) -> DataFrame:
@@ -278,10 +283,13 @@ def _with_sessions(rows: DataFrame, time: Column, gap: int, key: Sequence[Any]) 
 def _with_windows(rows: DataFrame, time: Column, assigner: AlignedWindows) -> DataFrame:
     """A row for each window of a row: its start, and its place, 0 for the latest window.
 
-    A row without a time has one start, which is null.
+    A row without a time has one start, which is null; so has one of ``NO_START``.
     """
     slide, offset = F.lit(assigner.slide), F.lit(assigner.offset)
-    rows = rows.withColumn(_LAST_START, time - F.pmod(time - offset, slide))
+    rows = rows.withColumn(_TIME_COLUMN, time)
+    time, none = F.col(_TIME_COLUMN), F.col(_TIME_COLUMN) == F.lit(NO_START)
+    start = F.when(none, time).otherwise(time - F.pmod(time - offset, slide))
+    rows = rows.withColumn(_LAST_START, start)
     last = F.col(_LAST_START)
     if assigner.size == assigner.slide:
         return rows.select("*", last.alias(START_COLUMN), F.lit(0).alias(_PLACE_COLUMN))
@@ -289,7 +297,7 @@ def _with_windows(rows: DataFrame, time: Column, assigner: AlignedWindows) -> Da
     least, rest = divmod(assigner.size, assigner.slide)
     count = F.lit(least) + (time - last < F.lit(rest)).cast("int")
     starts = F.sequence(last, last - slide * (count - F.lit(1)), -slide)
-    found = F.when(last.isNull(), F.array(last)).otherwise(starts)
+    found = F.when(last.isNull() | none, F.array(last)).otherwise(starts)
     return rows.select("*", F.posexplode(found).alias(_PLACE_COLUMN, START_COLUMN))
 
 

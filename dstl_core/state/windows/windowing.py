@@ -47,6 +47,23 @@ class WindowAssigner(ABC):
     is_merging = False
 
     @property
+    def first_time(self) -> int:
+        """The first event time, in milliseconds, whose windows have bounds of 64 bits."""
+        return -MAX_TIMESTAMP
+
+    @property
+    def last_time(self) -> int:
+        """The last one."""
+        return MAX_TIMESTAMP
+
+    def time_error(self) -> ConfigError:
+        """The error for a row of an event time outside ``first_time`` to ``last_time``."""
+        return ConfigError(
+            f"A row has a timestamp whose windows cannot be stored: expected {self.first_time} to "
+            f"{self.last_time} milliseconds; correct the row, or leave it out of the input."
+        )
+
+    @property
     def window_serializer(self) -> AnySerializer:
         return TimeWindowSerializer()
 
@@ -89,6 +106,14 @@ class _Aligned(WindowAssigner):
                 f"A window needs size > 0, slide > 0 and |offset| < slide, got size {self.size}, "
                 f"slide {self.slide}, offset {self.offset} ms."
             )
+
+    @property
+    def first_time(self) -> int:
+        return -self.last_time
+
+    @property
+    def last_time(self) -> int:
+        return MAX_TIMESTAMP - self.size - self.slide
 
     def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
         time = timestamp if self.is_event_time else now
@@ -150,6 +175,10 @@ class _Sessions(WindowAssigner):
         _check_millis(gap=self.gap)
         if self.gap <= 0:
             raise ConfigError(f"The gap of a session must be more than 0 ms, got {self.gap} ms.")
+
+    @property
+    def last_time(self) -> int:
+        return MAX_TIMESTAMP - self.gap
 
     def assign_windows(self, timestamp: int, now: int) -> list[TimeWindow] | list[str]:
         time = timestamp if self.is_event_time else now

@@ -465,3 +465,52 @@ def test_a_row_without_a_time_or_with_a_sum_that_does_not_fit_commits_nothing(sp
     job = StatefulJob(spark, "job", str(tmp_path), without)
     with pytest.raises(RestoreError, match=r"'window-contents' .* would be lost"):
         job.run(spark.createDataFrame([(1, 1)], "k bigint, v bigint"), 2)
+
+
+@pytest.mark.parametrize(
+    "assigner",
+    [
+        windows.TumblingEventTimeWindows.of(10, 3),
+        windows.SlidingEventTimeWindows.of(10, 4),
+        windows.EventTimeSessionWindows.with_gap(10),
+    ],
+    ids=repr,
+)
+def test_times_at_the_ends_of_64_bits_have_windows_or_are_refused(spark, tmp_path, assigner):
+    schema = "k bigint, v bigint, t bigint"
+    operator = AggregateOperator(
+        "u",
+        "k",
+        {"total": aggregates.sum("v")},
+        schema=schema,
+        window=assigner,
+        event_time="t",
+    )
+    first, last, most = -(1 << 63) + 1, (1 << 63) - 11, (1 << 63) - 1
+    if not assigner.is_merging:
+        last -= assigner.slide
+        first = -last
+    job = StatefulJob(spark, "job", str(tmp_path), operator)
+    for time in (-most - 1, first - 1, last + 1, most):
+        with pytest.raises(ConfigError, match=f"expected {first} to {last} milliseconds"):
+            job.run(spark.createDataFrame([(1, 1, 5), (1, 1, time)], schema), 1)
+    assert job.latest() is None or job.latest().facts.input is None
+    done = job.run(spark.createDataFrame([(1, 1, first), (2, 1, last)], schema), 1)
+    windows_of_rows = {
+        (row.k, row.window_start, row.window_end) for row in done.outputs["u"].collect()
+    }
+    windows_of_rows |= {
+        (line["key"], *line["ns"])
+        for line in Snapshot.load(job.latest_path())["u"].dump()
+        if line.get("state") == "window-contents"
+    }
+    if assigner.is_merging:
+        expected = {(1, first, first + 10), (2, last, last + 10)}
+    else:
+        expected = {
+            (key, start, start + 10)
+            for key, time in ((1, first), (2, last))
+            for start in range(time - 9, time + 1)
+            if (start - assigner.offset) % assigner.slide == 0
+        }
+    assert windows_of_rows == expected

@@ -335,6 +335,23 @@ def test_windows_in_event_time_refuse_rows_without_time():
 
 
 @pytest.mark.parametrize(
+    ("assigner", "last"),
+    [
+        (TUMBLING, (1 << 63) - 21),
+        (SlidingEventTimeWindows.of(10, 4), (1 << 63) - 15),
+        (EventTimeSessionWindows.with_gap(10), (1 << 63) - 11),
+    ],
+)
+def test_times_whose_windows_have_no_bounds_of_64_bits_are_refused(assigner, last):
+    windows = Windows(assigner, reduce=add)
+    windows.add(("a", 1, last))
+    with pytest.raises(ConfigError, match=f" to {last} milliseconds; correct the row"):
+        windows.add(("a", 1, last + 1))
+    with pytest.raises(ConfigError, match="whose windows cannot be stored"):
+        windows.add(("a", 1, -(1 << 63)))
+
+
+@pytest.mark.parametrize(
     "make",
     [
         lambda: TumblingEventTimeWindows.of(0),
