@@ -13,6 +13,8 @@ from dstl_core.codec.classfile.class_file import OBJECT, ClassFile, Flag, parse_
 from dstl_core.errors import FormatError, error_context
 
 MAX_CLASS_BYTES = 8 << 20
+MAX_PARSED_BYTES = 32 << 20
+"""Of all classes that are asked for, which are held parsed."""
 MAX_NESTED_JAR_BYTES = 128 << 20
 """A jar inside a jar is held in memory."""
 MAX_NESTED_JARS = 256
@@ -45,6 +47,7 @@ class JobClasses:
         self._jars = [_OpenJar(each) for each in jars]
         self._libraries: list[_OpenJar] | None = None
         self._classes: dict[str, ClassFile | None] = {}
+        self._parsed_bytes = 0
 
     @property
     def is_empty(self) -> bool:
@@ -65,13 +68,23 @@ class JobClasses:
         path = name.replace(".", "/") + ".class"
         for jar in self._jars:
             if path in jar:
-                return jar.class_at(path, name)
+                return self._parsed(jar, path, name)
         if self._libraries is None:
             self._libraries = self._open_libraries()
         for jar in self._libraries:
             if path in jar:
-                return jar.class_at(path, name)
+                return self._parsed(jar, path, name)
         return None
+
+    def _parsed(self, jar: _OpenJar, path: str, name: str) -> ClassFile:
+        found, size = jar.class_at(path, name)
+        self._parsed_bytes += size
+        if self._parsed_bytes > MAX_PARSED_BYTES:
+            raise FormatError(
+                f"The classes of the jars are too large together, at {name}",
+                expected=f"<= {MAX_PARSED_BYTES} bytes unpacked",
+            )
+        return found
 
     def _open_libraries(self) -> list[_OpenJar]:
         libraries: list[_OpenJar] = []
@@ -170,14 +183,16 @@ class _OpenJar:
     def __contains__(self, path: str) -> bool:
         return path in self._entries
 
-    def class_at(self, path: str, name: str) -> ClassFile:
+    def class_at(self, path: str, name: str) -> tuple[ClassFile, int]:
+        """A class, and how many bytes its file has."""
         with error_context(location=f"{self.name}!/{path}"):
-            found = parse_class_file(self._read(path, MAX_CLASS_BYTES))
+            raw = self._read(path, MAX_CLASS_BYTES)
+            found = parse_class_file(raw)
             if found.name != name:
                 raise FormatError(
                     "A class file has the name of another class", expected=name, got=found.name
                 )
-            return found
+            return found, len(raw)
 
     def class_files(self) -> Iterator[bytes]:
         for name in self._entries:

@@ -5,14 +5,16 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
 from dstl_core.errors import ConfigError, StateFileNotFoundError
-from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import Location
 
 MAX_JAR_BYTES = 1 << 30
+"""Of all jars together, which are held in memory."""
 
 
 def open_job_classes(
@@ -22,24 +24,38 @@ def open_job_classes(
 
     Raises:
         StateFileNotFoundError: A jar does not exist.
-        ConfigError: A jar is larger than ``MAX_JAR_BYTES``.
+        ConfigError: The jars are larger together than ``MAX_JAR_BYTES``.
         FormatError: A file is no jar.
     """
-    return JobClasses([_open(each, storage_options) for each in jars])
+    files = [_JarPlace.find(jar, storage_options) for jar in jars]
+    total = 0
+    for file in files:
+        total += file.size
+        if total > MAX_JAR_BYTES:
+            raise ConfigError(
+                f"The jars are too large together: expected at most {MAX_JAR_BYTES} bytes, got "
+                f"{total} up to this one; give the jars of the job itself.",
+                location=str(file.location),
+            )
+    return JobClasses([file.read() for file in files])
 
 
-def _open(jar: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> JarFile:
-    location = Location.parse(jar)
-    file_io = open_file_io(location, storage_options)
-    size = file_io.size(location)
-    if size is None:
-        raise StateFileNotFoundError(
-            "The jar does not exist; give the path of the job's jar.", location=str(location)
-        )
-    if size > MAX_JAR_BYTES:
-        raise ConfigError(
-            f"The jar is too large: expected at most {MAX_JAR_BYTES} bytes, got {size}; give the "
-            f"jar of the job itself.",
-            location=str(location),
-        )
-    return JarFile(str(location), io.BytesIO(file_io.read_bytes(location)))
+@dataclass(frozen=True)
+class _JarPlace:
+    location: Location
+    file_io: FileIO
+    size: int
+
+    @classmethod
+    def find(cls, jar: str | os.PathLike[str], storage_options: dict[str, Any] | None) -> _JarPlace:
+        location = Location.parse(jar)
+        file_io = open_file_io(location, storage_options)
+        size = file_io.size(location)
+        if size is None:
+            raise StateFileNotFoundError(
+                "The jar does not exist; give the path of the job's jar.", location=str(location)
+            )
+        return cls(location, file_io, size)
+
+    def read(self) -> JarFile:
+        return JarFile(str(self.location), io.BytesIO(self.file_io.read_bytes(self.location)))

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import io
+import os
+import struct
 import tracemalloc
 import zipfile
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 import pytest
 
@@ -25,10 +28,12 @@ from dstl_core.codec.classfile.job_jar import (
     MAX_NESTED_BYTES,
     MAX_NESTED_JAR_BYTES,
     MAX_NESTED_JARS,
+    MAX_PARSED_BYTES,
     JarFile,
     JobClasses,
 )
-from dstl_core.errors import FormatError
+from dstl_core.errors import ConfigError, FormatError
+from dstl_core.savepoint.read.job_classes import MAX_JAR_BYTES, open_job_classes
 from tests.golden_files import GOLDEN
 
 VEC = (GOLDEN / "kryo-vectors" / "vec.jar").read_bytes()
@@ -151,6 +156,64 @@ def test_the_number_of_jars_within_jars_is_counted_over_all() -> None:
     assert classes(half).get("a.Missing") is None
     with pytest.raises(FormatError, match=r"job1.jar has too many jars in lib/"):
         classes(half, half).get("a.Missing")
+
+
+def class_of(name: str, members: int, padding: int) -> bytes:
+    """A class of so many fields and methods, 8 bytes each, and of an attribute that is skipped."""
+    names = (name, "java/lang/Object", "f", "I")
+    texts = [b"\1" + struct.pack(">H", len(text)) + text.encode() for text in names]
+    fields = struct.pack(">H", members) + struct.pack(">HHHH", 1, 3, 4, 0) * members
+    return b"".join(
+        [
+            struct.pack(">IHHH", 0xCAFEBABE, 0, 52, 7),
+            *texts,
+            struct.pack(">BHBH", 7, 1, 7, 2),
+            struct.pack(">HHHH", 1, 5, 6, 0),
+            fields,
+            fields,
+            struct.pack(">HHI", 1, 3, padding),
+            bytes(padding),
+        ]
+    )
+
+
+def test_many_classes_just_below_the_limit_of_one_have_a_limit_together() -> None:
+    raw = class_of("a/C0", 1, MAX_CLASS_BYTES - 1024)
+    count = MAX_PARSED_BYTES // len(raw) + 1
+    job = classes(jar({f"a/C{at}.class": raw.replace(b"C0", b"C%d" % at) for at in range(count)}))
+    for at in range(count - 1):
+        assert job.get(f"a.C{at}") is not None
+        assert job.get(f"a.C{at}") is not None  # The second time it is held, and not counted.
+    with pytest.raises(FormatError, match=r"classes of the jars are too large together, at a\.C4"):
+        job.get(f"a.C{count - 1}")
+
+
+def test_a_class_takes_a_bounded_multiple_of_its_bytes_in_memory() -> None:
+    """So a limit of bytes is one of memory, too. No member is smaller than these."""
+    raw = class_of("a/C", 0x4000, 0)
+    packed = jar({"a/C.class": raw})
+    tracemalloc.start()
+    try:
+        assert classes(packed).get("a.C") is not None
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 32 * len(raw)
+
+
+def test_many_jars_are_measured_together_before_one_is_read(tmp_path: Path) -> None:
+    jars = [tmp_path / f"{at}.jar" for at in range(2)]
+    for path in jars:
+        path.touch()
+        os.truncate(path, MAX_JAR_BYTES - 1)
+    tracemalloc.start()
+    try:
+        with pytest.raises(ConfigError, match=r"jars are too large together.*got 2147483646 up to"):
+            open_job_classes(jars)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 8 << 20
 
 
 def test_damaged_contents_of_a_jar_are_one_sentence() -> None:
