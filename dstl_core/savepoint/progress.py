@@ -37,3 +37,34 @@ class Portion:
         ignored.
         """
         self.add(int(self._size * fraction) - self._reported)
+
+
+class Stage:
+    """One of several passes over the same work.
+
+    Args:
+        advance: The function to call.
+        size: Bytes of the work that the pass counts for.
+        total: Bytes that the pass itself has to do.
+    """
+
+    def __init__(self, advance: Advance, size: int, total: int) -> None:
+        self._portion = Portion(advance, size)
+        self._total = total
+        self._done = 0
+
+    def add(self, done: int) -> None:
+        """Reports this number of further bytes of the pass."""
+        self._done += done
+        if self._total:
+            self._portion.reach(min(1.0, self._done / self._total))
+
+    def finish(self) -> None:
+        """Reports what is left, e.g. of state that was not there to read."""
+        self._portion.reach(1)
+
+
+def written_and_read_back(advance: Advance, size: int) -> tuple[Stage, Callable[[int], Stage]]:
+    """The two passes of a copy. The second begins when its bytes are known."""
+    second = size // 2
+    return Stage(advance, size - second, size), lambda total: Stage(advance, second, total)

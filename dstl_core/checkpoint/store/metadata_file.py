@@ -222,6 +222,17 @@ def publish_metadata_file(
     )
 
 
+def unpublished_metadata_file(
+    folder: Location,
+    metadata: CheckpointMetadata,
+    written: Mapping[str, WrittenFile] = NOTHING_KNOWN,
+) -> MetadataFile:
+    """What ``load_metadata_file`` gives once the snapshot is published: its bytes, read again."""
+    raw, sidecar = _to_bytes(folder, metadata, {}, written)
+    found, sidecar = read_metadata(raw), Sidecar.from_bytes(sidecar.to_bytes())
+    return MetadataFile(folder, found, sidecar.metadata_sha256, len(raw), sidecar)
+
+
 def replace_metadata_file(
     file_io: FileIO,
     folder: Location,

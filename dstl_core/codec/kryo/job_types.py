@@ -5,7 +5,12 @@ from __future__ import annotations
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses, kryo_reader
-from dstl_core.codec.serializers.base import SerializerRegistry, SnapshotContext, SnapshotReader
+from dstl_core.codec.serializers.base import (
+    AnySerializer,
+    SerializerRegistry,
+    SnapshotContext,
+    SnapshotReader,
+)
 from dstl_core.codec.serializers.opaque import READERS as OPAQUE_READERS
 from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.pojo import READERS as POJO_READERS
@@ -17,15 +22,30 @@ _POJO = PojoSerializer.snapshot_class
 
 def with_job_types(registry: SerializerRegistry, kryo: KryoClasses) -> SerializerRegistry:
     """A registry whose Kryo values are read; with jars, POJOs of unregistered subclasses are, too.
-    Readers of your own stay.
+    Readers of your own stay; those of an earlier call make room for the new ones.
     """
     found = registry.copy()
-    if registry.get(_KRYO) is OPAQUE_READERS[_KRYO]:
-        found.register(_KRYO, kryo_reader(kryo))
+    if _is_free(registry.get(_KRYO), OPAQUE_READERS[_KRYO]):
+        found.register(_KRYO, _JobReader(kryo_reader(kryo)))
     has_jar = not kryo.layouts.classes.is_empty
-    if has_jar and registry.get(_POJO) is POJO_READERS[_POJO]:
-        found.register(_POJO, _pojo_reader(FlinkTypes(kryo)))
+    if has_jar and _is_free(registry.get(_POJO), POJO_READERS[_POJO]):
+        found.register(_POJO, _JobReader(_pojo_reader(FlinkTypes(kryo))))
     return found
+
+
+class _JobReader:
+    """A reader that knows the classes of one job, and the Kryo of one version of Flink."""
+
+    def __init__(self, read: SnapshotReader) -> None:
+        self._read = read
+
+    def __call__(self, data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
+        return self._read(data, version, context)
+
+
+def _is_free(reader: SnapshotReader | None, built_in: SnapshotReader) -> bool:
+    """Whether a reader is none that a user has registered."""
+    return reader is built_in or isinstance(reader, _JobReader)
 
 
 def _pojo_reader(types: FlinkTypes) -> SnapshotReader:

@@ -7,6 +7,7 @@ finding.
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
@@ -46,7 +47,7 @@ from dstl_core.savepoint.read.entries import summarize
 from dstl_core.savepoint.read.entry_reader import EntryReader, key_group_ranges
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.state.tables.state_table import StateTable
+from dstl_core.state.tables.state_table import MapTable, StateTable
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
@@ -92,7 +93,9 @@ class Report:
     """The result of a check.
 
     ``keys_checked`` counts keys with a known hash. ``digests_checked`` counts files whose bytes
-    were compared with the sha256 that their writer recorded.
+    were compared with the sha256 that their writer recorded. ``records`` counts the records of
+    keyed state that were read, by operator and state: each entry of a map is one. ``incomplete``
+    names the states, or None for all of an operator, that have records which only Java can read.
     """
 
     path: str
@@ -103,6 +106,8 @@ class Report:
     entries: int = 0
     keys_checked: int = 0
     digests_checked: int = 0
+    records: Counter[tuple[str, str]] = field(default_factory=Counter)
+    incomplete: set[tuple[str, str | None]] = field(default_factory=set)
 
     @property
     def files(self) -> int:
@@ -158,7 +163,7 @@ def _log_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]:
             yield from keyed_state_streams(log)
 
 
-def _sha256(file_io: FileIO, location: Location) -> str:
+def sha256_of(file_io: FileIO, location: Location) -> str:
     """The sha256 of a file, which is read in parts."""
     digest, size = hashlib.sha256(), file_io.size(location) or 0
     for start in range(0, size, _PART_BYTES):
@@ -295,7 +300,7 @@ class _OperatorCheck:
         if known is None or location in self._digested:
             return
         self._digested.add(location)
-        found = _sha256(self._operator.snapshot.file_io, location)
+        found = sha256_of(self._operator.snapshot.file_io, location)
         self._report.digests_checked += 1
         if found != known.sha256:
             self._found(
@@ -349,8 +354,10 @@ class _OperatorCheck:
 
                 checked = check_range(self._operator, handle, key_groups)
             if checked is not None:
-                self._report.entries += checked
-                self._report.keys_checked += checked
+                self._report.entries += checked.entries
+                self._report.keys_checked += checked.entries
+                for state, records in checked.records.items():
+                    self._report.records[self._operator.label, state] += records
                 self._on_progress(
                     handle.state_size * len(key_groups) // len(handle.key_group_range)
                 )
@@ -386,6 +393,8 @@ class _OperatorCheck:
                     self._one_entry(subtask, table, key_group, scope, stored)
         if state.lost:
             first = state.lost[0]
+            for each in state.lost:
+                self._report.incomplete.add((self._operator.label, each.meta.name))
             self._note(
                 f"operator {self._operator.label!r}, state {first.meta.name!r}: not checked as a "
                 f"whole ({first.reason})"
@@ -403,6 +412,8 @@ class _OperatorCheck:
             self._found("damaged entry", str(error), subtask, table.meta.name)
             return
         self._report.entries += 1
+        records = len(stored) if isinstance(table, MapTable) else 1
+        self._report.records[self._operator.label, table.meta.name] += records
         if isinstance(value, Timer):
             key = value.key
         self._key(subtask, table.meta.name, table.codec.key_serializer, key, key_group)
@@ -449,6 +460,7 @@ class _OperatorCheck:
         """Notes once per state that a key or namespace needs a Java class, which is not damage."""
         if state not in self._unreadable:
             self._unreadable.add(state)
+            self._report.incomplete.add((self._operator.label, state))
             place = "keyed state" if state is None else f"state {state!r}"
             self._note(
                 f"operator {self._operator.label!r}, {place}: not checked as a whole "

@@ -48,6 +48,7 @@ def with_operators(snapshot: Snapshot, states: Mapping[OperatorID, OperatorState
     file = replace(snapshot.file, metadata=metadata)
     changed = Snapshot(file, snapshot.file_io, snapshot.resolver, snapshot.registry)
     changed.kryo = snapshot.kryo
+    changed.edited = snapshot.edited | states.keys()
     for old, new in zip(snapshot.operators, changed.operators, strict=True):
         if "key_type" in vars(old):  # it may be one that a person gave
             new.key_type = old.key_type

@@ -14,6 +14,7 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import NotInColumnsError, SavepointError, error_context
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
+    ByteStreamStateHandle,
     EmptySegmentFileStateHandle,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
@@ -197,8 +198,13 @@ def _copy_stream(
     change.
     """
     snapshot = operator.snapshot
-    if not isinstance(stream, RelativeFileStateHandle) or snapshot.folder != target.folder:
-        stream = target.add_stream(snapshot.resolver.read(stream))
+    if isinstance(stream, RelativeFileStateHandle) and snapshot.folder == target.folder:
+        target.kept.add(stream.relative_path)
+    else:
+        is_edited = (
+            isinstance(stream, ByteStreamStateHandle) and operator.operator_id in snapshot.edited
+        )
+        stream = target.add_stream(snapshot.resolver.read(stream), is_copy=not is_edited)
     target.advance(stream.state_size)
     return stream
 

@@ -18,13 +18,14 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
+from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.distinct_elements import DistinctElements, with_distinct_elements
 from dstl_core.savepoint.edit.operator_copy import (
     check_writable,
     compose_operator,
     rewrite_operator,
 )
-from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.savepoint.progress import Advance, no_progress, written_and_read_back
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder, StateFiles
@@ -374,23 +375,27 @@ class SavepointEdit:
         run_key: str | None = None,
         on_progress: Advance = no_progress,
     ) -> str:
-        """Writes the savepoint and returns its path. It becomes visible when it is complete.
+        """Writes the savepoint and returns its path. It becomes visible when it is complete and was
+        read back.
 
         Args:
             path: Folder of the savepoint. It may be the folder of the source, with ``overwrite``:
                 then state that did not change is not rewritten.
             mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
             run_key: Names the run. A second write under the same key does nothing.
-            on_progress: Called with the bytes of the source that were read; ``source_size`` in all.
+            on_progress: Called with the bytes of the source that are done; ``source_size`` in all.
+                Half of them count when they are written, the rest when they were read back.
 
         Raises:
-            SavepointError: See ``plan``; or the folder holds a snapshot.
+            SavepointError: See ``plan``; or the folder holds a snapshot; or what is stored is not
+                what was written.
         """
         self._check()
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
-        target.advance = on_progress
+        writing, reading = written_and_read_back(on_progress, self.source_size)
+        target.advance = writing.add
         if self.source is not None:
             target.learn(self.source.file.written.values())  # of files that stay where they are
         states = []
@@ -403,7 +408,10 @@ class SavepointEdit:
             )
             for identifier, transformation in self.operators.items()
         ]
-        return target.publish(self._metadata(self._renamed(states)), self._facts())
+        writing.finish()
+        metadata = self._metadata(self._renamed(states))
+        read_back(target, metadata, self.source, reading)
+        return target.publish(metadata, self._facts())
 
     def _written(self, parts: _Parts, target: StateFiles) -> OperatorState:
         if parts.is_whole:

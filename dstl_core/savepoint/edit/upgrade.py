@@ -34,6 +34,7 @@ from dstl_core.errors import ConfigError, FormatError, SavepointError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.converted_state import (
     Place,
     StateConversion,
@@ -43,7 +44,7 @@ from dstl_core.savepoint.edit.converted_state import (
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
-from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.savepoint.progress import Advance, no_progress, written_and_read_back
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
@@ -276,10 +277,12 @@ class SavepointUpgrade:
             path: Folder of the new savepoint.
             mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
             run_key: Names the run. A second write under the same key does nothing.
-            on_progress: Called with the bytes of the source that are done.
+            on_progress: Called with the bytes of the source that are done; half of them count when
+                they are written, the rest when they were read back.
 
         Raises:
-            SavepointError: A state is blocked; or the folder holds a snapshot.
+            SavepointError: A state is blocked; or the folder holds a snapshot; or what is stored is
+                not what was written.
             UnreadableValueError: A value cannot be converted; the message says which state.
         """
         blocked = [each for each in self.plan() if each.action == BLOCKED]
@@ -296,7 +299,8 @@ class SavepointUpgrade:
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
-        target.advance = on_progress
+        writing, reading = written_and_read_back(on_progress, self.source_size)
+        target.advance = writing.add
         states = [self._written(operator, target) for operator in self._source.operators]
         metadata = replace(
             self._source.metadata,
@@ -309,6 +313,8 @@ class SavepointUpgrade:
             "source": str(self._source.folder),
             "source_sha256": self._source.file.sha256,
         }
+        writing.finish()
+        read_back(target, metadata, self._source, reading, self.converted)
         return target.publish(metadata, facts)
 
     def _written(self, operator: OperatorSnapshot, target: SavepointFolder) -> OperatorState:

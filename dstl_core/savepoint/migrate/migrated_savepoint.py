@@ -20,14 +20,13 @@ from functools import cached_property
 from math import ceil
 from typing import Any
 
-from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
-from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
+from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck, check_restore
-from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
@@ -37,11 +36,10 @@ from dstl_core.savepoint.migrate.operator_migration import write_operator_states
 from dstl_core.savepoint.migrate.plan_notes import plan_notes, state_without_a_carrier
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
 from dstl_core.savepoint.migrate.planning import plan_of
-from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.savepoint.progress import Advance, no_progress, written_and_read_back
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
 from dstl_core.state.tables.compatibility import Verdict
-from dstl_core.storage.handle_resolver import HandleResolver
 
 _LOG = logging.getLogger(__name__)
 REPORT_FILE = "_migration.json"
@@ -154,13 +152,15 @@ class SavepointMigration:
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
-        target.advance = on_progress
+        writing, reading = written_and_read_back(on_progress, self.source_size)
+        target.advance = writing.add
         states = tuple(self._operator(each, target) for each in plan.operators if each.sources)
         if not states:
             raise SavepointError("Nothing is left to write: no operator of the new job has state.")
         version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))
         metadata = replace(self.source.metadata, version=version, operators=states)
-        self._read_back(metadata, target)
+        writing.finish()
+        self._compare_with_plan(read_back(target, metadata, self.source, reading), target)
         report = json.dumps(self.report, indent=1, sort_keys=True, default=str).encode()
         target.file_io.replace(target.folder.child(REPORT_FILE), report + b"\n")
         facts = {
@@ -202,19 +202,8 @@ class SavepointMigration:
 
     # ------------------------------------------------------------------------------- read back
 
-    def _read_back(self, metadata: CheckpointMetadata, target: SavepointFolder) -> None:
-        """Reads all that was written, before anybody else sees it."""
-        file = MetadataFile(target.folder, metadata, "", 0, None)
-        resolver = HandleResolver(target.file_io, target.folder)
-        found = Snapshot(file, target.file_io, resolver, self.source.registry)
-        found.kryo = self.source.kryo
-        report = verify_snapshot(found)
-        # A sidecar in the folder belongs to the snapshot that is replaced, not to these files.
-        findings = [each for each in report.findings if each.operator is not None]
-        if findings:
-            raise SavepointError(
-                f"The migrated savepoint is damaged and was not published: {findings[0]}."
-            )
+    def _compare_with_plan(self, found: Snapshot, target: SavepointFolder) -> None:
+        """Compares what was read back with what the plan says."""
         self._check_restore(found)
         by_id = {each.operator_id: each for each in found.operators}
         for plan in self.plan.operators:

@@ -107,6 +107,7 @@ class SnapshotFiles(Protocol):
     registry: SerializerRegistry
     folder: Location
     file: MetadataFile
+    edited: frozenset[OperatorID]
 
 
 class OperatorCatalog:

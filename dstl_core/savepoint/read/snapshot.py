@@ -69,6 +69,8 @@ class Snapshot:
         self.registry = registry
         self.kryo = KryoClasses(dialect_of(file.metadata.version), ClassLayouts(JobClasses()))
         """Which Kryo wrote the values, and what is known of the job's classes."""
+        self.edited: frozenset[OperatorID] = frozenset()
+        """Operators whose inline state is that of an edit, and was in no file yet."""
         uids = file.sidecar.uids if file.sidecar is not None else {}
         self.operators = [OperatorSnapshot(self, each, uids) for each in file.metadata.operators]
 

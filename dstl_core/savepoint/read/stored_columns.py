@@ -7,6 +7,7 @@ columns do not support or refuse; the record-wise code then raises the precise e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -63,10 +64,18 @@ class StoredRange:
             yield from scanner.batches(self._stored.chunks())
 
 
+@dataclass(frozen=True, slots=True)
+class RangeCounts:
+    """The number of entries in a range, and of records of each state."""
+
+    entries: int
+    records: dict[str, int]
+
+
 def check_range(
     operator: OperatorSnapshot, handle: KeyedStateHandle, key_groups: KeyGroupRange
-) -> int | None:
-    """The number of entries, if the range is correct; None if the record-wise code must check it.
+) -> RangeCounts | None:
+    """What is in the range, if it is correct; None if the record-wise code must check it.
 
     Correct means that every record decodes, no key occurs twice, and every key is in its key group.
     """
@@ -83,7 +92,7 @@ def check_range(
                 if ranges is None:
                     return None
                 parts[int(state)].append(ranges)
-        return _count(parts)
+        return _count(stored, parts)
     except UNREADABLE:
         return None  # the record-wise code locates the damage, and names it
 
@@ -109,16 +118,19 @@ def _checked(
     return whole, whole if record_format.is_queue else decoder.scope_ranges(batch)
 
 
-def _count(parts: list[list[tuple[Ranges, Ranges]]]) -> int | None:
+def _count(stored: StoredRange, parts: list[list[tuple[Ranges, Ranges]]]) -> RangeCounts | None:
     entries = 0
-    for each in parts:
+    records: dict[str, int] = {}
+    for record_format, each in zip(stored.formats, parts, strict=True):
         if not each:
             continue
         whole = _together([ranges for ranges, _ in each])
         if len(ByteIndex(whole)) != len(whole):
             return None
         entries += len(ByteIndex(_together([ranges for _, ranges in each])))
-    return entries
+        name = record_format.meta.name
+        records[name] = records.get(name, 0) + len(whole)
+    return RangeCounts(entries, records)
 
 
 def _together(parts: list[Ranges]) -> Ranges:

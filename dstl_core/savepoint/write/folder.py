@@ -51,6 +51,10 @@ class StateFiles:
         self._reported: dict[str, WrittenFile] = {}
         self.advance: Advance = no_progress
         """Called with the bytes of other snapshots that are done."""
+        self.copied: set[str] = set()
+        """Names of streams whose bytes are those of another snapshot."""
+        self.kept: set[str] = set()
+        """Names of files of the folder that were there before, and belong to the new snapshot."""
 
     @property
     def written(self) -> Mapping[str, WrittenFile]:
@@ -61,9 +65,13 @@ class StateFiles:
         """Adds files that tasks in other processes have written into the folder."""
         self._reported.update((each.path, each) for each in files)
 
-    def add_stream(self, data: bytes) -> StreamStateHandle:
-        """Stores the bytes of a stream, inline or in a file of the folder."""
+    def add_stream(self, data: bytes, *, is_copy: bool = False) -> StreamStateHandle:
+        """Stores the bytes of a stream, inline or in a file of the folder. ``is_copy`` says that
+        they are the bytes of another snapshot.
+        """
         name = str(uuid4())
+        if is_copy:
+            self.copied.add(name)
         if len(data) <= DATA_INLINE_THRESHOLD:
             return ByteStreamStateHandle(name, data)
         self.file_io.write_new(self.folder.child(name), data)

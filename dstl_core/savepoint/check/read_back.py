@@ -1,0 +1,226 @@
+"""Reads back what a savepoint got, before anybody else can see it.
+
+Every way to write a savepoint from another one asks here, and then publishes. What was written anew
+is read as ``dstl verify`` reads it. Bytes that come from another snapshot are compared with what
+was copied, and not judged: a copy is not to blame for damage of its source. Files that stay where
+they are, are not read.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+
+from dstl_core.checkpoint.store.metadata_file import unpublished_metadata_file
+from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.job_types import with_job_types
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of
+from dstl_core.codec.serializers import BUILT_IN
+from dstl_core.errors import SavepointError, StateFileNotFoundError, UnreadableValueError
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    KeyGroupsSavepointStateHandle,
+    OperatorStateMode,
+    RelativeFileStateHandle,
+)
+from dstl_core.savepoint.check.verify import Finding, Report, sha256_of, verify_snapshot
+from dstl_core.savepoint.progress import Stage
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.storage.handle_resolver import HandleResolver
+
+NOTHING_COUNTED: Mapping[tuple[str, str], int] = {}
+REFUSED = "What was written is not what is stored, so nothing was published"
+
+
+def read_back(
+    target: SavepointFolder,
+    metadata: CheckpointMetadata,
+    source: Snapshot | None,
+    stage_of: Callable[[int], Stage],
+    counts: Mapping[tuple[str, str], int] = NOTHING_COUNTED,
+) -> Snapshot:
+    """Reads what was written into a folder that nobody sees yet.
+
+    Args:
+        target: The folder.
+        metadata: What is about to be published.
+        source: The snapshot that the state is from. It lends its types and classes.
+        stage_of: Gives what is told of progress, once the number of bytes to read is known.
+        counts: Records that were written, by operator and state, as far as they are known.
+
+    Returns:
+        The snapshot as it will be.
+
+    Raises:
+        SavepointError: Something differs, cannot be read, or is not there. The message names it.
+    """
+    whole = _snapshot(target, metadata, source)
+    fresh = tuple(_fresh(each, target) for each in metadata.operators)
+    checked = _snapshot(target, replace(metadata, operators=fresh), source)
+    copies = _copies(whole.metadata, target)
+    total = sum(copies.values()) + sum(each.state_size for each in fresh)
+    stage = stage_of(total)
+    for name, length in copies.items():
+        _compare_copy(target, name, length)
+        stage.add(length)
+    report = verify_snapshot(checked, on_progress=stage.add)
+    # A sidecar in the folder belongs to the snapshot that is replaced, not to these files.
+    findings = [each for each in report.findings if each.operator is not None]
+    if findings:
+        raise SavepointError(_refusal(findings[0], source, target))
+    _compare_counts(checked, report, counts, target)
+    stage.finish()
+    return whole
+
+
+def _snapshot(
+    target: SavepointFolder, metadata: CheckpointMetadata, source: Snapshot | None
+) -> Snapshot:
+    file = unpublished_metadata_file(target.folder, metadata, target.written)
+    resolver = HandleResolver(target.file_io, target.folder)
+    layouts = ClassLayouts(JobClasses()) if source is None else source.kryo.layouts
+    kryo = KryoClasses(dialect_of(metadata.version), layouts)
+    registry = with_job_types(BUILT_IN if source is None else source.registry, kryo)
+    found = Snapshot(file, target.file_io, resolver, registry)
+    found.kryo = kryo
+    return found
+
+
+# ------------------------------------------------------------------------------------- what is new
+
+
+def _fresh(state: OperatorState, target: SavepointFolder) -> OperatorState:
+    """The operator with the state that was written anew, and no other."""
+    subtasks = (_fresh_subtask(each, target) for each in state.subtasks)
+    return replace(state, subtasks=tuple(subtasks), coordinator_state=None)
+
+
+def _fresh_subtask(subtask: OperatorSubtaskState, target: SavepointFolder) -> OperatorSubtaskState:
+    listed, keyed = subtask.managed_operator_state, subtask.managed_keyed_state
+    if listed is not None and _is_old(listed.stream, target):
+        listed = None
+    if isinstance(keyed, KeyGroupsSavepointStateHandle) and _is_old(keyed.stream, target):
+        keyed = None
+    raw = subtask.raw_operator_state
+    if raw is not None and _is_old(raw.stream, target):
+        raw = None
+    return replace(
+        subtask,
+        managed_operator_state=listed,
+        managed_keyed_state=keyed,
+        raw_operator_state=raw,
+    )
+
+
+def _is_old(stream: object, target: SavepointFolder) -> bool:
+    match stream:
+        case ByteStreamStateHandle(handle_name=name) | RelativeFileStateHandle(relative_path=name):
+            return name in target.copied or name in target.kept
+    return False
+
+
+def _copies(metadata: CheckpointMetadata, target: SavepointFolder) -> dict[str, int]:
+    """The files that were copied, by name, with their sizes."""
+    streams = (
+        stream
+        for operator in metadata.operators
+        for subtask in operator.subtasks
+        for stream in subtask.streams()
+    )
+    return {
+        stream.relative_path: stream.state_size
+        for stream in streams
+        if isinstance(stream, RelativeFileStateHandle) and stream.relative_path in target.copied
+    }
+
+
+# ----------------------------------------------------------------------------------- what is wrong
+
+
+def _compare_copy(target: SavepointFolder, name: str, length: int) -> None:
+    """Compares a copied file with what was copied."""
+    location = target.folder.child(name)
+    known = target.written.get(str(location))
+    size = target.file_io.size(location)
+    if size != length:
+        got = "no file" if size is None else f"{size} bytes"
+        raise SavepointError(
+            f"{REFUSED}: expected {length} bytes, got {got} in {location}; {_advice(target)}."
+        )
+    try:
+        digest = sha256_of(target.file_io, location)
+    except StateFileNotFoundError as error:
+        raise SavepointError(f"{REFUSED}: {error.message}; {_advice(target)}.") from error
+    if known is not None and digest != known.sha256:
+        raise SavepointError(
+            f"{REFUSED}: expected sha256 {known.sha256}, got {digest} in {location}; "
+            f"{_advice(target)}."
+        )
+
+
+def _refusal(finding: Finding, source: Snapshot | None, target: SavepointFolder) -> str:
+    """The sentence for a finding, which may be a fault that the source has, too."""
+    before = None if source is None else _finding_of(source, finding)
+    if before is not None and source is not None:
+        return (
+            f"The source is damaged, so nothing was published: {before} (in {source.folder}); mend "
+            f"the source, or leave the operator out."
+        )
+    return f"{REFUSED}: {finding}; {_advice(target)}."
+
+
+def _finding_of(source: Snapshot, finding: Finding) -> Finding | None:
+    """What is wrong with the same operator of the source, or in the same way with another one whose
+    state it got. Read only after something went wrong.
+    """
+    for each in verify_snapshot(source).findings:
+        is_same = each.operator == finding.operator or each.problem == finding.problem
+        if each.operator is not None and is_same:
+            return each
+    return None
+
+
+def _advice(target: SavepointFolder) -> str:
+    return f"the source did not change: check the storage of {target.folder}, then write again"
+
+
+def _compare_counts(
+    snapshot: Snapshot,
+    report: Report,
+    counts: Mapping[tuple[str, str], int],
+    target: SavepointFolder,
+) -> None:
+    """Compares the number of records of each state with what was written."""
+    if not counts:
+        return
+    found = Counter(report.records)
+    unknown = set(report.incomplete)
+    for operator in snapshot.operators:
+        _count_elements(operator, found, unknown)
+    for (operator_label, state), expected in counts.items():
+        is_known = not unknown & {(operator_label, state), (operator_label, None)}
+        if is_known and found[operator_label, state] != expected:
+            raise SavepointError(
+                f"{REFUSED}: expected {expected} records of state {state!r} of operator "
+                f"{operator_label!r}, got {found[operator_label, state]}; {_advice(target)}."
+            )
+
+
+def _count_elements(
+    operator: OperatorSnapshot,
+    found: Counter[tuple[str, str]],
+    unknown: set[tuple[str, str | None]],
+) -> None:
+    for _, handle, reader in operator.operator_state_readers():
+        for info in handle.states:
+            try:
+                of_map = info.mode is OperatorStateMode.BROADCAST
+                entries = reader.raw_pairs(info) if of_map else reader.raw_elements(info)
+            except UnreadableValueError:
+                unknown.add((operator.label, info.name))
+            else:
+                found[operator.label, info.name] += len(list(entries))
