@@ -48,6 +48,11 @@ from dstl_core.errors import FormatError, InvariantViolation
 _XXH3 = 4
 _NONE, _SNAPPY = 0, 1
 _TOO_LARGE = 1 << 40
+MAX_BLOCKS_BYTES = 1 << 30
+"""Largest unpacked size of the blocks of one read together, unless 64 times their size in the file
+is more: Zlib and ZSTD unpack a few bytes to a whole block.
+"""
+_MOST_TIMES_TOGETHER = 64
 Bytes = npt.NDArray[np.uint8]
 
 
@@ -151,10 +156,20 @@ class TableReader:
         is_plain = (kinds == _NONE) | (kinds == _SNAPPY) & (sizes <= MOST_TIMES * (stops - starts))
         is_plain &= self._are_whole(raw, starts, stops)
         others: dict[int, bytes] = {}
+        limit = max(MAX_BLOCKS_BYTES, _MOST_TIMES_TOGETHER * len(raw))
+        held = 0
         for row in np.flatnonzero(~is_plain).tolist():
             block = raw[int(starts[row]) : int(stops[row]) + BLOCK_TRAILER_BYTES]
             payload = unpack_block(block, self.file.checksum_type, begin + int(starts[row]))
             others[row], sizes[row] = payload, len(payload)
+            held += len(payload)
+            if held > limit:
+                raise FormatError(
+                    "The blocks of a table file are too large together",
+                    offset=begin + int(starts[row]),
+                    expected=f"<= {limit} bytes unpacked",
+                    got=f"{held} up to this one",
+                )
         bounds = np.zeros(len(places) + 1, np.int64)
         np.cumsum(sizes, out=bounds[1:])
         room = scratch(int(bounds[-1]) + SPARE_BYTES)

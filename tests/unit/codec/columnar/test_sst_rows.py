@@ -2,11 +2,15 @@
 
 import ctypes
 import random
+import tracemalloc
 
+import cramjam
 import pytest
 
 from dstl_core.codec.columnar.keyed import sst_rows
+from dstl_core.codec.columnar.keyed.sst_blocks import MAX_BLOCKS_BYTES
 from dstl_core.codec.columnar.keyed.sst_rows import has_twin, merged_spans
+from dstl_core.codec.sst.block import MAX_BLOCK_BYTES
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.errors import FormatError
@@ -97,6 +101,43 @@ class OneBlock:
 
     def check_count(self, count, start, stop):
         pass
+
+
+def varint(value):
+    low = b""
+    while value > 0x7F:
+        low += bytes((value & 0x7F | 0x80,))
+        value >>= 7
+    return low + bytes((value,))
+
+
+class ManyBlocks(OneBlock):
+    """A file of the same block many times, with ZSTD."""
+
+    def __init__(self, payload, count):
+        block = varint(len(payload)) + bytes(cramjam.zstd.compress(payload))
+        super().__init__(block)
+        self.count = count
+        self.raw = (block + bytes((7, 0, 0, 0, 0))) * count
+        self.data_limit = len(self.raw)
+
+    def index_payloads(self):
+        for at in range(self.count):
+            value = varint(at * (self.size + 5)) + varint(self.size)
+            yield bytes((0, 1, len(value))) + bytes((at,)) + value + bytes(4) + bytes((1, 0, 0, 0))
+
+
+def test_many_blocks_just_below_the_limit_of_one_have_a_limit_together():
+    file = ManyBlocks(bytes(MAX_BLOCK_BYTES), 100)
+    assert len(file.raw) < 1 << 20
+    tracemalloc.start()
+    try:
+        with pytest.raises(FormatError, match="blocks of a table file are too large together"):
+            rows_of([file], 0, 255)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < MAX_BLOCKS_BYTES + 4 * MAX_BLOCK_BYTES
 
 
 def test_damaged_blocks_are_refused_or_read_as_the_record_wise_code_does():
