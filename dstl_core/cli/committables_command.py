@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -16,10 +16,13 @@ from dstl_core.cli.options import (
     load,
     required_out,
 )
-from dstl_core.cli.output import print_lines, write_json, write_savepoint
+from dstl_core.cli.output import complain, print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import whole_number
 from dstl_core.shown import table_lines
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.connectors.pending_commits import PendingCommit
 
 _HEADS = ("sink", "checkpoint", "writer", "state", "retries", "committable")
 _ALL = "all"
@@ -47,6 +50,7 @@ def committables(
     With --drop, it writes a copy to --out without some committables; what they stand for is never
     committed. With --json, each committable is one JSON object a line.
     """
+    from dstl_core.savepoint.connectors.hidden_state import SINK, hidden_states
     from dstl_core.savepoint.connectors.pending_commits import pending_commits, without_commits
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 
@@ -67,10 +71,18 @@ def committables(
         return
     if out is not None or op is not None:
         raise ConfigError("--out and --op need --drop.")
-    found = list(pending_commits(snapshot))
+    found, hidden = list(pending_commits(snapshot)), hidden_states(snapshot, SINK)
     if as_json:
         write_json(each.to_json() for each in found)
-        return
+    else:
+        _print(found, "nothing that can be shown is pending" if hidden else "nothing is pending")
+    for state in hidden:
+        complain(f"{state}; `dstl dump --op {state.op} --jar JAR` prints it")
+    if hidden:
+        raise typer.Exit(1)
+
+
+def _print(found: list[PendingCommit], nothing: str) -> None:
     rows = [
         (
             each.sink or each.op,
@@ -82,7 +94,7 @@ def committables(
         )
         for each in found
     ]
-    print_lines(table_lines(_HEADS, rows) if rows else ["nothing is pending"])
+    print_lines(table_lines(_HEADS, rows) if rows else [nothing])
 
 
 def _checkpoints(given: list[str]) -> list[int] | None:

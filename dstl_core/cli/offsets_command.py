@@ -56,11 +56,11 @@ def offsets(
     state stays as it is, so records that are read again count twice. With --json, each split is
     one JSON object a line. The exit code is 1 if a split is lost or held twice.
     """
+    from dstl_core.savepoint.connectors.hidden_state import SOURCE, hidden_states
     from dstl_core.savepoint.connectors.set_positions import set_positions
     from dstl_core.savepoint.connectors.source_positions import (
         LOST,
         TWICE,
-        kafka_consumers,
         source_positions,
     )
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
@@ -80,31 +80,29 @@ def offsets(
         return
     if out is not None:
         raise ConfigError("--out needs --set or --earliest.")
-    found = list(source_positions(snapshot))
+    found, hidden = list(source_positions(snapshot)), hidden_states(snapshot, SOURCE)
     if as_json:
         write_json(each.to_json() for each in found)
     else:
-        _print(found, snapshot.written_ms)
-    for op in kafka_consumers(snapshot):
-        complain(
-            f"source {op!r} is a FlinkKafkaConsumer, whose offsets are not shown here; `dstl dump "
-            f"--op {op}` prints its state, with --jar of the job also the partitions"
-        )
+        nothing = "no sources that can be shown" if hidden else "no sources"
+        _print(found, snapshot.written_ms, nothing)
+    for state in hidden:
+        complain(f"{state}; `dstl dump --op {state.op} --jar JAR` prints it")
     wrong = [each for each in found if each.status in (LOST, TWICE)]
     for each in wrong:
         complain(f"split {each.split!r} of source {each.op!r} is {each.status}")
-    if wrong:
+    if wrong or hidden:
         raise typer.Exit(1)
 
 
-def _print(found: list[SourcePosition], written_ms: int | None) -> None:
+def _print(found: list[SourcePosition], written_ms: int | None, nothing: str) -> None:
     """A table, with a column for times of positions if there are any, and the snapshot's time."""
     heads, rows = list(_HEADS), [_row(each) for each in found]
     if any(each.time_ms is not None for each in found):
         heads.append(_TIME_HEAD)
         for row, each in zip(rows, found, strict=True):
             row.append(_time(each))
-    lines = table_lines(heads, rows) if found else ["no sources"]
+    lines = table_lines(heads, rows) if found else [nothing]
     if found and written_ms is not None:
         age = age_text(written_ms, SystemClock().now_ms())
         lines.append(f"snapshot written: {moment_text(written_ms)}, {age}")

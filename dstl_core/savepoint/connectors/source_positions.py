@@ -17,8 +17,6 @@ from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 READER_STATE = "SourceReaderState"
-KAFKA_CONSUMER_STATE = "topic-partition-offset-states"
-"""The union state of ``FlinkKafkaConsumer``, the source of Kafka before ``KafkaSource``."""
 ASSIGNED, UNASSIGNED, LOST, TWICE = "assigned", "unassigned", "lost", "held twice"
 UNKNOWN = "unknown"
 
@@ -152,22 +150,6 @@ def sources_of(snapshot: Snapshot) -> Iterator[SourceState]:
         found = SourceState.of(operator)
         if found is not None:
             yield found
-
-
-def kafka_consumers(snapshot: Snapshot) -> list[str]:
-    """The operators with the state of a ``FlinkKafkaConsumer``, whose offsets are not shown.
-
-    Its partitions are objects of Kryo, in a list that all subtasks share.
-    """
-    return [
-        operator.label
-        for operator in snapshot.operators
-        if any(
-            info.name == KAFKA_CONSUMER_STATE
-            for _, handle, _ in operator.operator_state_readers()
-            for info in handle.states
-        )
-    ]
 
 
 def source_positions(snapshot: Snapshot) -> Iterator[SourcePosition]:
