@@ -86,6 +86,8 @@ COMPRESSED_OPERATOR_STATE = GOLDEN / "compressed-operator-state"
 """List state of Flink 1.18 with compression: six elements of a subtask behind one offset."""
 LEGACY_FILE_SOURCE = GOLDEN / "legacy-file-source"
 """A job that reads files by ``env.readFile``."""
+LEGACY_CONNECTORS = GOLDEN / "legacy-connectors"
+"""Sources before FLIP-27 and sinks before Sink V2, of Flink, of Kafka and of users."""
 UNION_GROWTH = GOLDEN / "union-growth"
 """A union state that multiplies: ``first`` has 4 equal elements, ``restored`` has 16."""
 ALL_SNAPSHOTS = sorted(path.parent for path in GOLDEN.rglob("_metadata"))

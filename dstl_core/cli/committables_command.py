@@ -16,7 +16,7 @@ from dstl_core.cli.options import (
     load,
     required_out,
 )
-from dstl_core.cli.output import complain, print_lines, write_json, write_savepoint
+from dstl_core.cli.output import complain_of, print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import whole_number
 from dstl_core.shown import table_lines
@@ -48,9 +48,9 @@ def committables(
     """Show what sinks commit when a job restores the snapshot.
 
     With --drop, it writes a copy to --out without some committables; what they stand for is never
-    committed. With --json, each committable is one JSON object a line.
+    committed. With --json, each committable is one JSON object a line. The exit code is 1 if what a
+    sink commits is not known.
     """
-    from dstl_core.savepoint.connectors.hidden_state import SINK, hidden_states
     from dstl_core.savepoint.connectors.pending_commits import pending_commits, without_commits
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 
@@ -71,18 +71,16 @@ def committables(
         return
     if out is not None or op is not None:
         raise ConfigError("--out and --op need --drop.")
-    found, hidden = list(pending_commits(snapshot)), hidden_states(snapshot, SINK)
+    found = list(pending_commits(snapshot))
     if as_json:
         write_json(each.to_json() for each in found)
     else:
-        _print(found, "nothing that can be shown is pending" if hidden else "nothing is pending")
-    for state in hidden:
-        complain(f"{state}; `dstl dump --op {state.op} --jar JAR` prints it")
-    if hidden:
+        _print(found)
+    if complain_of((commit.op, commit.problem) for commit in found):
         raise typer.Exit(1)
 
 
-def _print(found: list[PendingCommit], nothing: str) -> None:
+def _print(found: list[PendingCommit]) -> None:
     rows = [
         (
             each.sink or each.op,
@@ -94,7 +92,7 @@ def _print(found: list[PendingCommit], nothing: str) -> None:
         )
         for each in found
     ]
-    print_lines(table_lines(_HEADS, rows) if rows else [nothing])
+    print_lines(table_lines(_HEADS, rows) if rows else ["nothing is pending"])
 
 
 def _checkpoints(given: list[str]) -> list[int] | None:

@@ -16,7 +16,7 @@ from dstl_core.cli.options import (
     load,
     required_out,
 )
-from dstl_core.cli.output import complain, print_lines, write_json, write_savepoint
+from dstl_core.cli.output import complain_of, print_lines, write_json, write_savepoint
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError
 from dstl_core.shown import age_text, duration_text, moment_text, table_lines
@@ -54,15 +54,11 @@ def offsets(
 
     With --set or --earliest, it writes a copy to --out in which sources stand elsewhere. Keyed
     state stays as it is, so records that are read again count twice. With --json, each split is
-    one JSON object a line. The exit code is 1 if a split is lost or held twice.
+    one JSON object a line. The exit code is 1 if a split is lost or held twice, and if where a
+    source stands is not known.
     """
-    from dstl_core.savepoint.connectors.hidden_state import SOURCE, hidden_states
     from dstl_core.savepoint.connectors.set_positions import set_positions
-    from dstl_core.savepoint.connectors.source_positions import (
-        LOST,
-        TWICE,
-        source_positions,
-    )
+    from dstl_core.savepoint.connectors.source_positions import source_positions
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
@@ -80,29 +76,23 @@ def offsets(
         return
     if out is not None:
         raise ConfigError("--out needs --set or --earliest.")
-    found, hidden = list(source_positions(snapshot)), hidden_states(snapshot, SOURCE)
+    found = list(source_positions(snapshot))
     if as_json:
         write_json(each.to_json() for each in found)
     else:
-        nothing = "no sources that can be shown" if hidden else "no sources"
-        _print(found, snapshot.written_ms, nothing)
-    for state in hidden:
-        complain(f"{state}; `dstl dump --op {state.op} --jar JAR` prints it")
-    wrong = [each for each in found if each.status in (LOST, TWICE)]
-    for each in wrong:
-        complain(f"split {each.split!r} of source {each.op!r} is {each.status}")
-    if wrong or hidden:
+        _print(found, snapshot.written_ms)
+    if complain_of((position.op, position.problem) for position in found):
         raise typer.Exit(1)
 
 
-def _print(found: list[SourcePosition], written_ms: int | None, nothing: str) -> None:
+def _print(found: list[SourcePosition], written_ms: int | None) -> None:
     """A table, with a column for times of positions if there are any, and the snapshot's time."""
     heads, rows = list(_HEADS), [_row(each) for each in found]
     if any(each.time_ms is not None for each in found):
         heads.append(_TIME_HEAD)
         for row, each in zip(rows, found, strict=True):
             row.append(_time(each))
-    lines = table_lines(heads, rows) if found else [nothing]
+    lines = table_lines(heads, rows) if found else ["no sources"]
     if found and written_ms is not None:
         age = age_text(written_ms, SystemClock().now_ms())
         lines.append(f"snapshot written: {moment_text(written_ms)}, {age}")
@@ -124,11 +114,12 @@ def _row(each: SourcePosition) -> list[str]:
         position = f"{position[:_LONGEST_HEX]}.. ({len(position) // 2} bytes)"
     return [
         each.op,
-        each.connector or f"unknown (version {each.version})",
+        each.connector
+        or ("unknown" if each.version is None else f"unknown (version {each.version})"),
         each.split,
         f"{each.word} {position}".strip(),
         each.stop or "",
-        "enumerator" if each.subtask is None else f"subtask {each.subtask}",
+        each.holder,
         each.status,
     ]
 

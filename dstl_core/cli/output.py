@@ -69,6 +69,14 @@ def complain(sentence: str) -> None:
     sys.stderr.write(f"dstl: {printable(sentence)}\n")
 
 
+def complain_of(problems: Iterable[tuple[str, str | None]]) -> bool:
+    """Writes a sentence for each operator with a problem; returns whether there is one."""
+    found = [(op, problem) for op, problem in problems if problem is not None]
+    for op, problem in found:
+        complain(f"operator {op!r}: {problem}")
+    return bool(found)
+
+
 def write_traceback(text: str) -> None:
     """Writes a traceback to stderr. Its messages quote what stands in a snapshot."""
     sys.stderr.write(printable_lines(text) if sys.stderr.isatty() else text)

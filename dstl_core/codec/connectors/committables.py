@@ -205,13 +205,18 @@ def _file(committable: Versioned, data: DataInput) -> Json:
     check_version("A file", committable.version, (2,))
     data.read_expected_i32("magic number", _FILE)
     found: Json = {"bucketId": data.read_utf("bucket")}
-    found["pending"] = _pending_file(read_versioned(data)) if read_flag(data, "pending") else None
+    found["pending"] = pending_file(read_versioned(data)) if read_flag(data, "pending") else None
     cleanup = read_versioned(data).data.hex() if read_flag(data, "clean up") else None
     compacted = data.read_utf("compacted file") if read_flag(data, "compacted") else None
     return {**found, "cleanup": cleanup, "compactedFileToCleanup": compacted}
 
 
-def _pending_file(pending: Versioned) -> Json:
+def pending_file(pending: Versioned) -> Json:
+    """A file that waits for its final name, with what its file system needs for it.
+
+    Raises:
+        FormatError: The bytes are of another format.
+    """
     check_version("A pending file", pending.version, (2,))
 
     def read(data: DataInput) -> Json:

@@ -13,16 +13,20 @@ from dstl_core.codec.connectors.committables import (
     parse_collector,
 )
 from dstl_core.codec.connectors.envelope import Versioned, write_versioned
-from dstl_core.codec.serializers.operators.two_phase_commit import (
-    SinkState,
-    TwoPhaseCommitSerializer,
-)
 from dstl_core.errors import SavepointError
+from dstl_core.savepoint.connectors.known_states import (
+    COMMITTER_STATE,
+    SINK,
+    ConnectorState,
+    connector_states,
+)
+from dstl_core.savepoint.connectors.legacy_commits import LegacyRow, legacy_commits
 from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.shown import moment_text
 
-COMMITTER_STATE = "streaming_committer_raw_states"
+UNKNOWN, SUSPECTED = "UNKNOWN", "SUSPECTED"
+COMMITTED_AT_RESTORE = ("RECEIVED", "RETRY", "PRECOMMITTED")
 _COMMITTER_OF = "Sink Committer: "
 
 
@@ -37,11 +41,13 @@ class PendingCommit:
             it.
         subtask: Index of the writer that made it; None where Flink does not store it.
         state: ``RECEIVED``, ``RETRY`` and ``PRECOMMITTED`` are committed at restore; ``FAILED`` and
-            ``COMMITTED`` are not; ``OPEN`` is aborted.
+            ``COMMITTED`` are not; ``OPEN`` is aborted. ``UNKNOWN``: the state of a sink that cannot
+            be read; ``SUSPECTED``: the state of an operator that may be a sink.
         retries: How often the commit was tried again.
-        kind: ``kafka``, ``file``, ``transaction`` (of a ``TwoPhaseCommitSinkFunction``), or
-            ``bytes`` if no format fits.
-        committable: Its fields; hex for ``bytes``.
+        kind: ``kafka``, ``file``, ``transaction`` (of a ``TwoPhaseCommitSinkFunction``),
+            ``records`` (of a ``GenericWriteAheadSink``), ``bytes`` if no format fits, or ``state``
+            for a whole state that is not known.
+        committable: Its fields; hex for ``bytes``; name, type and size for ``state``.
     """
 
     op: str
@@ -57,6 +63,13 @@ class PendingCommit:
         return asdict(self)
 
     @property
+    def problem(self) -> str | None:
+        """What a person has to know of the state; None if its commits are known."""
+        if self.state == SUSPECTED:
+            return f"it may be a sink, and what it commits is not known: {self.text}"
+        return f"what the sink commits is not known: {self.text}" if self.state == UNKNOWN else None
+
+    @property
     def text(self) -> str:
         """The committable in a few words."""
         if self.kind == "kafka":
@@ -64,22 +77,31 @@ class PendingCommit:
             return f"{fields['transactionalId']} (epoch {fields['epoch']})"
         if self.kind == "file" and self.committable["pending"]:
             pending = self.committable["pending"]
+            if pending["path"] is None:
+                return f"file of a file system of its own: {pending['recoverable']}"
             return f"{pending['path']} ({pending['size']} bytes)"
         if self.kind == "transaction":
             fields = self.committable
             return f"{fields['transaction']} (since {moment_text(fields['start'])})"
+        if self.kind == "records":
+            return f"of a checkpoint of {moment_text(self.committable['start'])}"
+        if self.kind == "state":
+            fields = self.committable
+            whose = "" if fields["connector"] is None else f" of {fields['connector']}"
+            return f"{fields['state']!r}{whose}: {fields['elements']} of {fields['type']}"
         return str(self.committable)
 
 
 def pending_commits(snapshot: Snapshot) -> Iterator[PendingCommit]:
-    """Every committable that a Sink V2 keeps, and every transaction of a
-    ``TwoPhaseCommitSinkFunction``.
+    """Every committable that a Sink V2 keeps, and what sinks before Sink V2 have to commit.
+
+    What of them cannot be read, and operators that may be sinks, have a row a state:
+    ``known_states`` says which.
 
     Raises:
         FormatError: The state of a committer is damaged.
     """
-    for operator in snapshot.operators:
-        yield from _transactions(operator)
+    yield from _legacy_commits(snapshot)
     for operator, _, collector in _collectors(snapshot):
         uid = operator.uid
         sink = uid.removeprefix(_COMMITTER_OF) if uid.startswith(_COMMITTER_OF) else None
@@ -97,30 +119,46 @@ def pending_commits(snapshot: Snapshot) -> Iterator[PendingCommit]:
             )
 
 
-def _transactions(operator: OperatorSnapshot) -> Iterator[PendingCommit]:
-    """The transactions of a sink that commits in two phases; an unreadable one has no fields."""
-    for subtask, handle, reader in operator.operator_state_readers():
-        for info in handle.states:
-            serializer = reader.header.state(info).value_serializer
-            if not isinstance(serializer, TwoPhaseCommitSerializer):
-                continue
-            for element in reader.elements(info):
-                if not isinstance(element, SinkState):
-                    continue  # only Java classes can read the handle of its transaction
-                text: Any = serializer.to_text(element)
-                running = [] if text["pending"] is None else [text["pending"]]
-                for state, listed in (("PRECOMMITTED", text["to_commit"]), ("OPEN", running)):
-                    for each in listed:
-                        yield PendingCommit(
-                            operator.label,
-                            operator.uid or None,
-                            None,
-                            subtask,
-                            state,
-                            0,
-                            "transaction",
-                            each,
-                        )
+def _legacy_commits(snapshot: Snapshot) -> Iterator[PendingCommit]:
+    """The rows of sinks before Sink V2, and of what is not known."""
+    for operator in snapshot.operators:
+        for state in connector_states(operator, SINK):
+            yield from _of_sink(state)
+
+
+def _of_sink(state: ConnectorState) -> Iterator[PendingCommit]:
+    """The rows of a sink that is no Sink V2, or of one whose committables are of another format."""
+    operator = state.operator
+    unread = state.elements
+    if state.name == COMMITTER_STATE:
+        # Others (Paimon) keep other bytes under the same name.
+        unread -= sum(1 for _ in _collectors_of(operator))
+    elif (rows := legacy_commits(state)) is not None:
+        yield from (_legacy_row(operator, row) for row in rows if not row.is_unread)
+        unread = sum(row.is_unread for row in rows)
+    if unread:
+        fields = {
+            "connector": None if state.known is None else state.known.connector,
+            "state": state.name,
+            "type": state.type_name,
+            "elements": unread,
+        }
+        status = SUSPECTED if state.known is None else UNKNOWN
+        uid = operator.uid or None
+        yield PendingCommit(operator.label, uid, None, None, status, 0, "state", fields)
+
+
+def _legacy_row(operator: OperatorSnapshot, row: LegacyRow) -> PendingCommit:
+    return PendingCommit(
+        operator.label,
+        operator.uid or None,
+        row.checkpoint_id,
+        row.subtask,
+        row.state,
+        0,
+        row.kind,
+        row.committable,
+    )
 
 
 def without_commits(
@@ -138,6 +176,7 @@ def without_commits(
         NoSuchOperatorError: There is no such operator.
     """
     dropped = None if checkpoint_ids is None else frozenset(checkpoint_ids)
+    _refuse_legacy(snapshot, dropped, op)
     only = None if op is None else snapshot[op].operator_id
     found = [
         (operator, collector)
@@ -164,6 +203,26 @@ def without_commits(
     return with_operators(snapshot, states)
 
 
+def _refuse_legacy(snapshot: Snapshot, dropped: frozenset[int] | None, op: str | None) -> None:
+    """Refuses to keep what the caller wants to drop.
+
+    Raises:
+        SavepointError: All is to be dropped, or all of an operator, and a sink keeps commits that
+            are not of Sink V2.
+    """
+    if dropped is not None and op is None:
+        return
+    only = None if op is None else snapshot[op].label
+    for row in _legacy_commits(snapshot):
+        if row.state in (*COMMITTED_AT_RESTORE, UNKNOWN) and only in (None, row.op):
+            raise SavepointError(
+                f"The commits of operator {row.op!r} cannot be dropped: it is no Sink V2; name a "
+                f"committer (--op) or checkpoints to drop those of others, or leave the operator "
+                f"out (dstl rewrite --remove).",
+                location=str(snapshot.folder),
+            )
+
+
 def _without(element: bytes, dropped: frozenset[int] | None) -> bytes:
     """An element of the stored list: i32 length, then the frame."""
     if not is_collector(element[4:]):
@@ -175,14 +234,17 @@ def _without(element: bytes, dropped: frozenset[int] | None) -> bytes:
 
 
 def _collectors(snapshot: Snapshot) -> Iterator[tuple[OperatorSnapshot, int, Collector]]:
-    """Operator, subtask and what it keeps. Sinks that are no Sink V2 keep other bytes under the
-    same name (Paimon); they are left out.
-    """
+    """Operator, subtask and what it keeps."""
     for operator in snapshot.operators:
-        for subtask, handle, reader in operator.operator_state_readers():
-            for info in handle.states:
-                if info.name != COMMITTER_STATE:
-                    continue
-                for element in reader.elements(info):
-                    if isinstance(element, bytes) and is_collector(element):
-                        yield operator, subtask, parse_collector(element)[1]
+        yield from _collectors_of(operator)
+
+
+def _collectors_of(operator: OperatorSnapshot) -> Iterator[tuple[OperatorSnapshot, int, Collector]]:
+    """Those of one operator, without bytes that are of no Sink V2."""
+    for subtask, handle, reader in operator.operator_state_readers():
+        for info in handle.states:
+            if info.name != COMMITTER_STATE:
+                continue
+            for element in reader.elements(info):
+                if isinstance(element, bytes) and is_collector(element):
+                    yield operator, subtask, parse_collector(element)[1]

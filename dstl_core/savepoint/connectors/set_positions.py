@@ -16,11 +16,12 @@ from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.flink_text import whole_number
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import ByteStreamStateHandle
+from dstl_core.savepoint.connectors.known_states import KAFKA_CONSUMER, READER_STATE
 from dstl_core.savepoint.connectors.source_positions import (
-    READER_STATE,
     UNASSIGNED,
     SourcePosition,
     SourceState,
+    legacy_positions,
     sources_of,
 )
 from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
@@ -81,6 +82,7 @@ def set_positions(
         ConfigError: A position is none.
     """
     sources = list(sources_of(snapshot))
+    _refuse_legacy(snapshot, positions, earliest=earliest)
     wanted = _wanted(sources, positions, earliest=earliest)
     states, moved = {}, []
     for source in sources:
@@ -92,6 +94,24 @@ def set_positions(
         moved += list(_moves(source, mine))
         states[source.operator.operator_id] = _changed(source, mine)
     return with_operators(snapshot, states), moved
+
+
+def _refuse_legacy(snapshot: Snapshot, positions: Mapping[str, str], *, earliest: bool) -> None:
+    """Refuses to leave a source where it is that the caller wants elsewhere.
+
+    Raises:
+        SavepointError: It is a source before FLIP-27, whose positions cannot be set.
+    """
+    for row in legacy_positions(snapshot):
+        is_named = not {row.split, f"{row.op}:{row.split}"}.isdisjoint(positions)
+        if is_named or (earliest and row.connector == KAFKA_CONSUMER):
+            raise SavepointError(
+                f"The position of split {row.split!r} of operator {row.op!r} cannot be set: its "
+                f"state is that of a source before FLIP-27 ({row.connector or 'unknown'}); start "
+                f"the job without the state of this operator to read from where its settings say, "
+                f"as dstl rewrite --remove does.",
+                location=str(snapshot.folder),
+            )
 
 
 def _wanted(

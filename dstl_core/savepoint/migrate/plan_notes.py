@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from dstl_core.errors import UNREADABLE
-from dstl_core.savepoint.connectors.source_positions import READER_STATE
+from dstl_core.savepoint.connectors.known_states import READER_STATE
 from dstl_core.savepoint.migrate.migration_plan import Plan
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 

@@ -21,8 +21,8 @@ from dstl_core.model.handle import (
 )
 from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.check.summary import snapshot_summary
-from dstl_core.savepoint.connectors.pending_commits import pending_commits
-from dstl_core.savepoint.connectors.source_positions import LOST, TWICE, source_positions
+from dstl_core.savepoint.connectors.pending_commits import COMMITTED_AT_RESTORE, pending_commits
+from dstl_core.savepoint.connectors.source_positions import source_positions
 from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.entries import PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -76,11 +76,12 @@ def report_figures(
         for each in snapshot.operators
     }
     operators = [each | details[each["hash"]] for each in summary.pop("operators")]
-    sources = [each.to_json() for each in source_positions(snapshot)]
+    positions = list(source_positions(snapshot))
+    commits = list(pending_commits(snapshot))
     pending = Counter(
-        (each.sink or each.op, each.checkpoint_id)
-        for each in pending_commits(snapshot)
-        if each.state in ("RECEIVED", "RETRY", "PRECOMMITTED")
+        (commit.sink or commit.op, commit.checkpoint_id)
+        for commit in commits
+        if commit.state in COMMITTED_AT_RESTORE
     )
     figures = {
         **summary,
@@ -92,7 +93,7 @@ def report_figures(
             sum((Counter(each["bytes_by_kind"]) for each in operators), Counter())
         ),
         "operators": sorted(operators, key=lambda each: (-each["bytes"], each["hash"])),
-        "sources": sources,
+        "sources": [position.to_json() for position in positions],
         "pending": [
             {"sink": sink, "checkpoint_id": checkpoint_id, "committables": count}
             for (sink, checkpoint_id), count in sorted(
@@ -100,7 +101,12 @@ def report_figures(
             )
         ],
     }
-    figures["attention"] = [asdict(each) for each in _attention(figures)]
+    path = quote(figures["path"])
+    connectors = [
+        *((row.op, row.problem, f"dstl offsets {path}") for row in positions),
+        *((row.op, row.problem, f"dstl committables {path}") for row in commits),
+    ]
+    figures["attention"] = [asdict(finding) for finding in _attention(figures, connectors)]
     figures["compared"] = None if older is None else _compared(snapshot, older)
     if older is not None and contents is not None:
         from dstl_core.savepoint.report.growth import state_growth  # loads the compiler
@@ -206,14 +212,15 @@ def _inline_bytes(snapshot: Snapshot) -> int:
     )
 
 
-def _attention(figures: dict[str, Any]) -> Iterator[Attention]:
+def _attention(
+    figures: dict[str, Any], connectors: list[tuple[str, str | None, str]]
+) -> Iterator[Attention]:
     path = quote(figures["path"])
     for each in figures["operators"]:
         yield from _operator_attention(path, each)
-    for each in figures["sources"]:
-        if each["status"] in (LOST, TWICE):
-            what = f"split {each['split']} is {each['status']}"
-            yield Attention(each["op"], what, f"dstl offsets {path}")
+    for op, problem, command in connectors:
+        if problem is not None:
+            yield Attention(op, problem, command)
     if figures["pending"]:
         count = sum(each["committables"] for each in figures["pending"])
         what = f"{count} committables are committed when a job restores this snapshot"

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+from dstl_core.savepoint.connectors.source_positions import holder_text
 from dstl_core.savepoint.report.html_contents import (
     StateName,
     contents_parts,
@@ -65,7 +66,7 @@ def _parts(figures: dict[str, Any], title: str) -> Iterator[str]:
                 each["op"],
                 each["split"],
                 f"{each['word']} {each['position']}".strip(),
-                "enumerator" if each["subtask"] is None else f"subtask {each['subtask']}",
+                holder_text(each["subtask"], each["version"]),
                 each["status"],
             )
             for each in figures["sources"]

@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,16 +29,12 @@ from dstl_core.codec.connectors.number_sequence import NUMBER_SEQUENCE
 from dstl_core.codec.connectors.pulsar_source import PULSAR
 from dstl_core.codec.connectors.recognized import HYBRID
 from dstl_core.errors import FormatError, SavepointError
-from dstl_core.model.checkpoint import OperatorSubtaskState
-from dstl_core.savepoint.connectors.hidden_state import SINK, SOURCE, hidden_states
 from dstl_core.savepoint.connectors.pending_commits import pending_commits, without_commits
 from dstl_core.savepoint.connectors.set_positions import set_positions
 from dstl_core.savepoint.connectors.source_positions import source_positions, sources_of
 from dstl_core.savepoint.report.figures import report_figures
-from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.command_line import is_one_sentence, run
-from tests.golden_files import CONNECTORS, GOLDEN, LEGACY_FILE_SOURCE
-from tests.golden_files import snapshot as golden_snapshot
+from tests.golden_files import CONNECTORS
 
 __all__ = ["run"]
 
@@ -420,32 +415,6 @@ def test_the_command_shows_and_sets_positions(run: Any, tmp_path: Path) -> None:
     assert run("offsets", path, "--set", "1=1", "--out", out, "--overwrite").code == 0
 
 
-def test_a_source_whose_offsets_are_not_shown_is_named(run: Any, tmp_path: Path) -> None:
-    """A union state with the name that ``FlinkKafkaConsumer`` gives its own."""
-    path = golden_snapshot("c-opstate-hashmap")
-    assert run("offsets", str(path)).err == ""
-    metadata = Snapshot.load(path).metadata
-
-    def renamed(subtask: OperatorSubtaskState) -> OperatorSubtaskState:
-        handle = subtask.managed_operator_state
-        if handle is None:
-            return subtask
-        states = tuple(
-            replace(each, name="topic-partition-offset-states") if each.name == "offs" else each
-            for each in handle.states
-        )
-        return replace(subtask, managed_operator_state=replace(handle, states=states))
-
-    operators = tuple(
-        replace(each, subtasks=tuple(map(renamed, each.subtasks))) for each in metadata.operators
-    )
-    SavepointFolder(tmp_path / "s").publish(replace(metadata, operators=operators), {})
-    ran = run("offsets", str(tmp_path / "s"))
-    assert (ran.code, ran.out) == (1, "no sources that can be shown\n")
-    assert is_one_sentence(ran.err)
-    assert ran.err.startswith("dstl: operator 'c-list' is a source of FlinkKafkaConsumer or Flink")
-
-
 def test_times_of_positions_are_shown_beside_the_time_of_the_snapshot(
     run: Any, tmp_path: Path
 ) -> None:
@@ -494,32 +463,3 @@ def test_options_that_do_not_fit(run: Any, arguments: tuple[str, ...], problem: 
     assert ran.code == 2
     assert is_one_sentence(ran.err)
     assert problem in ran.err
-
-
-HIDDEN = {
-    "compressed-operator-state": 2 * [("sink", None, "splits", "op-list")],
-    "legacy-file-source": [
-        ("source", "readFile", "splits", "op-list"),
-        ("source", "readFile", "file-monitoring-state", "op-list"),
-    ],
-}
-"""What the commands do not show of golden snapshots, and say so. Of all others they show all."""
-
-
-def test_what_is_not_shown_is_named_and_nothing_else_is() -> None:
-    names = {}
-    for metadata in sorted(GOLDEN.rglob("_metadata")):
-        snapshot = Snapshot.load(metadata.parent)
-        hidden = [each for role in (SOURCE, SINK) for each in hidden_states(snapshot, role)]
-        for each in hidden:
-            entry = each.role, each.connector, each.state, each.kind
-            names.setdefault(metadata.relative_to(GOLDEN).parts[0], []).append(entry)
-    assert names == HIDDEN
-
-
-def test_a_source_before_flip_27_is_named(run: Any) -> None:
-    path = next(LEGACY_FILE_SOURCE.rglob("_metadata")).parent
-    ran = run("offsets", str(path))
-    assert (ran.code, ran.out) == (1, "no sources that can be shown\n")
-    assert "is a source of readFile: state 'splits' (op-list, " in ran.err
-    assert "is a source of readFile: state 'file-monitoring-state' (op-list, 1 elements)" in ran.err

@@ -1,0 +1,135 @@
+"""What sources before FLIP-27 store: elements of list states whose classes are the connector's.
+
+    partition of Kafka    := Kryo (class id, reference, zigzag hash, zigzag partition, reference,
+                             text topic), i64 offset; hash = 31 * topic.hashCode() + partition
+    split of readFile     := Java's serialization of TimestampedFileInputSplit
+    messages of a queue   := Java's serialization of SerializedCheckpointData[]
+
+Source: ``FlinkKafkaConsumerBase`` and recorded state of the connector for Flink 1.8 to 1.20;
+``ContinuousFileReaderOperator`` and ``MessageAcknowledgingSourceBase`` of Flink 1.20.5.
+"""
+
+from __future__ import annotations
+
+from dstl_core.codec.connectors.connector_fields import Position
+from dstl_core.codec.data_io import DataInput, utf16_units
+from dstl_core.codec.java_stream import JavaArray, JavaObject, JavaValue, read_java_object
+from dstl_core.codec.kryo.kryo_input import KryoInput
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.errors import FormatError
+
+_FIRST_VALUE = 1
+"""Kryo's mark of a value that was not written before."""
+_MARKERS = {
+    -915623761776: "not set",
+    -915623761775: "earliest",
+    -915623761774: "latest",
+    -915623761773: "committed",
+}
+"""What ``KafkaTopicPartitionStateSentinel`` stores before a record was read."""
+_SPLIT = "org.apache.flink.streaming.api.functions.source.TimestampedFileInputSplit"
+_MESSAGES = "[Lorg.apache.flink.streaming.api.functions.source.SerializedCheckpointData;"
+
+
+def kafka_partition(raw: bytes) -> Position:
+    """A partition of ``FlinkKafkaConsumer``, and the last offset that it read.
+
+    Raises:
+        FormatError: The element is none.
+    """
+    data = DataInput(raw)
+    value = KryoInput(data, Dialect.KRYO_2)
+    value.varint("class")
+    _expect_first(value)
+    stored_hash, partition = value.zigzag("hash"), value.zigzag("partition")
+    _expect_first(value)
+    topic = value.string("topic")
+    value.commit()
+    offset = data.read_i64("offset")
+    data.expect_end("a partition of Kafka")
+    if topic is None or stored_hash != _hash_of(topic, partition):
+        raise FormatError("Not a partition of Kafka", field="hash", got=stored_hash)
+    marker = _MARKERS.get(offset)
+    name = f"{topic}/{partition}"
+    return Position(name, str(offset), "last") if marker is None else Position(name, marker)
+
+
+def _expect_first(value: KryoInput) -> None:
+    got = value.u8("reference")
+    if got != _FIRST_VALUE:
+        raise FormatError(
+            "Not a partition of Kafka", field="reference", expected=_FIRST_VALUE, got=got
+        )
+
+
+def _hash_of(topic: str, partition: int) -> int:
+    """Java's hash of a partition, with 32 bits."""
+    found = 0
+    for unit in utf16_units(topic):
+        found = 31 * found + unit & 0xFFFFFFFF
+    found = 31 * found + partition & 0xFFFFFFFF
+    return found - (1 << 32) if found >> 31 else found
+
+
+def file_split(raw: bytes) -> Position:
+    """A split of ``readFile`` that a reader has not finished.
+
+    Raises:
+        FormatError: The element is none.
+    """
+    split = _java(raw)
+    if not isinstance(split, JavaObject) or split.name != _SPLIT:
+        raise FormatError("Not a split of readFile", expected=_SPLIT, got=_name(split))
+    fields = split.fields
+    start, length = _whole(fields, "start"), _whole(fields, "length")
+    path = fields.get("file")
+    uri = path.fields.get("uri") if isinstance(path, JavaObject) else None
+    text = uri.fields.get("string") if isinstance(uri, JavaObject) else None
+    if not isinstance(text, str):
+        raise FormatError("Not a split of readFile", field="file", got=_name(uri))
+    state = fields.get("splitState")
+    if isinstance(state, JavaObject) and state.name == "java.lang.Long":
+        state = state.fields.get("value")
+    name, stop = f"{text} [{start}+{length}]", str(start + length)
+    if state is None:
+        return Position(name, str(start), "byte", stop)
+    # What the number means is for the input format to say; formats of text store a byte's place.
+    value = str(state) if isinstance(state, int) else f"of class {_name(state)}"
+    return Position(name, value, "state", stop)
+
+
+def acknowledged_messages(raw: bytes) -> list[Position]:
+    """The messages of a queue that are acknowledged when a checkpoint completes.
+
+    Raises:
+        FormatError: The element is no such list.
+    """
+    listed = _java(raw)
+    if not isinstance(listed, JavaArray) or listed.name != _MESSAGES:
+        raise FormatError("No messages of a queue", expected=_MESSAGES, got=_name(listed))
+    found = []
+    for item in listed.items:
+        if not isinstance(item, JavaObject):
+            raise FormatError("No messages of a queue", got=_name(item))
+        checkpoint = _whole(item.fields, "checkpointId")
+        count = _whole(item.fields, "numIds")
+        found.append(Position(f"checkpoint {checkpoint}", str(count), "messages"))
+    return found
+
+
+def _java(raw: bytes) -> JavaValue:
+    data = DataInput(raw)
+    value = read_java_object(data)
+    data.expect_end("an object of Java")
+    return value
+
+
+def _whole(fields: dict[str, JavaValue], name: str) -> int:
+    value = fields.get(name)
+    if not isinstance(value, int):
+        raise FormatError("A field of an object of Java is no number", field=name)
+    return value
+
+
+def _name(value: JavaValue) -> str:
+    return str(getattr(value, "name", type(value).__name__))
