@@ -35,9 +35,13 @@ class ValueUpgrade:
         self._registry = with_job_types(BUILT_IN, KryoClasses(Dialect.KRYO_2, layouts))
         self._changes = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts)))
 
+    def type_of(self, snapshot: bytes) -> AnySerializer:
+        """The type of a snapshot."""
+        return SnapshotContext(self._registry).read_snapshot(DataInput(snapshot))
+
     def change(self, snapshot: bytes) -> tuple[AnySerializer, TypeChange]:
         """The type of a snapshot, and what becomes of it."""
-        old = SnapshotContext(self._registry).read_snapshot(DataInput(snapshot))
+        old = self.type_of(snapshot)
         return old, self._changes.of(old, None)
 
     def upgraded(self, snapshot: bytes, stored: bytes) -> tuple[bytes, bytes]:

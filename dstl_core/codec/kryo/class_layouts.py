@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from dstl_core.codec.classfile.class_file import OBJECT, ClassFile, Flag
@@ -262,6 +262,37 @@ class ClassLayouts:
             found = self._bodies[class_name] = self._find(class_name)
         return found
 
+    def expect_fields(self, class_name: str) -> None:
+        """Refuses a class whose objects have fields that cannot be read.
+
+        It follows declared types as far as they are certain: what a value has in a field of a type
+        that is not final may be of another class, but never of one with less fields.
+
+        Raises:
+            UnreadableValueError: Says which field, and why.
+        """
+        waiting, seen = [class_name], {class_name}
+        while waiting:
+            owner = waiting.pop()
+            body = self.body(owner)
+            for field in body.slots if isinstance(body, FieldsBody) else ():
+                inside = set(_classes_in(field.type)) - seen
+                try:
+                    if not field.type.is_primitive:
+                        self.is_final(field.type.name)  # each value of the field asks that
+                    known = [name for name in sorted(inside) if self._is_of_job(name)]
+                    for name in known:
+                        self.body(name)
+                except UnreadableValueError as error:
+                    raise UnreadableValueError(
+                        f"Field {field.name} of class {owner} cannot be read: {error.what}"
+                    ) from None
+                waiting += known
+                seen |= inside
+
+    def _is_of_job(self, name: str) -> bool:
+        return name in self._custom or self.classes.get(name) is not None
+
     def constant(self, class_name: str, ordinal: int) -> str:
         """The name of a constant of an enum."""
         body = self.body(class_name)
@@ -343,6 +374,17 @@ class ClassLayouts:
                 slots.append(Slot(key, member.name, declared, generic, member.has(Flag.SYNTHETIC)))
         slots.sort(key=lambda slot: slot.name.encode("utf-16-be"))
         return FieldsBody(found.name, tuple(slots), parameters_of(chain), is_record=found.is_record)
+
+
+def _classes_in(declared: JavaType) -> Iterator[str]:
+    """The class of a type, or of its components, and those of its arguments."""
+    name = declared.name
+    while name.startswith("["):
+        name = component_name(name)
+    yield name
+    for argument in declared.arguments:
+        if argument is not None and not argument.is_lower:
+            yield from _classes_in(argument)
 
 
 def _decides_form(annotation: str, descriptor: str) -> bool:

@@ -157,7 +157,7 @@ class TypeChanges:
             new = self._types.of(declared)
         else:
             if not old.java_class.startswith("java."):  # that may be an interface of the JDK
-                old.classes.layouts.body(old.java_class)  # says what is missing
+                old.classes.layouts.expect_fields(old.java_class)  # says what is missing
             new = self._types.kryo(old.java_class)
         if isinstance(new, ReadableKryoSerializer):
             new = replace(old, classes=replace(old.classes, dialect=new.classes.dialect))

@@ -189,13 +189,13 @@ def _text(head: str, fields: Sequence[str], maker: str) -> str:
     )
 
 
-def compile_classes(classes: RandomClasses, folder: Path) -> Path:
-    """The jar of the classes."""
+def compile_classes(classes: RandomClasses, folder: Path, jars: Sequence[Path] = ()) -> Path:
+    """The jar of the classes, which may name classes of other jars."""
     written, out = folder / "sources", folder / "classes"
     written.mkdir(parents=True)
     for name, text in classes.sources.items():
         (written / f"{name}.java").write_text(text)
-    _javac([KIT, *sorted(written.glob("*.java"))], out, ())
+    _javac([KIT, *sorted(written.glob("*.java"))], out, jars)
     jar = folder / "job.jar"
     with zipfile.ZipFile(jar, "w") as archive:
         for each in sorted(out.rglob("*.class")):
