@@ -6,6 +6,7 @@ Programs get exact values as JSON. Nothing here reads state.
 from __future__ import annotations
 
 import html
+import shlex
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
@@ -34,6 +35,16 @@ def printable_lines(text: str) -> str:
 def _escape(char: str) -> str:
     units = char.encode("utf-16-be", "surrogatepass").hex()
     return "".join(f"\\u{units[at : at + 4]}" for at in range(0, len(units), 4))
+
+
+def command_text(*words: str) -> str:
+    """A command of ``dstl`` that a person can run: a shell passes every word on as it is."""
+    return f"dstl {shlex.join(words)}"
+
+
+def option_text(option: str, value: str) -> str:
+    """An option with its value, as a shell takes them."""
+    return f"{option} {shlex.quote(value)}"
 
 
 def size_text(size: int) -> str:

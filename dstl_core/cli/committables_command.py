@@ -37,7 +37,7 @@ def committables(
         ),
     ] = None,
     op: Annotated[
-        str | None, typer.Option("--op", metavar="OP", help="Drop of this committer only.")
+        str | None, typer.Option("--op", metavar="OP", help="Drop of this committer or sink only.")
     ] = None,
     out: OutOption = None,
     overwrite: OverwriteOption = False,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
@@ -141,3 +143,53 @@ def test_no_error_of_a_store_is_lost_in_a_wide_catch() -> None:
         if any(map(is_silent, ast.walk(ast.parse(path.read_text()))))
     }
     assert silent == set(SILENT)
+
+
+OPTION = re.compile(r"(^|[\s('])(--[a-z-]+[ =]|dstl [a-z]+ ['\"]?)$")
+UNQUOTED = {
+    "dstl_core.savepoint.check.flink_answers": "a constant",
+    "dstl_core.model.job_vertex": "a number",
+}
+"""Modules that put a value behind an option, and why a shell cannot misread it."""
+
+
+def puts_a_value_behind_an_option(node: ast.AST) -> bool:
+    """Whether an f-string ends with an option, or with the name of a command, before a value."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else []
+    return any(
+        isinstance(part, ast.Constant)
+        and OPTION.search(str(part.value)) is not None
+        and isinstance(value, ast.FormattedValue)
+        and not names_in(value.value) & {"option_text", "command_text"}
+        for part, value in pairwise(parts)
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('f"run dstl rewrite --rename {old}"', True),
+        ('f"(--unchanged {label})"', True),
+        ("f\"--type '{label}'\"", False),
+        ('f"dstl dump {path}"', True),
+        ('f"dstl rewrite {option_text(name, value)}"', False),
+        ('f"give --jar; {what}"', False),
+    ],
+)
+def test_a_value_behind_an_option_is_recognized(text: str, expected: bool) -> None:
+    found = any(map(puts_a_value_behind_an_option, ast.walk(ast.parse(text))))
+    assert found is expected
+
+
+def test_names_in_advice_are_quoted_for_a_shell_in_one_place() -> None:
+    """``shown.option_text`` and ``shown.command_text``: a name may hold any character."""
+    trees = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+    unquoted = {
+        name
+        for name, tree in trees.items()
+        if any(map(puts_a_value_behind_an_option, ast.walk(tree)))
+    }
+    assert unquoted == set(UNQUOTED)
+    assert {name for name, path in MODULES.items() if "import shlex" in path.read_text()} == {
+        "dstl_core.shown"
+    }

@@ -38,13 +38,14 @@ from dstl_core.codec.serializers.structs import (
     RowSerializer,
 )
 from dstl_core.errors import FormatError, UnreadableValueError
+from dstl_core.shown import option_text
 
 Convert = Callable[[Any], Any]
 _EXAMPLES = {
-    "java.util.List": "'List<..>'",
-    "java.util.Map": "'Map<.., ..>'",
-    "java.util.Set": "'Set<..>'",
-    "java.util.Collection": "'Collection<..>'",
+    "java.util.List": "List<..>",
+    "java.util.Map": "Map<.., ..>",
+    "java.util.Set": "Set<..>",
+    "java.util.Collection": "Collection<..>",
 }
 COLLECTIONS = tuple(_EXAMPLES)
 
@@ -65,13 +66,15 @@ class UndeclaredError(UnreadableValueError):
     Args:
         java_class: Of the collection.
         place: The field that holds it, as ``CLASS.FIELD``; None if it is no field of a POJO.
+        state: What selects the state that holds it.
     """
 
-    def __init__(self, java_class: str, place: str | None = None) -> None:
+    def __init__(self, java_class: str, place: str | None = None, state: str | None = None) -> None:
+        named = f"{place or state or 'STATE'}={_EXAMPLES[java_class]}"
         super().__init__(
             f"The jars do not show what {java_class}{f' in {place}' if place else ''} holds; give "
             f"the jar that has the class of the field, or the descriptor of the state with its "
-            f"TypeHint (--jar), or name the type: --type {place or 'STATE'}={_EXAMPLES[java_class]}"
+            f"TypeHint (--jar), or name the type: {option_text('--type', named)}"
         )
         self.java_class = java_class
         self.place = place

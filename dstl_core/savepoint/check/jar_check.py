@@ -44,6 +44,7 @@ from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.shown import option_text
 from dstl_core.state.tables.compatibility import (
     FLINK_VERSIONS,
     Compatibility,
@@ -191,13 +192,17 @@ class _JarCheck:
                 Verdict.UNKNOWN,
                 "no class of the jar gives an operator this uid as a constant: if the job has no "
                 "such operator, Flink refuses the restore, or drops the state with "
-                f"--allowNonRestoredState; {_ADVICE} (--unchanged {label})",
+                f"--allowNonRestoredState; {self._advice(operator)}",
             )
             return
         function = self._functions.get(operator.operator_id)
         yield from self._key(operator, function)
         for info in operator.states + operator.operator_states:
             yield self._state(operator, info, function)
+
+    def _advice(self, operator: OperatorSnapshot, state: str | None = None) -> str:
+        name = SnapshotNames(self._snapshot).text_of(operator, state)
+        return f"{_ADVICE} ({option_text('--unchanged', name)})"
 
     def _key(self, operator: OperatorSnapshot, function: str | None) -> Iterator[RestoreLine]:
         if operator.key_type is None:
@@ -213,7 +218,7 @@ class _JarCheck:
         except UnreadableValueError as error:
             found = Compatibility(
                 Verdict.UNKNOWN,
-                f"{error.what}; {_ADVICE} (--unchanged {operator.label})",
+                f"{error.what}; {self._advice(operator)}",
             )
         if found.verdict is Verdict.COMPATIBLE_AS_IS:
             return
@@ -256,7 +261,7 @@ class _JarCheck:
                 hidden = values_of_subclasses(operator, info)
                 found = max(found, hidden, key=lambda each: each.verdict)
         except UnreadableValueError as error:
-            advice = "" if is_same else f"; {_ADVICE} (--unchanged {label}/{info.name})"
+            advice = "" if is_same else f"; {self._advice(operator, info.name)}"
             found = self._at_best(info, Compatibility(Verdict.UNKNOWN, f"{error.what}{advice}"))
         return replace(line, verdict=found.verdict, reason=found.reason)
 

@@ -33,6 +33,7 @@ from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.shown import option_text
 from dstl_core.state.tables.compatibility import (
     FlinkVersion,
     Verdict,
@@ -194,20 +195,24 @@ class _Check:
             "the new job has no operator of this id, so Flink refuses the restore, or drops the "
             "state with --allowNonRestoredState"
         )
-        if like := self._with_states_of(self._operators[label]):
+        operator = self._operators[label]
+        if like := self._with_states_of(operator):
+            names = SnapshotNames(self._snapshot)
+            renaming = names.renaming_text(operator, like.uid or "UID")
             advice = (
-                f"; operator {like!r} has the same states: dstl rewrite --rename {label}={like}"
+                f"; operator {like.label!r} has the same states: "
+                f"dstl rewrite {option_text('--rename', renaming)}"
             )
         else:
             advice = "; rename the operator (dstl rewrite --rename), or accept the loss (--drop)"
         return RestoreLine(label, Verdict.INCOMPATIBLE, reason + advice)
 
-    def _with_states_of(self, operator: OperatorSnapshot) -> str | None:
+    def _with_states_of(self, operator: OperatorSnapshot) -> OperatorSnapshot | None:
         """The new operator that has the states of a lost one, if there is exactly one."""
         known = {each.operator_id for each in self._snapshot.operators}
         states = _shape(operator)
         found = [
-            each.label
+            each
             for each in self._expected.operators
             if each.operator_id not in known and states and _shape(each) == states
         ]

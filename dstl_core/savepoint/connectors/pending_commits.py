@@ -13,7 +13,8 @@ from dstl_core.codec.connectors.committables import (
     parse_collector,
 )
 from dstl_core.codec.connectors.envelope import Versioned, write_versioned
-from dstl_core.errors import SavepointError
+from dstl_core.errors import NoSuchOperatorError, SavepointError
+from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.connectors.known_states import (
     COMMITTER_STATE,
     SINK,
@@ -23,7 +24,8 @@ from dstl_core.savepoint.connectors.known_states import (
 from dstl_core.savepoint.connectors.legacy_commits import LegacyRow, legacy_commits
 from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.shown import moment_text
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.shown import moment_text, option_text
 
 UNKNOWN, SUSPECTED = "UNKNOWN", "SUSPECTED"
 COMMITTED_AT_RESTORE = ("RECEIVED", "RETRY", "PRECOMMITTED")
@@ -169,25 +171,26 @@ def without_commits(
     Args:
         snapshot: The snapshot.
         checkpoint_ids: The checkpoints whose committables are dropped; None drops all.
-        op: The only committer to change: uid, hash or name.
+        op: The only committer to change, or its sink: uid, hash or name.
 
     Raises:
         SavepointError: A checkpoint has no committables.
         NoSuchOperatorError: There is no such operator.
     """
     dropped = None if checkpoint_ids is None else frozenset(checkpoint_ids)
-    _refuse_legacy(snapshot, dropped, op)
-    only = None if op is None else snapshot[op].operator_id
+    only = None if op is None else _committers(snapshot, op)
+    _refuse_legacy(snapshot, dropped, only)
     found = [
         (operator, collector)
         for operator, _, collector in _collectors(snapshot)
-        if only is None or operator.operator_id == only
+        if only is None or operator.operator_id in only
     ]
     known = {key for _, collector in found for key, _ in collector.entries}
     missing = sorted((dropped or set()) - known)
     if missing or not known:
         shown = ", ".join(map(str, sorted(known))) or "none"
-        what = f"Checkpoint {missing[0]} has" if missing else "The sinks have"
+        whose = "The sinks have" if op is None else f"Operator {op!r} has"
+        what = f"Checkpoint {missing[0]} has" if missing else whose
         raise SavepointError(
             f"{what} no committables; checkpoints with committables: {shown}.",
             location=str(snapshot.folder),
@@ -203,24 +206,45 @@ def without_commits(
     return with_operators(snapshot, states)
 
 
-def _refuse_legacy(snapshot: Snapshot, dropped: frozenset[int] | None, op: str | None) -> None:
+def _committers(snapshot: Snapshot, name: str) -> frozenset[OperatorID]:
+    """The operator of this name, and the committer of the sink of this name. The uid of a committer
+    is made of that of its sink, which has the writer.
+    """
+    operators = {each.label: each for each in snapshot.operators}
+    sink = operators.get(f"{_COMMITTER_OF}{name}")
+    try:
+        named = snapshot[name]
+    except NoSuchOperatorError:
+        if sink is None:
+            raise
+        return frozenset({sink.operator_id})
+    sink = operators.get(f"{_COMMITTER_OF}{named.uid}")
+    return frozenset({named.operator_id, *(() if sink is None else (sink.operator_id,))})
+
+
+def _refuse_legacy(
+    snapshot: Snapshot, dropped: frozenset[int] | None, only: frozenset[OperatorID] | None
+) -> None:
     """Refuses to keep what the caller wants to drop.
 
     Raises:
         SavepointError: All is to be dropped, or all of an operator, and a sink keeps commits that
             are not of Sink V2.
     """
-    if dropped is not None and op is None:
+    if dropped is not None and only is None:
         return
-    only = None if op is None else snapshot[op].label
-    for row in _legacy_commits(snapshot):
-        if row.state in (*COMMITTED_AT_RESTORE, UNKNOWN) and only in (None, row.op):
-            raise SavepointError(
-                f"The commits of operator {row.op!r} cannot be dropped: it is no Sink V2; name a "
-                f"committer (--op) or checkpoints to drop those of others, or leave the operator "
-                f"out (dstl rewrite --remove).",
-                location=str(snapshot.folder),
-            )
+    for operator in snapshot.operators:
+        if only is not None and operator.operator_id not in only:
+            continue
+        for state in connector_states(operator, SINK):
+            if any(row.state in (*COMMITTED_AT_RESTORE, UNKNOWN) for row in _of_sink(state)):
+                selected = SnapshotNames(snapshot).text_of(operator)
+                raise SavepointError(
+                    f"The commits of operator {operator.label!r} cannot be dropped: it is no Sink "
+                    f"V2; name a committer (--op) or checkpoints to drop those of others, or leave "
+                    f"the operator out (dstl rewrite {option_text('--remove', selected)}).",
+                    location=str(snapshot.folder),
+                )
 
 
 def _without(element: bytes, dropped: frozenset[int] | None) -> bytes:

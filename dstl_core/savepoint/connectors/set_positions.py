@@ -16,6 +16,7 @@ from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.flink_text import whole_number
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import ByteStreamStateHandle
+from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.connectors.known_states import KAFKA_CONSUMER, READER_STATE
 from dstl_core.savepoint.connectors.source_positions import (
     UNASSIGNED,
@@ -26,6 +27,8 @@ from dstl_core.savepoint.connectors.source_positions import (
 )
 from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames, put_once
+from dstl_core.shown import option_text
 
 _POSITION_AT = {
     KAFKA.name: slice(-16, -8),
@@ -36,6 +39,8 @@ _POSITION_AT = {
 before the stop, or the number of records of a file that are done.
 """
 _LIMIT = 1 << 63
+_OPTION = "A position (positions, --set)"
+SplitKey = tuple[OperatorID, str]
 _PENDING_PLACES = {
     KAFKA.name: kafka_source.pending_places,
     NUMBER_SEQUENCE.name: number_sequence.pending_places,
@@ -72,77 +77,84 @@ def set_positions(
 
     Args:
         snapshot: The snapshot.
-        positions: ``SPLIT`` or ``OPERATOR:SPLIT`` to its new position: a number (for files, of
-            records that are done), or for Kafka also ``earliest``, ``latest`` or ``committed``.
+        positions: ``SPLIT`` or ``OP:SPLIT`` (OP is a uid, hash or name) to its new position: a
+            number (for files, of records that are done), or for Kafka also ``earliest``,
+            ``latest`` or ``committed``.
         earliest: Every split of Kafka that ``positions`` does not name starts over.
 
     Raises:
-        SavepointError: No split has such a name, several have, or the format of the source cannot
-            be set.
-        ConfigError: A position is none.
+        SavepointError: The format of the source cannot be set.
+        ConfigError: A position is none, no split has such a name, or several have.
     """
     sources = list(sources_of(snapshot))
-    _refuse_legacy(snapshot, positions, earliest=earliest)
-    wanted = _wanted(sources, positions, earliest=earliest)
+    known = {
+        (source.operator.operator_id, row.split): (source, row)
+        for source in sources
+        for row in source.positions()
+        if row.position != "not held"
+    }
+    ids = {operator.label: operator.operator_id for operator in snapshot.operators}
+    legacy = {(ids[row.op], row.split): row for row in legacy_positions(snapshot)}
+    named = _named(snapshot, {**known, **legacy}, positions)
+    _refuse_legacy(snapshot, legacy, named, earliest=earliest)
+    wanted: dict[SplitKey, int] = {}
+    if earliest:
+        wanted = dict.fromkeys(_kafka(known), MARKERS["earliest"])
+    wanted |= {key: _offset(*known[key], text) for key, text in named.items()}
     states, moved = {}, []
     for source in sources:
-        mine = {
-            split: value for (op, split), value in wanted.items() if op == source.operator.label
-        }
+        operator_id = source.operator.operator_id
+        mine = {split: value for (op, split), value in wanted.items() if op == operator_id}
         if not mine:
             continue
         moved += list(_moves(source, mine))
-        states[source.operator.operator_id] = _changed(source, mine)
+        states[operator_id] = _changed(source, mine)
     return with_operators(snapshot, states), moved
 
 
-def _refuse_legacy(snapshot: Snapshot, positions: Mapping[str, str], *, earliest: bool) -> None:
+def _named(
+    snapshot: Snapshot, known: Mapping[SplitKey, object], positions: Mapping[str, str]
+) -> dict[SplitKey, str]:
+    """The new position of each split that is named, as text."""
+    names, found = SnapshotNames(snapshot), dict[SplitKey, str]()
+    for name, text in positions.items():
+        key = names.split_key(_OPTION, name, known)
+        put_once(_OPTION, found, key, f"split {key[1]!r}", text)
+    return found
+
+
+def _refuse_legacy(
+    snapshot: Snapshot,
+    legacy: Mapping[SplitKey, SourcePosition],
+    named: Mapping[SplitKey, str],
+    *,
+    earliest: bool,
+) -> None:
     """Refuses to leave a source where it is that the caller wants elsewhere.
 
     Raises:
         SavepointError: It is a source before FLIP-27, whose positions cannot be set.
     """
-    for row in legacy_positions(snapshot):
-        is_named = not {row.split, f"{row.op}:{row.split}"}.isdisjoint(positions)
-        if is_named or (earliest and row.connector == KAFKA_CONSUMER):
+    for key, row in legacy.items():
+        if key in named or (earliest and row.connector == KAFKA_CONSUMER):
+            selected = SnapshotNames(snapshot).text_of(snapshot[f"hash:{key[0].hex}"])
             raise SavepointError(
                 f"The position of split {row.split!r} of operator {row.op!r} cannot be set: its "
                 f"state is that of a source before FLIP-27 ({row.connector or 'unknown'}); start "
-                f"the job without the state of this operator to read from where its settings say, "
-                f"as dstl rewrite --remove does.",
+                f"the job without the state of this operator to read from where its settings say "
+                f"(dstl rewrite {option_text('--remove', selected)}).",
                 location=str(snapshot.folder),
             )
 
 
-def _wanted(
-    sources: list[SourceState], positions: Mapping[str, str], *, earliest: bool
-) -> dict[tuple[str, str], int]:
-    """The new offset of each split, by operator and name."""
-    found: dict[tuple[str, str], int] = {}
-    known = {
-        (row.op, row.split): (source, row)
-        for source in sources
-        for row in source.positions()
-        if row.position != "not held"
-    }
-    if earliest:
-        every = [key for key, (source, _) in known.items() if source.form is KAFKA]
-        if not every:
-            raise SavepointError(
-                "Only partitions of Kafka are set to their start (earliest, --earliest), and the "
-                "snapshot has none; set other splits by name (positions, --set)."
-            )
-        found.update(dict.fromkeys(every, MARKERS["earliest"]))
-    for name, value in positions.items():
-        fits = [key for key in known if name in (key[1], f"{key[0]}:{key[1]}")]
-        if len(fits) != 1:
-            shown = ", ".join(f"{op}:{split}" for op, split in sorted(known)[:20]) or "none"
-            problem = "is in several sources" if fits else "is in no source"
-            raise SavepointError(
-                f"Split {name!r} {problem}; the snapshot has: {shown}.",
-                location=str(sources[0].operator.snapshot.folder) if sources else None,
-            )
-        found[fits[0]] = _offset(*known[fits[0]], value)
+def _kafka(known: Mapping[SplitKey, tuple[SourceState, SourcePosition]]) -> list[SplitKey]:
+    """The splits that can be set to their start."""
+    found = [key for key, (source, _) in known.items() if source.form is KAFKA]
+    if not found:
+        raise SavepointError(
+            "Only partitions of Kafka are set to their start (earliest, --earliest), and the "
+            "snapshot has none; set other splits by name (positions, --set)."
+        )
     return found
 
 

@@ -1,13 +1,13 @@
 """Types that a person names for an upgrade, since neither the savepoint nor the jars show them.
 
-A name is that of a state (``STATE`` or ``OPERATOR/STATE``), or of a field of a POJO
-(``CLASS.FIELD``). The type of a state is that of its value; of list state that of an element, and
-of map state ``Map<KEY, VALUE>``.
+A name is that of a state (``STATE`` or ``OP/STATE``), or of a field of a POJO (``CLASS.FIELD``).
+The type of a state is that of its value; of list state that of an element, and of map state
+``Map<KEY, VALUE>``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 
 from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.classfile.job_jar import JobClasses
@@ -15,55 +15,64 @@ from dstl_core.codec.classfile.source_types import parse_source_type
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.errors import ConfigError
+from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames, put_once
+
+_OPTION = "A type (types, --type)"
+_FORM = "STATE, OP/STATE, or CLASS.FIELD for a field of a POJO"
 
 
 class NamedTypes:
     """The types by name.
 
     Args:
-        given: Types as text, by name.
+        snapshot: The snapshot with the states.
+        named: Types as text, by name.
 
     Raises:
-        ConfigError: A type is malformed.
+        ConfigError: A type is malformed; or a name is ambiguous, of nothing, or given twice.
     """
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._types = {name: parse_source_type(text) for name, text in given.items()}
+    def __init__(self, snapshot: Snapshot, named: Mapping[str, str]) -> None:
+        self.fields: dict[str, JavaType] = {}
+        """Types by ``CLASS.FIELD``."""
+        self._of_all: dict[str, JavaType] = {}
+        self._of_one: dict[tuple[OperatorID, str], JavaType] = {}
+        names = SnapshotNames(snapshot)
+        fields = set(_fields_in(snapshot)) if named else set()
+        for name, text in named.items():
+            java_type = parse_source_type(text)
+            if name in fields or _is_field(name, snapshot.kryo.layouts.classes):
+                if names.is_state(name):
+                    raise ConfigError(
+                        f"{_OPTION} is ambiguous: {name!r} is a state and a field of a POJO; give "
+                        f"the jar that shows what the field holds (--jar)."
+                    )
+                self.fields[name] = java_type
+                continue
+            places = names.states(_OPTION, name, _FORM)
+            if all(place.state == name for place in places):
+                self._of_all[name] = java_type
+                continue
+            for place in places:
+                key = place.operator.operator_id, place.state or ""
+                put_once(_OPTION, self._of_one, key, str(place), java_type)
 
-    def of_state(self, operator: str, state: str) -> tuple[JavaType | None, ...]:
-        """The arguments of the state's descriptor; none if the state is not named."""
-        found = self._types.get(f"{operator}/{state}", self._types.get(state))
+    def of_state(self, operator: OperatorSnapshot, state: str) -> tuple[JavaType | None, ...]:
+        """The arguments of the state's descriptor; none if the state is not named. ``OP/STATE``
+        goes before ``STATE``.
+        """
+        found = self._of_one.get((operator.operator_id, state), self._of_all.get(state))
         return () if found is None else (found,)
 
-    @property
-    def fields(self) -> Mapping[str, JavaType]:
-        """Types by ``CLASS.FIELD``."""
-        return self._types
 
-    def check(
-        self, states: Iterable[tuple[str, str, Iterable[AnySerializer]]], classes: JobClasses
-    ) -> None:
-        """Checks that each name is that of a state, or of a field in one of their types.
-
-        Args:
-            states: Operator, name and types of each state.
-            classes: Of the job.
-
-        Raises:
-            ConfigError: A name is of neither.
-        """
-        known: set[str] = set()
-        for operator, state, types in states if self._types else ():
-            known |= {state, f"{operator}/{state}"}
-            for each in types:
-                known.update(_fields_of(each))
-        for name in self._types:
-            if name not in known and not _is_field(name, classes):
-                raise ConfigError(
-                    f"A type is given for {name!r}, which is not there: expected a state (STATE "
-                    f"or OPERATOR/STATE) or a field of a POJO (CLASS.FIELD); the plan shows names "
-                    f"(types, --type)."
-                )
+def _fields_in(snapshot: Snapshot) -> Iterator[str]:
+    """The fields of POJOs in the types of all states."""
+    for operator in snapshot.operators:
+        for info in operator.states + operator.operator_states:
+            for _, serializer in info.meta.serializers:
+                yield from _fields_of(serializer)
 
 
 def _is_field(name: str, classes: JobClasses) -> bool:

@@ -19,7 +19,7 @@ from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.kryo.flink_types import FlinkTypes
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses
-from dstl_core.codec.kryo.type_changes import TypeChanges
+from dstl_core.codec.kryo.type_changes import TypeChanges, UndeclaredError
 from dstl_core.codec.metadata.savepoint_properties import savepoint_properties
 from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer
 from dstl_core.codec.serializers.base import UnknownSerializer
@@ -47,6 +47,7 @@ from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.progress import Advance, no_progress, written_and_read_back
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
 from dstl_core.state.tables.compatibility import (
     Rules,
@@ -97,13 +98,13 @@ class SavepointUpgrade:
     Args:
         source: A savepoint or checkpoint of Flink 1.x, loaded with the jars of its job.
         to: The version of Flink that restores the result.
-        drop: States to leave out, as ``state`` or ``operator/state``.
-        types: Declared types that the jars do not show, as Java writes them, by ``state``,
-            ``operator/state``, or ``class.field`` of a POJO. They take the place of those in jars.
+        drop: States to leave out, as ``STATE`` or ``OP/STATE``; OP is a uid, hash or name.
+        types: Declared types that the jars do not show, as Java writes them, by ``STATE``,
+            ``OP/STATE``, or ``CLASS.FIELD`` of a POJO. They take the place of those in jars.
 
     Raises:
-        ConfigError: The version is unknown, the snapshot is of Flink 2.x, or a name is in neither
-            the snapshot nor the jars.
+        ConfigError: The version is unknown, the snapshot is of Flink 2.x, or a name is ambiguous,
+            or in neither the snapshot nor the jars.
     """
 
     def __init__(
@@ -127,36 +128,21 @@ class SavepointUpgrade:
         self._source = source
         self._version = METADATA_VERSIONS[to]
         self._rules = Rules(parse_flink_version(to), stored_line=2)
-        self._drop = frozenset(drop)
-        self._named = NamedTypes(types or {})
-        self._named.check(
-            (
-                (operator.label, info.name, [each for _, each in info.meta.serializers])
-                for operator, info in self._every_state()
-            ),
-            source.kryo.layouts.classes,
-        )
+        self._names = SnapshotNames(source)
+        self._named = NamedTypes(source, types or {})
         self.converted: dict[tuple[str, str], int] = {}
         """Entries that ``write`` has converted, by operator and state."""
         self._places: dict[OperatorID, frozenset[str]] = {}
-        unknown = sorted(
-            each
-            for each in self._drop
-            if not any(self._is_dropped(op, info.name, each) for op, info in self._every_state())
-        )
-        if unknown:
-            raise ConfigError(
-                f"State {unknown[0]!r} to drop is not in the snapshot; name it as in the plan."
-            )
+        self._drop = {
+            (place.operator.operator_id, place.state)
+            for name in drop
+            for place in self._names.states("A state to drop (drop, --drop)", name)
+        }
 
     def _every_state(self) -> Iterator[tuple[OperatorSnapshot, StateInfo]]:
         for operator in self._source.operators:
             for info in operator.states + operator.operator_states:
                 yield operator, info
-
-    @staticmethod
-    def _is_dropped(operator: OperatorSnapshot, state: str, name: str) -> bool:
-        return name in (state, f"{operator.label}/{state}")
 
     # -------------------------------------------------------------------------------- types
 
@@ -182,12 +168,14 @@ class SavepointUpgrade:
         names = {info.name for _, info in self._every_state() if _has_kryo(info.meta)}
         return declared_states(self._source.kryo.layouts.classes, names) if names else {}
 
-    def _types_of(self, operator: str, name: str) -> tuple[JavaType | None, ...]:
+    def _types_of(self, operator: OperatorSnapshot, name: str) -> tuple[JavaType | None, ...]:
         """The types of a state's descriptor, as far as they are known."""
         declared = self._declared.get(name)
         return self._named.of_state(operator, name) or (() if declared is None else declared.types)
 
-    def _conversion(self, operator: str, meta: StateMetaInfoSnapshot) -> StateConversion | None:
+    def _conversion(
+        self, operator: OperatorSnapshot, meta: StateMetaInfoSnapshot
+    ) -> StateConversion | None:
         """How a state changes; None if it stays as it is."""
         if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE or not _may_change(meta):
             return None
@@ -216,12 +204,16 @@ class SavepointUpgrade:
         self, operator: OperatorSnapshot, info: StateInfo
     ) -> tuple[UpgradeStep, StateConversion | None]:
         step = UpgradeStep(operator.label, info.name, info.kind, KEEP, info.type, info.type)
-        if any(self._is_dropped(operator, info.name, each) for each in self._drop):
+        if (operator.operator_id, info.name) in self._drop:
             return replace(step, action=DROP, new=""), None
         try:
             _check_keys(operator, info)
-            conversion = self._conversion(operator.label, info.meta)
+            conversion = self._conversion(operator, info.meta)
             is_misplaced = info.kind[:3] == "op-" and info.name in self._misplaced(operator)
+        except UndeclaredError as error:
+            selected = self._names.text_of(operator, info.name)
+            complete = UndeclaredError(error.java_class, error.place, selected)
+            return replace(step, action=BLOCKED, new="", reason=complete.what), None
         except FormatError as error:
             return replace(step, action=BLOCKED, new="", reason=error.what), None
         new = info.meta if conversion is None else conversion.meta(info.meta)

@@ -162,16 +162,19 @@ class Snapshot:
 
     def __getitem__(self, name: str) -> OperatorSnapshot:
         """Finds an operator by uid, by hash (32 hex digits), or by unique name. The prefixes
-        ``uid:``, ``hash:`` and ``name:`` select one of these.
+        ``uid:``, ``hash:`` and ``name:`` select one of these, and go before a uid that starts so.
 
         Raises:
             NoSuchOperatorError: No operator fits, or several do. The message lists the operators.
         """
         form, _, rest = name.partition(":")
-        if form in ("uid", "hash", "name") and rest:
-            found = self._find(form, rest)
-        else:
-            found = self._find("uid", name) or self._find("hash", name) or self._find("name", name)
+        selected = self._find(form, rest) if form in ("uid", "hash", "name") and rest else []
+        found = (
+            selected
+            or self._find("uid", name)
+            or self._find("hash", name)
+            or self._find("name", name)
+        )
         if len(found) == 1:
             return found[0]
         known = ", ".join(sorted(repr(operator.label) for operator in self.operators)) or "none"

@@ -8,14 +8,20 @@ and a hash in place of the operator makes it clear: ``hash:4f4e08edb113719daae87
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from dstl_core.errors import ConfigError, NoSuchOperatorError
+from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 Fits = Callable[[str, str], bool]
+Key = TypeVar("Key")
+Value = TypeVar("Value")
 _ROOT = re.compile(r"/|[A-Za-z][A-Za-z0-9+.-]*:/")
+_NAMES_SHOWN = 20
+"""Names that a message lists."""
 
 
 def cuts(text: str, sign: str) -> Iterator[tuple[str, str]]:
@@ -56,13 +62,22 @@ def cut_pairs(option: str, given: Iterable[str] | None, form: str, fits: Fits) -
     found: dict[str, str] = {}
     for text in given or ():
         left, right = cut_pair(option, text, form, fits)
-        if left in found:
-            raise ConfigError(
-                f"{option} is given twice for {left!r}: {found[left]!r} and {right!r}; leave one "
-                f"of them out."
-            )
-        found[left] = right
+        put_once(option, found, left, repr(left), right)
     return found
+
+
+def put_once(option: str, values: dict[Key, Value], key: Key, shown: str, value: Value) -> None:
+    """Adds the value of what an option names, in whatever way it names it.
+
+    Raises:
+        ConfigError: It has another value already.
+    """
+    if key in values:
+        raise ConfigError(
+            f"{option} is given twice for {shown}: {values[key]!r} and {value!r}; leave one of "
+            f"them out."
+        )
+    values[key] = value
 
 
 def is_last(_: str, right: str) -> bool:
@@ -101,9 +116,32 @@ class SnapshotNames:
 
     def __init__(self, snapshot: Snapshot) -> None:
         self._snapshot = snapshot
+        self._known: dict[OperatorID, frozenset[str]] = {}
 
     def is_operator(self, name: str) -> bool:
         return self._operator(name) is not None
+
+    def text_of(self, operator: OperatorSnapshot, state: str | None = None) -> str:
+        """A text that selects an operator or its state in every option, for advice: the label if
+        nothing else in the snapshot has such a name, and the hash otherwise.
+        """
+        text = operator.label if state is None else f"{operator.label}/{state}"
+        whole = self._operator(text)
+        places = [*([] if whole is None else [Place(whole)]), *self._states(text)]
+        if state is not None:
+            places += self._of_any_operator(text)
+        if places == [Place(operator, state)]:
+            return text
+        by_hash = f"hash:{operator.operator_id.hex}"
+        return by_hash if state is None else f"{by_hash}/{state}"
+
+    def renaming_text(self, operator: OperatorSnapshot, new: str) -> str:
+        """The text ``OLD=NEW`` that ``renaming`` reads as these two, for advice."""
+        text = f"{operator.label}={new}"
+        fitting = [cut for cut in cuts(text, "=") if self.is_operator(cut[0])]
+        if fitting == [(operator.label, new)] and self._operator(operator.label) is operator:
+            return text
+        return f"hash:{operator.operator_id.hex}={new}"
 
     def operator_or_state(self, option: str, name: str) -> Place:
         """The operator or the state that ``OP`` or ``OP/STATE`` names.
@@ -127,6 +165,70 @@ class SnapshotNames:
         if not list(cuts(name, "/")):
             raise ConfigError(f"{option} is wrong: expected OP/STATE, got {name!r}.")
         return self._only(option, name, self._states(name)) or self._nearest(name)
+
+    def is_state(self, name: str) -> bool:
+        """Whether ``states`` finds something, or finds too much."""
+        return bool(self._states(name) or self._of_any_operator(name))
+
+    def states(self, option: str, name: str, form: str = "STATE or OP/STATE") -> list[Place]:
+        """The states that ``STATE`` or ``OP/STATE`` names: those of every operator, or of one.
+
+        Args:
+            option: What messages call the name.
+            name: The name.
+            form: How names are written, for messages.
+
+        Raises:
+            ConfigError: The name is ambiguous, or no state has it. The message lists the states.
+        """
+        of_one, of_any = self._states(name), self._of_any_operator(name)
+        if of_any and of_one:
+            every = [f"state {name!r}", *map(str, of_one)]
+            raise _ambiguous(option, name, every)
+        if (place := self._only(option, name, of_one)) is not None:
+            return [place]
+        if of_any:
+            return of_any
+        known = sorted(
+            f"{each.label}/{state}"
+            for each in self._snapshot.operators
+            for state in self._names_in(each)
+        )
+        more = ", .." if len(known) > _NAMES_SHOWN else ""
+        raise ConfigError(
+            f"{option} is wrong: no state has the name {name!r}; the snapshot has: "
+            f"{', '.join(map(repr, known[:_NAMES_SHOWN])) or 'none'}{more}; name one as {form}.",
+            location=str(self._snapshot.folder),
+        )
+
+    def split_key(
+        self, option: str, name: str, splits: Mapping[tuple[OperatorID, str], Value]
+    ) -> tuple[OperatorID, str]:
+        """The split that ``SPLIT`` or ``OP:SPLIT`` names, of those of all sources.
+
+        Raises:
+            ConfigError: The name is ambiguous, or no split has it. The message lists the splits.
+        """
+        fitting = [key for key in splits if key[1] == name]
+        for left, right in cuts(name, ":"):
+            operator = self._operator(left)
+            if operator is not None:
+                key = operator.operator_id, right
+                fitting += [key] if key in splits and key not in fitting else []
+        if len(fitting) == 1:
+            return fitting[0]
+        labels = {each.operator_id: each.label for each in self._snapshot.operators}
+        if fitting:
+            every = [f"split {split!r} of {labels[op]!r}" for op, split in fitting]
+            raise _ambiguous(option, name, every, form="OP:SPLIT")
+        known = sorted(f"{labels[op]}:{split}" for op, split in splits)
+        more = ", .." if len(known) > _NAMES_SHOWN else ""
+        raise ConfigError(
+            f"{option} is wrong: no source has the split {name!r}; the snapshot has: "
+            f"{', '.join(map(repr, known[:_NAMES_SHOWN])) or 'none'}{more}; name one as SPLIT or "
+            f"OP:SPLIT.",
+            location=str(self._snapshot.folder),
+        )
 
     def places(self, option: str, given: Iterable[str]) -> list[tuple[str, str]]:
         """The hash of an operator and the state for each ``OP/STATE``."""
@@ -168,9 +270,25 @@ class SnapshotNames:
         found: dict[tuple[str, str], Place] = {}
         for left, right in cuts(name, "/"):
             operator = self._operator(left)
-            if operator is not None and operator.has_state(right):
+            if operator is not None and right in self._names_in(operator):
                 found[operator.operator_id.hex, right] = Place(operator, right)
         return list(found.values())
+
+    def _names_in(self, operator: OperatorSnapshot) -> frozenset[str]:
+        """The states of an operator; none if their headers are damaged, which readers report."""
+        found = self._known.get(operator.operator_id)
+        if found is None:
+            found = frozenset(info.name for info in operator.states_or_none())
+            self._known[operator.operator_id] = found
+        return found
+
+    def _of_any_operator(self, name: str) -> list[Place]:
+        """The states that have the whole name."""
+        return [
+            Place(operator, name)
+            for operator in self._snapshot.operators
+            if name in self._names_in(operator)
+        ]
 
     def _only(self, option: str, name: str, fitting: list[Place]) -> Place | None:
         if len(fitting) > 1:
@@ -186,8 +304,9 @@ class SnapshotNames:
         return Place(self._snapshot[name])
 
 
-def _ambiguous(option: str, text: str, readings: list[str]) -> ConfigError:
+def _ambiguous(option: str, text: str, readings: list[str], form: str | None = None) -> ConfigError:
+    example = "" if form is None else f" in {form}"
     return ConfigError(
         f"{option} is ambiguous: {text!r} is {', or '.join(readings)}; name the operator by its "
-        f"hash (hash:.., dstl inspect shows it)."
+        f"hash{example} (hash:.., dstl inspect shows it)."
     )

@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
-from shlex import quote
 from typing import Any
 
 from dstl_core.errors import DstlError
@@ -26,8 +25,10 @@ from dstl_core.savepoint.connectors.source_positions import source_positions
 from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.entries import PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.spread import Spread
+from dstl_core.shown import command_text
 
 HIGH_SKEW = {"subtask": 2.0, "key group": 20.0}
 """A share with this many times the median is worth a look. Key groups hold few keys each, so that
@@ -101,12 +102,13 @@ def report_figures(
             )
         ],
     }
-    path = quote(figures["path"])
+    path = figures["path"]
     connectors = [
-        *((row.op, row.problem, f"dstl offsets {path}") for row in positions),
-        *((row.op, row.problem, f"dstl committables {path}") for row in commits),
+        *((row.op, row.problem, command_text("offsets", path)) for row in positions),
+        *((row.op, row.problem, command_text("committables", path)) for row in commits),
     ]
-    figures["attention"] = [asdict(finding) for finding in _attention(figures, connectors)]
+    findings = _attention(snapshot, figures, connectors)
+    figures["attention"] = [asdict(finding) for finding in findings]
     figures["compared"] = None if older is None else _compared(snapshot, older)
     if older is not None and contents is not None:
         from dstl_core.savepoint.report.growth import state_growth  # loads the compiler
@@ -213,60 +215,67 @@ def _inline_bytes(snapshot: Snapshot) -> int:
 
 
 def _attention(
-    figures: dict[str, Any], connectors: list[tuple[str, str | None, str]]
+    snapshot: Snapshot, figures: dict[str, Any], connectors: list[tuple[str, str | None, str]]
 ) -> Iterator[Attention]:
-    path = quote(figures["path"])
+    path, names = figures["path"], SnapshotNames(snapshot)
+    stored = {operator.operator_id.hex: operator for operator in snapshot.operators}
     for each in figures["operators"]:
-        yield from _operator_attention(path, each)
+        yield from _operator_attention(path, names, stored[each["hash"]], each)
     for op, problem, command in connectors:
         if problem is not None:
             yield Attention(op, problem, command)
     if figures["pending"]:
         count = sum(each["committables"] for each in figures["pending"])
         what = f"{count} committables are committed when a job restores this snapshot"
-        yield Attention(None, what, f"dstl committables {path}")
+        yield Attention(None, what, command_text("committables", path))
     files = figures["files"]
     small = sum(each["bytes"] < SMALL_FILE for each in files)
     if len(files) > MANY_FILES and small > len(files) // 2:
         what = f"{len(files):,} files, {small:,} of them smaller than 1 MiB"
-        yield Attention(None, what, f"dstl rewrite {path} OUT")
+        yield Attention(None, what, command_text("rewrite", path, "OUT"))
 
 
-def _operator_attention(path: str, operator: dict[str, Any]) -> Iterator[Attention]:
-    """The findings of one operator; ``path`` is quoted for a shell."""
-    label = operator["uid"] or operator["hash"]
-    selected = quote(label)
+def _operator_attention(
+    path: str, names: SnapshotNames, stored: OperatorSnapshot, operator: dict[str, Any]
+) -> Iterator[Attention]:
+    """The findings of one operator."""
+    label, selected = stored.label, names.text_of(stored)
     if operator["problem"]:
-        yield Attention(label, f"not readable: {operator['problem']}", f"dstl verify {path}")
+        yield Attention(label, f"not readable: {operator['problem']}", command_text("verify", path))
     for each in operator["not_readable"]:
         what = f"state {each['state']} needs Java classes: {', '.join(each['classes'])}"
-        yield Attention(label, what, f"dstl dump {path} --op {selected} --jar JOB.jar")
+        yield Attention(
+            label, what, command_text("dump", path, "--op", selected, "--jar", "JOB.jar")
+        )
     if operator["uid"] is None and operator["bytes"]:
-        command = f"dstl rewrite {path} OUT --rename {selected}=UID"
+        command = command_text("rewrite", path, "OUT", "--rename", f"{selected}=UID")
         yield Attention(label, "no uid is known, only its hash", command)
     for name, spread in (("subtask", operator["subtasks"]), ("key group", operator["key_groups"])):
         if spread is not None and (spread["skew"] or 0) >= HIGH_SKEW[name]:
             what = f"the largest {name} has {spread['skew']:g} times the bytes of the median"
-            yield Attention(label, what, f"dstl dump {path} --op {selected}")
+            yield Attention(label, what, command_text("dump", path, "--op", selected))
     if operator["contents"] is not None:
-        yield from _contents_attention(path, label, operator["contents"])
+        yield from _contents_attention(path, label, selected, operator["contents"])
         for each in operator["contents"]["operator_states"]:
-            yield from _union_attention(path, label, operator["parallelism"], each)
+            place = names.text_of(stored, each["name"])
+            yield from _union_attention(path, label, place, operator["parallelism"], each)
     log = operator["bytes_by_kind"].get("changelog", 0)
     if log > operator["bytes_by_kind"].get("keyed state", 0):
         what = "the changelog is larger than its base, so that a restore replays more than it reads"
-        yield Attention(label, what, f"dstl changelog {path} --op {selected}")
+        yield Attention(label, what, command_text("changelog", path, "--op", selected))
     if operator["states"] and 2 * operator["parallelism"] > operator["max_parallelism"]:
         what = f"its parallelism cannot double: max parallelism {operator['max_parallelism']}"
-        yield Attention(label, what, f"dstl rewrite {path} OUT --max-parallelism N")
+        yield Attention(label, what, command_text("rewrite", path, "OUT", "--max-parallelism", "N"))
 
 
-def _contents_attention(path: str, label: str, contents: dict[str, Any]) -> Iterator[Attention]:
+def _contents_attention(
+    path: str, label: str, selected: str, contents: dict[str, Any]
+) -> Iterator[Attention]:
     if contents["problem"]:
-        yield Attention(label, f"not readable: {contents['problem']}", f"dstl verify {path}")
+        yield Attention(label, f"not readable: {contents['problem']}", command_text("verify", path))
     for each in contents["states"]:
         name = each["name"]
-        command = f"dstl dump {path} --op {quote(label)} --state {quote(name)}"
+        command = command_text("dump", path, "--op", selected, "--state", name)
         total = each["key_bytes"] + each["value_bytes"]
         hot = each["largest_keys"][:1]
         if hot and (each["keys"] or 0) >= HOT_KEYS and hot[0]["bytes"] > HOT_SHARE * total:
@@ -287,11 +296,11 @@ def _contents_attention(path: str, label: str, contents: dict[str, Any]) -> Iter
             )
             if late:
                 what = f"{late:,} processing timers of {name} are overdue by more than a day"
-                yield Attention(label, what, f"dstl dump {path} --op {quote(label)}")
+                yield Attention(label, what, command_text("dump", path, "--op", selected))
 
 
 def _union_attention(
-    path: str, label: str, parallelism: int, state: dict[str, Any]
+    path: str, label: str, place: str, parallelism: int, state: dict[str, Any]
 ) -> Iterator[Attention]:
     """A union state of which every subtask has stored several copies: it was not cleared after a
     restore, which gives every subtask all of it.
@@ -308,8 +317,7 @@ def _union_attention(
         f"union state {state['name']} holds {held}, at parallelism {parallelism}: it multiplies "
         f"with each restore, unless the job clears it"
     )
-    place = quote(f"{label}/{state['name']}")
-    yield Attention(label, what, f"dstl rewrite {path} OUT --distinct {place}")
+    yield Attention(label, what, command_text("rewrite", path, "OUT", "--distinct", place))
 
 
 def _compared(snapshot: Snapshot, older: Snapshot) -> dict[str, Any]:

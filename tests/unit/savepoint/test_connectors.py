@@ -352,7 +352,7 @@ def test_every_partition_of_kafka_starts_over(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "positions", "problem"),
     [
-        ("c-kafka", {"orders/77": "1"}, "Split 'orders/77' is in no source; the snapshot has: "),
+        ("c-kafka", {"orders/77": "1"}, "no source has the split 'orders/77'; the snapshot has: "),
         ("c-kafka", {"orders/0": "-7"}, "expected a number from 0, earliest, latest or committed"),
         ("c-kafka", {"orders/0": "9" * 19 + "9"}, "expected a number from 0"),
         ("c-numseq", {"1": "earliest"}, "expected a number, got 'earliest'"),
