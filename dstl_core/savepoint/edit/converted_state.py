@@ -134,7 +134,10 @@ def convert_operator(
                     count,
                     by_kernels=size >= KERNELS_FROM_BYTES,
                 )
-                keyed = stream.written()
+                if stream.has_states:
+                    keyed = stream.written()
+                else:
+                    target.advance(handle.state_size)
         listed = _operator_state(operator, subtask, conversions, target, count)
         raw = copy_operator_state(operator, subtask.raw_operator_state, target)
         subtasks.append(
@@ -191,6 +194,13 @@ class _ConvertedStream:
         self._kernels = self._section_converter() if by_kernels else None
         self._offsets: list[int] = []
         self._size = 0
+
+    @property
+    def has_states(self) -> bool:
+        """Whether a state is left. Flink writes no stream without states: its header would name the
+        type of the keys, which Flink would have to know.
+        """
+        return bool(self._ids)
 
     def _section_converter(self) -> SectionConverter | None:
         """Kernels for the stream; None if keys change."""
@@ -319,4 +329,6 @@ def _operator_state(
         if conversion is not None:
             count(info.name, entries)
     target.advance(handle.state_size)
+    if not lists and not broadcasts:
+        return None
     return target.add_operator_state(write_operator_stream(lists, broadcasts))

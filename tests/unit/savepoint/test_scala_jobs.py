@@ -91,6 +91,16 @@ def test_what_check_calls_incompatible_blocks_the_upgrade(
     assert check_restore(out, out, to="2.2").is_compatible
 
 
+def test_an_operator_without_states_has_no_stream_that_names_its_keys(tmp_path: Path) -> None:
+    """Flink 2 has no class for keys of Scala, and writes no stream without states itself."""
+    loaded = Snapshot.load(savepoint("keys"))
+    steps = SavepointUpgrade(loaded).plan()
+    drop = [f"{step.operator}/{step.state}" for step in steps if step.action == "blocked"]
+    out = SavepointUpgrade(loaded, drop=drop).write(tmp_path / "out")
+    kept = {each.label for each in Snapshot.load(out).operators if each.keyed_handles}
+    assert kept == {"7a70d3f3dc54f5f4255bb2cadf67d7a6"}, "the operator with keys of integers"
+
+
 def test_columns_hold_what_records_hold() -> None:
     """Types with no ``Option``, which is a list in a dump and null or a value in a column."""
     compared = 0
