@@ -134,6 +134,10 @@ class Histogram(Merge):
         super().__init__(uid, name, {"": Types.LIST(Types.LONG)})
         self.bounds = tuple(bounds)
 
+    @property
+    def definition(self) -> str:
+        return f"a histogram with the bounds {', '.join(str(each + 0.0) for each in self.bounds)}"
+
     def merge(self, held: Columns, parts: Columns) -> Columns:
         buckets = len(self.bounds) + 1
         total = np.zeros((len(held[0]), buckets), np.int64)

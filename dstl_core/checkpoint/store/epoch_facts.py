@@ -179,6 +179,8 @@ class EpochFacts:
         keys: The keys of each operator after the commit, by uid, where they are known: those of
             functions on columns, unless the pipeline started from a savepoint or with an earlier
             release.
+        definitions: What the states of aggregates mean beyond their types, by uid of the operator
+            and name of the aggregate.
     """
 
     kind: Kind | None = None
@@ -203,6 +205,7 @@ class EpochFacts:
     implied: bool = False
     notes: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, KeyFacts] = field(default_factory=dict)
+    definitions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def output_of(self, name: str) -> tuple[int, tuple[str, ...]]:
         """Number of rows and names of the files of an output: the uid of an operator, or
@@ -344,6 +347,7 @@ _READERS: Mapping[str, _Reader] = {
     "tuple[str, ...]": _names,
     "Mapping[str, Any]": _each(lambda value, path: value),
     "Mapping[str, int]": _each(_WHOLE),
+    "Mapping[str, Mapping[str, str]]": _each(_each(_TEXT)),
     "Mapping[str, OperatorFacts]": _each(_part(OperatorFacts)),
     "Mapping[str, KeyFacts]": _each(_part(KeyFacts)),
     "Kind | None": _optional(_kind),

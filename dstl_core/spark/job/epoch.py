@@ -17,6 +17,7 @@ from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.operators.aggregated_windows import AggregatedWindows
 from dstl_core.spark.engine.key_groups import split_by_subtask
+from dstl_core.spark.job.definitions import definitions_of
 from dstl_core.spark.job.result import printable
 from dstl_core.spark.job.stored_output import read_output
 from dstl_core.spark.task.input_checks import check_batch, check_input
@@ -244,6 +245,7 @@ class InputEpoch:
             restored_from=self.restored_from,
             keys_before=self.keys_before,
             notes=self.notes,
+            definitions=definitions_of(self.epoch.job.operators),
         )
 
 

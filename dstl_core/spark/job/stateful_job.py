@@ -23,6 +23,7 @@ from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
+from dstl_core.spark.job.definitions import check_definitions, recorded_definitions
 from dstl_core.spark.job.epoch import EpochRun, InputEpoch
 from dstl_core.spark.job.history import JobHistory
 from dstl_core.spark.job.job_checks import check_job, check_run
@@ -374,6 +375,10 @@ class StatefulJob(Closing):
             )
         else:
             check_order_of_inputs(place.last_input, input_id)
+        recorded = self._coordinator.find(
+            lambda commits: recorded_definitions(lineage(commits), parent)
+        )
+        check_definitions(recorded, self.operators)
         epoch = self._prepare(parent, rows, order_by, watermark_ms)
         epoch.check()
         return InputEpoch(

@@ -49,6 +49,7 @@ REPORT_SCHEMA = pa.schema(
 )
 
 NO_NOTES: Mapping[str, Any] = MappingProxyType({})
+NO_DEFINITIONS: Mapping[str, Mapping[str, str]] = MappingProxyType({})
 NO_KEYS: Mapping[str, KeyFacts] = MappingProxyType({})
 _WARMTHS = ("warm", "caught up", "cold", "idle")
 _NAMES = ("output_files", "late_files")
@@ -163,6 +164,7 @@ def epoch_facts(
     restored_from: int,
     keys_before: Mapping[str, KeyFacts] = NO_KEYS,
     notes: Mapping[str, Any] = NO_NOTES,
+    definitions: Mapping[str, Mapping[str, str]] = NO_DEFINITIONS,
 ) -> EpochFacts:
     """Makes the facts of an epoch for its commit record.
 
@@ -175,6 +177,7 @@ def epoch_facts(
         restored_from: Id of the checkpoint whose state it restored.
         keys_before: The keys of operators that count them, before the epoch, by uid.
         notes: Values that the record stores for the caller.
+        definitions: The definitions of aggregates, by uid and name.
     """
     uids = list(dict.fromkeys(report.uid for report in reports))
     operators = {uid: _operator([each for each in reports if each.uid == uid]) for uid in uids}
@@ -202,6 +205,7 @@ def epoch_facts(
             uid: replace(before, count=before.count + operators[uid].keys_gained)
             for uid, before in keys_before.items()
         },
+        definitions=definitions,
     )
 
 

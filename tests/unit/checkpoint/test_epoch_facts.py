@@ -83,6 +83,11 @@ KINDS: dict[str, dict[str, Any]] = {
         **WORK,
         "keys": {"u": {"count": 7, "states": ["n", "total"]}},
     },
+    "epoch with a histogram": {
+        "input": INPUT,
+        **WORK,
+        "definitions": {"u": {"h": "a histogram with the bounds 1.0"}},
+    },
     "epoch that did nothing": {
         "input": {"id": 7, "rows": 0, "hash_sum": "0" * 16, "fingerprint_version": 2},
         "seconds": 0.0,
@@ -204,6 +209,13 @@ TYPES: dict[str, dict[str, Any]] = {
     "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
     "Mapping[str, Any]": {"type": "object"},
     "Mapping[str, int]": {"type": "object", "additionalProperties": {"type": "integer"}},
+    "Mapping[str, Mapping[str, str]]": {
+        "type": "object",
+        "additionalProperties": {
+            "type": "object",
+            "additionalProperties": {"type": "string"},
+        },
+    },
     "Mapping[str, OperatorFacts]": {
         "type": "object",
         "additionalProperties": {"$ref": "#/$defs/OperatorFacts"},
