@@ -107,8 +107,10 @@ class RowSubtask:
                 f"The operator {self._operator.uid!r} has a broadcast input; its function has to "
                 f"be a BroadcastFunction, got {type(function).__name__}."
             )
+        batches = pa.ipc.open_stream(io.BytesIO(raw)).read_all().to_batches()
+        rows = [row for batch in batches for row in rows_of(batch)]
         with user_code(function, "process_broadcast_element"):
-            for row in pa.ipc.open_stream(io.BytesIO(raw)).read_all().to_pylist():
+            for row in rows:
                 function.process_broadcast_element(row)
 
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:

@@ -52,7 +52,8 @@ class InputColumns:
         for (name, layout), array in zip(layouts.items(), arrays, strict=True):
             self._is_key = name in _KEYS
             if not isinstance(layout, NoColumn):
-                column = as_type(array, layout.arrow_type)
+                what = "The key" if name == KEY else "A column"
+                column = as_type(array, layout.arrow_type, what)
                 self.bytes += column.nbytes
                 self._add(layout, column)
 
@@ -110,17 +111,26 @@ class InputColumns:
         return address_of(np.frombuffer(buffer, np.uint8))
 
 
-def as_type(array: pa.Array, wanted: pa.DataType) -> pa.Array:
+def as_type(array: pa.Array, wanted: pa.DataType, what: str = "A column") -> pa.Array:
     """Casts an array to a type and validates its buffers: later code does not check offsets and
     text.
+
+    Raises:
+        ColumnValueError: The type is another one, or a buffer is damaged. The message begins with
+            ``what``.
     """
     try:
         if not array.type.equals(wanted):
             array = array.cast(wanted)
         array.validate(full=True)
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        if "UTF8" in str(error):
+            raise ColumnValueError(
+                f"{what} cannot be written: it has text that is not UTF-8 ({error}); replace such "
+                f"bytes (in Spark, make_valid_utf8), or cast the column to binary."
+            ) from error
         raise ColumnValueError(
-            f"A column cannot be written: expected {wanted}, got {array.type} ({error})."
+            f"{what} cannot be written: expected {wanted}, got {array.type} ({error})."
         ) from error
     return array
 
