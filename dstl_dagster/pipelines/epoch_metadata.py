@@ -15,7 +15,7 @@ from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.charts import epoch_charts, key_group_chart
-from dstl_dagster.pipelines.epoch_output import first_rows, kept, output_files, read_schema
+from dstl_dagster.pipelines.epoch_output import first_rows, keeps_output, output_files, read_schema
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.state_profile import StateSample, committed_keys
 from dstl_dagster.translator import DstlAssetKind
@@ -123,11 +123,11 @@ class EpochMetadata:
             "dagster/partition_row_count": rows,
             "dagster/uri": str(self.store.layout.output(commit.checkpoint_id)),
         }
-        first = next(kept(output_files(self.store, commit, uid)), None)
-        if first is not None:
-            found["dagster/column_schema"] = show.arrow_columns(read_schema(first))
+        files = output_files(self.store, commit, uid)
+        if files and all(keeps_output(self.store, [commit])):
+            found["dagster/column_schema"] = show.arrow_columns(read_schema(files[0]))
             if self.pipeline.show_keys:
-                found["dstl/preview"] = show.rows_table(first_rows(first, PREVIEW_ROWS))
+                found["dstl/preview"] = show.rows_table(first_rows(files[0], PREVIEW_ROWS))
         return found
 
     def _of_snapshot(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.kept_outputs import KeptOutputs, current_outputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
@@ -22,15 +23,17 @@ def output_files(store: PipelineStore, commit: CompletedCheckpoint, uid: str) ->
     return [folder.child(name) for name in names]
 
 
-def kept(files: Iterable[Location]) -> Iterator[Location]:
-    """The files that exist."""
-    return (each for each in files if open_file_io(each).size(each) is not None)
+def keeps_output(store: PipelineStore, commits: Sequence[CompletedCheckpoint]) -> list[bool]:
+    """Whether the log keeps the stored output of each of these commits."""
+    oldest = min((each.checkpoint_id for each in commits), default=0)
+    kept = KeptOutputs.of(store.commits(), oldest)
+    return [kept.keeps(each.checkpoint_id) for each in commits]
 
 
-def any_file(store: PipelineStore, uid: str) -> Location | None:
-    """A file of any epoch, for the columns of an epoch that gave no rows."""
-    files = (each for commit in store.commits() for each in output_files(store, commit, uid))
-    return next(kept(files), None)
+def newest_file(store: PipelineStore, uid: str) -> Location | None:
+    """The newest file that is kept, for the columns of an epoch that gave no rows."""
+    commits = current_outputs(store.commits())[::-1]
+    return next((file for each in commits for file in output_files(store, each, uid)), None)
 
 
 def read_schema(file: Location) -> pa.Schema:

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.kept_outputs import current_outputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import ConfigError, StateFileNotFoundError
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.pipelines.epoch_output import (
-    any_file,
-    kept,
+    keeps_output,
+    newest_file,
     output_files,
     read_rows,
     read_schema,
@@ -133,21 +134,25 @@ def committed_output(
         StateFileNotFoundError: The output of a window is no longer retained.
     """
     if keys is None:
-        commits = list(commits_of_inputs(store))[::-1]
-        files = [each for commit in commits for each in kept(output_files(store, commit, uid))]
+        commits = current_outputs(store.commits())
     else:
         commits = _commits_of(store, pipeline, keys)
-        files = [each for commit in commits for each in output_files(store, commit, uid)]
-        missing = len(files) - len(list(kept(files)))
-        if missing:
+        kept = keeps_output(store, commits)
+        gone = [
+            key
+            for key, commit, is_kept in zip(keys, commits, kept, strict=True)
+            if not is_kept and output_files(store, commit, uid)
+        ]
+        if gone:
             raise StateFileNotFoundError(
                 f"The output of operator {uid!r} of pipeline {pipeline!r} is no longer kept for "
-                f"the windows {', '.join(keys[:3])}: {missing} of {len(files)} files are gone; "
-                f"keep that of more epochs (num_retained_outputs).",
-                location=str(files[0].parent),
+                f"{len(gone)} of {len(keys)} windows ({', '.join(gone[:3])}); keep that of more "
+                f"epochs (num_retained_outputs).",
+                location=str(store.layout.output(0).parent),
             )
+    files = [each for commit in commits for each in output_files(store, commit, uid)]
     # The newest file has the columns of the operator's present output.
-    example = files[-1] if files else any_file(store, uid)
+    example = files[-1] if files else newest_file(store, uid)
 
     def in_arrow() -> pa.Table:
         schema = pa.schema([]) if example is None else read_schema(example)

@@ -11,12 +11,26 @@ from collections.abc import Iterable, Iterator
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 
 
+def not_undone(checkpoints: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:
+    """The checkpoints that no rewind has undone; arguments and results are newest first.
+
+    A rewind restores an earlier checkpoint. It undoes those between that one and its own.
+    """
+    restored: int | None = None
+    for each in checkpoints:
+        if restored is not None and each.checkpoint_id > restored:
+            continue
+        yield each
+        if each.facts.restored_from is not None:
+            restored = each.facts.restored_from
+
+
 def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:
     """The commits that led to the latest one; arguments and results are newest first."""
     wanted: int | None = None
-    for each in commits:
+    for each in not_undone(commits):
         if wanted is not None and each.checkpoint_id > wanted:
-            continue
+            continue  # it was discarded
         if wanted is not None and each.checkpoint_id < wanted:
             return  # it was restored from a snapshot that is not a commit
         yield each

@@ -14,6 +14,7 @@ from dstl_core.storage.json_document import CONVERSION_ERRORS
 CHECKPOINT_ID = "checkpoint_id"
 FIRST_ID = "first_checkpoint_id"
 IN_FLIGHT = "in_flight"
+OUTPUTS_FROM = "outputs_from"
 
 KEPT = CheckpointProperties(False, CheckpointType.CHECKPOINT, True)
 """Properties of a checkpoint that is deleted when it is subsumed and kept when the job ends."""
@@ -24,7 +25,8 @@ class CompletedCheckpoint:
     """One commit: the place and digest of its metadata, and the ``EpochFacts`` of its record.
 
     ``location`` is the folder of a savepoint, or of the snapshot that a pipeline started from. It
-    is None for a checkpoint in the pipeline's own folder.
+    is None for a checkpoint in the pipeline's own folder. ``outputs_from`` is the id of the oldest
+    commit whose stored output is kept; None if this commit does not limit the output.
     """
 
     checkpoint_id: int
@@ -34,6 +36,7 @@ class CompletedCheckpoint:
     facts: EpochFacts
     properties: CheckpointProperties = KEPT
     location: str | None = None
+    outputs_from: int | None = None
 
     @property
     def data_version(self) -> str:
@@ -53,6 +56,7 @@ class CompletedCheckpoint:
         try:
             parent = payload.get("parent")
             location = payload.get("location")
+            outputs_from = payload.get(OUTPUTS_FROM)
             return cls(
                 int(payload[CHECKPOINT_ID]),
                 None if parent is None else int(parent),
@@ -61,6 +65,7 @@ class CompletedCheckpoint:
                 facts,
                 _properties_of(record),
                 None if location is None else str(location),
+                None if outputs_from is None else int(outputs_from),
             )
         except CONVERSION_ERRORS as error:
             raise FormatError(

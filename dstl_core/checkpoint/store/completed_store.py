@@ -8,19 +8,20 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
-from itertools import islice, takewhile
+from itertools import chain
 from typing import Any
 
 from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
-from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import (
     CHECKPOINT_ID,
     FIRST_ID,
     IN_FLIGHT,
     KEPT,
+    OUTPUTS_FROM,
     CompletedCheckpoint,
 )
 from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
+from dstl_core.checkpoint.store.kept_outputs import KeptOutputs, oldest_kept_output
 from dstl_core.checkpoint.store.metadata_file import (
     MetadataFile,
     holds_metadata,
@@ -75,6 +76,7 @@ class CompletedCheckpointStore:
         *,
         num_retained: int = 1,
         retain_ms: int = 0,
+        num_retained_outputs: int | None = None,
     ) -> None:
         if num_retained < 1:
             raise ConfigError(f"At least one checkpoint must be retained, got {num_retained}.")
@@ -83,6 +85,7 @@ class CompletedCheckpointStore:
         self._log = log = CommitLog(file_io, layout.commit_log, clock)
         self._num_retained = num_retained
         self._retain_ms = retain_ms
+        self._num_retained_outputs = num_retained_outputs
         self._owner: str | None = None
         self.references = ReferencedFiles(self)
         self._cleaner = self._cleaner_on(file_io)
@@ -319,6 +322,11 @@ class CompletedCheckpointStore:
             "metadata_sha256": digest,
             "facts": replace(facts, metadata_bytes=size).to_json(),
         }
+        if type_ == "commit" and self._num_retained_outputs is not None:
+            new = CompletedCheckpoint(metadata.checkpoint_id, parent_id, digest, 0, facts)
+            payload[OUTPUTS_FROM] = oldest_kept_output(
+                chain([new], self.commits()), self._num_retained_outputs
+            )
         if properties.discard_on:
             payload["discard_on"] = sorted(status.value for status in properties.discard_on)
         if type_ == "savepoint":
@@ -516,16 +524,12 @@ class CompletedCheckpointStore:
         if self.commit_of(checkpoint_id) is None:
             self._cleaner.delete_folder(self.layout.output(checkpoint_id))
 
-    def retire_outputs(self, num_retained: int) -> list[int]:
-        """Deletes the stored output of commits beyond the last epochs of the latest state.
+    def retire_outputs(self) -> list[int]:
+        """Deletes the stored output that the log no longer keeps (``KeptOutputs``).
 
-        An epoch counts if it is committed, has output, and no rewind has undone it. Output of no
-        commit stays: its driver may still run, and ``dstl gc`` finds it.
+        Output of no commit stays: its driver may still run, and ``dstl gc`` finds it.
 
         Only the owner retires. Errors of files are logged, not raised; a later call tries again.
-
-        Args:
-            num_retained: Number of epochs whose output is kept.
 
         Returns:
             The ids of the commits whose output was to be deleted, oldest first.
@@ -535,14 +539,11 @@ class CompletedCheckpointStore:
             self.check_claim()
             there = self._cleaner.output_folders()
             stored = [each.checkpoint_id for each in self._read().commits_among(there)]
-            oldest = min(stored, default=self.next_checkpoint_id())
-            line = takewhile(lambda each: each.checkpoint_id >= oldest, lineage(self.commits()))
-            epochs = (each.checkpoint_id for each in line if each.facts.output_files)
-            kept = set(islice(epochs, num_retained))
+            kept = KeptOutputs.of(self.commits(), min(stored, default=self.next_checkpoint_id()))
         except DstlError as error:
             _LOG.warning("no stored output was deleted; a later epoch does it: %s", error)
             return []
-        leaving = [each for each in stored if each not in kept]
+        leaving = [each for each in stored if not kept.keeps(each)]
         for each in leaving:
             self._cleaner.delete_folder(self.layout.output(each))
         return leaving

@@ -12,6 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from dstl_core.checkpoint.store.commit_lineage import not_undone
 from dstl_core.checkpoint.store.completed_checkpoint import (
     CompletedCheckpoint,
     first_free_id,
@@ -199,39 +200,36 @@ class RecordedCheckpoints:
         return self._checkpoint(self._held[-1].number) if self._held else None
 
     def retained(self, count: int, retain_ms: int = 0) -> list[CompletedCheckpoint]:
-        """The checkpoints that a store retains, oldest first.
+        """The checkpoints that a store retains, oldest first. Those that a rewind undid leave.
 
         Args:
             count: Its size.
             retain_ms: Checkpoints that were committed less than this time, in milliseconds, before
                 the latest one are retained as well.
         """
-        wanted = count = max(count, self._young(retain_ms))
-        while True:
-            self._extend(wanted)
-            last = [self._checkpoint(each.number) for each in self._held[-wanted:]]
-            if len(last) < wanted or any(not each.properties.is_savepoint for each in last):
-                gone = subsumed(last, count)
-                return [each for each in last if each not in gone]
-            wanted *= 2  # the newest one that is no savepoint stays, however old it is
+        line: list[CompletedCheckpoint] = []
+        young = 0
+        for each in not_undone(self._newest_first()):
+            is_young = not line or each.committed_ms > line[0].committed_ms - retain_ms
+            # The newest one that is no savepoint stays, however old it is.
+            is_enough = any(not kept.properties.is_savepoint for kept in line)
+            if len(line) >= count and young < len(line) and is_enough:
+                break
+            young += is_young and young == len(line)
+            line.append(each)
+        gone = subsumed(line[::-1], max(count, young))
+        return [each for each in line[::-1] if each not in gone]
 
-    def _young(self, retain_ms: int) -> int:
-        """How many of the last held checkpoints are retained because of their age."""
-        latest = self.latest if retain_ms else None
-        if latest is None:
-            return 0
-        since = latest.committed_ms - retain_ms
-        found = 1
+    def _newest_first(self) -> Iterator[CompletedCheckpoint]:
+        """Yields the held checkpoints, newest first, and keeps the places of those it yields."""
+        at = 1
         while True:
-            self._extend(found + 1)
-            if len(self._held) == found:
-                break
-            if self._checkpoint(self._held[-found - 1].number).committed_ms <= since:
-                break
-            found += 1
-        # The next commit needs the places of these checkpoints again.
-        self._kept = max(self._kept, found)
-        return found
+            self._extend(at)
+            if len(self._held) < at:
+                return
+            self._kept = max(self._kept, at)
+            yield self._checkpoint(self._held[-at].number)
+            at += 1
 
     def held(self, there: Collection[int]) -> list[CompletedCheckpoint]:
         """The held checkpoints with a location of their own or one of the given ids, oldest first.

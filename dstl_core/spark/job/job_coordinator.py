@@ -152,6 +152,7 @@ class JobCoordinator:
         *,
         num_retained: int,
         retain_ms: int = 0,
+        num_retained_outputs: int | None = None,
         timeout_ms: int,
         clock: Clock,
     ) -> None:
@@ -166,7 +167,12 @@ class JobCoordinator:
         self.commit_seconds = 0.0
         """Duration of the last commit in seconds, from the reports to the record in the log."""
         self._store = CompletedCheckpointStore(
-            self._file_io, layout, clock, num_retained=num_retained, retain_ms=retain_ms
+            self._file_io,
+            layout,
+            clock,
+            num_retained=num_retained,
+            retain_ms=retain_ms,
+            num_retained_outputs=num_retained_outputs,
         )
 
     def latest(self) -> CompletedCheckpoint | None:
@@ -428,10 +434,10 @@ class JobCoordinator:
                 location=str(self._layout.root),
             )
 
-    def retire_outputs(self, num_retained: int) -> None:
-        """Deletes stored output, except that of the last epochs of the latest state."""
+    def retire_outputs(self) -> None:
+        """Deletes the stored output that the log no longer keeps."""
         with self._lock:
-            self._store.retire_outputs(num_retained)
+            self._store.retire_outputs()
 
     def _delete_output(self, checkpoint_id: int) -> None:
         with self._lock:

@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import NO_FACTS, EpochFacts
+from dstl_core.checkpoint.store.kept_outputs import KeptOutputs, current_outputs
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
@@ -74,7 +75,8 @@ class StatefulJob(Closing):
         operator: The operator of the job, or the first of several.
         parallelism: Number of subtasks of every operator.
         max_parallelism: Number of key groups; fixed for the life of the state.
-        num_retained: Committed checkpoints that are kept at least.
+        num_retained: Committed checkpoints of the latest state that are kept at least. Those that a
+            rewind undid do not count.
         retain: A duration as Flink writes it, e.g. ``"14 days"``. Checkpoints that were committed
             less than this time before the latest one are kept as well.
         num_retained_outputs: Epochs of the latest state whose stored output is kept; by default
@@ -144,6 +146,7 @@ class StatefulJob(Closing):
             self._spec.layout,
             num_retained=self.num_retained,
             retain_ms=0 if self.retain is None else parse_duration_ms(self.retain),
+            num_retained_outputs=self.num_retained_outputs,
             timeout_ms=int(self.checkpoint_timeout_s * 1000),
             clock=self.clock,
         )
@@ -413,7 +416,14 @@ class StatefulJob(Closing):
         Raises:
             StateFileNotFoundError: The output is no longer kept.
         """
-        return self._output.of(checkpoint)
+        return self._output.of(checkpoint, is_kept=self._keeps_output(checkpoint))
+
+    def _keeps_output(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Whether the log keeps the stored output of a commit, if it had any."""
+        number = checkpoint.checkpoint_id
+        return not checkpoint.facts.output_files or self._coordinator.find(
+            lambda commits: KeptOutputs.of(commits, number).keeps(number)
+        )
 
     def current_output(self) -> dict[str, DataFrame]:
         """The stored output of all epochs that led to the latest state, by uid of the operator.
@@ -421,18 +431,15 @@ class StatefulJob(Closing):
         Output of epochs that a rewind undid, and output that is no longer kept
         (``num_retained_outputs``), is not in it.
         """
-        commits = self._coordinator.find(
-            lambda found: [each for each in lineage(found) if each.facts.output_files]
-        )
-        return self._output.current(reversed(commits))
+        return self._output.joined(self._coordinator.find(current_outputs))
 
     def _result(
         self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False
     ) -> EpochResult:
-        retired = committed_before and self._output.is_retired(checkpoint)
+        retired = committed_before and not self._keeps_output(checkpoint)
         if self.num_retained_outputs is not None and not committed_before:
-            self._coordinator.retire_outputs(self.num_retained_outputs)
-        outputs = {} if retired else self._output.frames(checkpoint)
+            self._coordinator.retire_outputs()
+        outputs = {} if retired else self._output.joined([checkpoint])
         last = next((outputs[e.uid] for e in self.operators[::-1] if e.uid in outputs), None)
         seconds = time.monotonic() - started
         commit = 0.0 if committed_before else self._coordinator.commit_seconds

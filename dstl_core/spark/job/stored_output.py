@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -14,7 +14,6 @@ from dstl_core.spark.engine.parquet_rows import ParquetRows
 from dstl_core.spark.engine.schema import spark_arrow_schema
 from dstl_core.spark.task.job_spec import JobSpec
 from dstl_core.spark.task.operators import late_name, late_schema_of
-from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout
 
 
@@ -30,44 +29,27 @@ class StoredOutput:
     spark: SparkSession
     job: JobSpec
 
-    def of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
+    def of(self, checkpoint: CompletedCheckpoint, *, is_kept: bool) -> dict[str, DataFrame]:
         """The output of a commit, by uid of the operator; late rows by ``late_name``.
+
+        Args:
+            checkpoint: The commit.
+            is_kept: Whether the log keeps its output.
 
         Raises:
             StateFileNotFoundError: The output is no longer kept.
         """
-        if self.is_retired(checkpoint):
+        if not is_kept:
             raise StateFileNotFoundError(
                 f"The output of checkpoint {checkpoint.checkpoint_id} is no longer kept: only the "
                 f"last epochs keep their output; raise num_retained_outputs, or read the output "
                 f"earlier.",
                 location=str(self.job.layout.output(checkpoint.checkpoint_id)),
             )
-        return self.frames(checkpoint)
+        return self.joined([checkpoint])
 
-    def is_retired(self, checkpoint: CompletedCheckpoint) -> bool:
-        """Whether a part of the stored output of a commit has been deleted."""
-        names = checkpoint.facts.output_files
-        if not names:
-            return False
-        folder = self.job.layout.output(checkpoint.checkpoint_id)
-        there = open_file_io(folder).list_folder(folder)
-        return not {each.location.name for each in there}.issuperset(names)
-
-    def frames(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
-        """As ``of``, for a commit whose output exists."""
-        return self._read([checkpoint])
-
-    def current(self, commits: Iterable[CompletedCheckpoint]) -> dict[str, DataFrame]:
-        """The joined output of several commits, without output that is no longer kept."""
-        folder = self.job.layout.output(0).parent
-        there = {each.location.name for each in open_file_io(folder).list_folder(folder)}
-        kept = [
-            each for each in commits if self.job.layout.output(each.checkpoint_id).name in there
-        ]
-        return self._read(kept)
-
-    def _read(self, commits: Sequence[CompletedCheckpoint]) -> dict[str, DataFrame]:
+    def joined(self, commits: Sequence[CompletedCheckpoint]) -> dict[str, DataFrame]:
+        """The joined output of several commits that keep theirs, by name as in ``of``."""
         schemas: dict[str, pa.Schema] = {}
         files: dict[str, list[str]] = {}
         for checkpoint in commits:

@@ -117,3 +117,31 @@ def test_output_that_a_rewind_undid_takes_no_place(spark, tmp_path):
     kept = [results[2].checkpoint.checkpoint_id, again.checkpoint.checkpoint_id]
     assert outputs_in(job) == [f"chk-{each}" for each in kept]
     assert [row.total for row in job.current_output()["totals"].collect()] == [6, 46]
+
+
+def test_output_is_gone_with_the_commit_that_ends_it_although_its_files_are_there(spark, tmp_path):
+    """The driver was killed before it deleted them, so a part of them or all are left."""
+    job = job_at(spark, tmp_path, num_retained_outputs=2)
+    first = job.run(batch(spark, 1), 1, order_by=["v"])
+    folder = Path(Location.parse(job.path).path, "_dstl", "output")
+    left = folder / f"chk-{first.checkpoint.checkpoint_id}"
+    files = {path: path.read_bytes() for path in left.iterdir()}
+    for number in (2, 3):
+        job.run(batch(spark, number), number, order_by=["v"])
+    left.mkdir()
+    for path, content in files.items():
+        path.write_bytes(content)
+    other = job_at(spark, tmp_path)
+    assert [row.total for row in other.current_output()["totals"].collect()] == [3, 6]
+    assert other.run(batch(spark, 1), 1, order_by=["v"]).output_retired
+    with pytest.raises(StateFileNotFoundError, match="no longer kept"):
+        other.output_of(first.checkpoint)
+
+
+def test_a_job_goes_back_as_far_as_it_was_told_whatever_was_undone(spark, tmp_path):
+    job = job_at(spark, tmp_path, num_retained=2)
+    for number in (1, 2, 3):
+        job.run(batch(spark, number), number, order_by=["v"])
+    for amount in (30, 300, 3_000):
+        again = job.run(batch(spark, amount), 3, order_by=["v"], rewind=True)
+        assert [tuple(row) for row in again.output.collect()] == [("a", 3 + amount)]

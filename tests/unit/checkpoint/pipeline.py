@@ -47,6 +47,7 @@ class Pipeline:
         *,
         num_retained: int = 1,
         retain_ms: int = 0,
+        num_retained_outputs: int | None = None,
         files: FileIO | None = None,
         clock: Clock | None = None,
     ) -> CompletedCheckpointStore:
@@ -56,6 +57,7 @@ class Pipeline:
             clock or FixedClock(),
             num_retained=num_retained,
             retain_ms=retain_ms,
+            num_retained_outputs=num_retained_outputs,
         )
 
     def owner(self, name: str = "owner", *, num_retained: int = 1) -> CompletedCheckpointStore:

@@ -405,6 +405,22 @@ def test_several_can_be_retained(pipeline: Pipeline) -> None:
     assert {name for name in pipeline.there() if name.startswith("dstl")} == {"dstl/3", "dstl/4"}
 
 
+def test_checkpoints_that_a_rewind_undid_take_no_place(pipeline: Pipeline) -> None:
+    """So a job can go back as far as it was told, whatever it undid before."""
+    store = pipeline.owner(num_retained=2)
+
+    def commit(number: int, restored_from: int | None) -> list[int]:
+        segment = pipeline.write(f"dstl/{number}")
+        store.commit(metadata(number, segment), EpochFacts(restored_from=restored_from))
+        return store.subsume()
+
+    assert [commit(number, number - 1 or None) for number in (1, 2, 3)] == [[], [], [1]]
+    assert commit(4, 2) == [3], "2 is what the next rewind needs"
+    assert [each.checkpoint_id for each in store.retained] == [2, 4]
+    assert [commit(5, 2), commit(6, 5), commit(7, 6)] == [[4], [2], [5]]
+    assert {name for name in pipeline.there() if name.startswith("dstl")} == {"dstl/6", "dstl/7"}
+
+
 def test_young_checkpoints_are_retained_whatever_their_number(pipeline: Pipeline) -> None:
     """Age counts from the latest commit, so a pipeline that rests loses nothing."""
     clock, hour = ManualClock(), 3_600_000
