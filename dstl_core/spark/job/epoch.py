@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import io
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from typing import Any
 
 import pyarrow as pa
@@ -21,7 +22,7 @@ from dstl_core.spark.job.definitions import definitions_of
 from dstl_core.spark.job.result import printable
 from dstl_core.spark.job.stored_output import read_output
 from dstl_core.spark.task.input_checks import check_batch, check_input
-from dstl_core.spark.task.inputs import Fingerprint, place, watermark_of
+from dstl_core.spark.task.inputs import Fingerprint, later, latest_time_of, place
 from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, TaskSpec
 from dstl_core.spark.task.operators import (
     INPUT,
@@ -68,6 +69,9 @@ class EpochRun:
     watermarks: dict[str, int] = field(default_factory=dict)
     reports: list[SubtaskReport] = field(default_factory=list)
     _read: list[Fingerprint] = field(default_factory=list)
+    """The fingerprints of the batch, each time that it was read."""
+    _source_read: bool = False
+    """Whether a source or a broadcast input has read the batch."""
 
     def check(self) -> None:
         """Raises ConfigError if the batch cannot be applied. It starts no Spark job."""
@@ -79,7 +83,7 @@ class EpochRun:
         """Runs all operators.
 
         Raises:
-            InputChangedError: The batch changed while several operators read it.
+            InputChangedError: The batch changed while it was read several times.
         """
         frames: dict[str, DataFrame] = {} if self.rows is None else {INPUT: self.rows}
         for operator, spec in zip(self.job.operators, self.specs, strict=True):
@@ -97,12 +101,10 @@ class EpochRun:
                 frames[late_name(spec.operator.uid)] = read_output(
                     self.spark, self.job.layout, checkpoint_id, names, late_schema
                 )
+        if self._source_read and self.rows is not None:
+            self._read.append(Fingerprint.of(self.rows))
         if len(set(self._read)) > 1:
-            raise InputChangedError(
-                f"The batch changed while several operators read it: "
-                f"{' and '.join(map(str, self._read))}; write it to a table first, and read it "
-                f"from there."
-            )
+            raise _changed("several operators read it", *dict.fromkeys(map(str, self._read)))
         return self.reports
 
     def fingerprint(self) -> Fingerprint:
@@ -119,8 +121,13 @@ class EpochRun:
         checkpoint_id: int,
         name: str,
     ) -> list[SubtaskReport]:
-        rows = None if self.rows is None else _resolve(operator.source, frames, operator.uid)
-        watermark = self._watermark(spec, rows)
+        rows = None
+        if self.rows is not None:
+            direct = operator.source == INPUT
+            named = frames if direct else _Frames(frames, self._read_by_source)
+            rows = _resolve(operator.source, named, operator.uid)
+        latest_time = self._latest_time(operator, rows)
+        watermark = self._watermark(spec, latest_time)
         self.watermarks[operator.uid] = watermark
         epoch = EpochSpec(checkpoint_id, watermark, self._broadcast(operator, frames))
         description = f"{name}, {operator.uid}"
@@ -145,6 +152,11 @@ class EpochRun:
             reports = self.tasks.collect(placed.frame, run_partition, description)
             if len({each.subtask for each in reports}) < len(reports):
                 raise InvariantViolation("two partitions had rows of the same subtask")
+            if operator.event_time is not None and self._needs_time:
+                read = reduce(later, (each.latest_time for each in reports), None)
+                if read != latest_time:
+                    times = (f"latest event time {time}" for time in (latest_time, read))
+                    raise _changed(f"the operator {operator.uid!r} read it twice", *times)
             if operator.source == INPUT:
                 found = sum((each.fingerprint for each in reports), Fingerprint(0, 0))
                 self._read.append(found)
@@ -177,21 +189,42 @@ class EpochRun:
             return _columns(self.order_by)
         return _columns(operator.order_by)
 
-    def _watermark(self, spec: TaskSpec, rows: DataFrame | None) -> int:
+    @property
+    def _needs_time(self) -> bool:
+        """Whether watermarks follow from the rows."""
+        return not self.drain and self.watermark is None
+
+    def _latest_time(self, operator: Operator, rows: DataFrame | None) -> int | None:
+        """The latest event time of the rows, if the watermark follows from it."""
+        if rows is None or operator.event_time is None or not self._needs_time:
+            return None
+        if operator.event_time not in rows.columns:
+            check_input(rows, operator, ())
+        return latest_time_of(rows, operator.event_time)
+
+    def _watermark(self, spec: TaskSpec, latest_time: int | None) -> int:
         if self.drain:
             return MAX_WATERMARK
-        operator = spec.operator
         found = self.watermark
-        if found is None and operator.event_time is not None and rows is not None:
-            if operator.event_time not in rows.columns:
-                check_input(rows, operator, ())
-            found = watermark_of(rows, operator.event_time, operator.lag_ms)
+        if found is None and latest_time is not None:
+            # After a watermark no row comes with a time at or before it.
+            found = latest_time - spec.operator.lag_ms - 1
         return max(spec.watermark, MIN_WATERMARK if found is None else found)
+
+    def _read_by_source(self) -> None:
+        """Hashes the batch before a source reads it; ``run`` does so again at the end.
+
+        Operators hash the rows that they read of the batch, but not what a source makes of them.
+        """
+        if not self._read and self.rows is not None:
+            self._read.append(Fingerprint.of(self.rows))
+        self._source_read = True
 
     def _broadcast(self, operator: Operator, frames: Mapping[str, DataFrame]) -> bytes | None:
         if operator.broadcast is None or self.rows is None:
             return None
-        table = _resolve(operator.broadcast, frames, operator.uid).toArrow()
+        named = _Frames(frames, self._read_by_source)
+        table = _resolve(operator.broadcast, named, operator.uid).toArrow()
         raw = io.BytesIO()
         with pa.ipc.new_stream(raw, table.schema) as stream:
             stream.write_table(table)
@@ -266,6 +299,37 @@ def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) ->
 def _columns(order_by: Sequence[str] | None) -> Sequence[str] | None:
     """The columns of an order; a single column may be given without a list."""
     return [order_by] if isinstance(order_by, str) else order_by
+
+
+class _Frames(Mapping[str, DataFrame]):
+    """The inputs of a source, by name.
+
+    Args:
+        frames: The inputs.
+        on_input: Called when the source takes the batch.
+    """
+
+    def __init__(self, frames: Mapping[str, DataFrame], on_input: Callable[[], None]) -> None:
+        self._frames = frames
+        self._on_input = on_input
+
+    def __getitem__(self, name: str) -> DataFrame:
+        if name == INPUT:
+            self._on_input()
+        return self._frames[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._frames)
+
+    def __len__(self) -> int:
+        return len(self._frames)
+
+
+def _changed(why: str, *reads: str) -> InputChangedError:
+    return InputChangedError(
+        f"The batch changed while {why}: {' and '.join(reads)}; write it to a table first, and "
+        f"read it from there."
+    )
 
 
 def _resolve(source: Source, frames: Mapping[str, DataFrame], uid: str) -> DataFrame:

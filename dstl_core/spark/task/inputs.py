@@ -28,13 +28,21 @@ from dstl_core.spark.task.reduction import (
     HIGH_COLUMN,
     LOW_COLUMN,
     ROWS_COLUMN,
+    TIME_COLUMN,
     is_reduced_in_tasks,
     reduced,
 )
 from dstl_core.state.backends.timers import MIN_WATERMARK
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
-OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
+OWN_COLUMNS = (
+    FINGERPRINT_COLUMN,
+    SUBTASK_COLUMN,
+    ROWS_COLUMN,
+    HIGH_COLUMN,
+    LOW_COLUMN,
+    TIME_COLUMN,
+)
 """Columns that ``place`` adds for the job."""
 _MOVES_AGAIN = "spark.sql.requireAllClusterKeysForDistribution"
 """This option makes Spark shuffle rows by all columns of a grouping before it groups them."""
@@ -268,8 +276,10 @@ def _is_reduced_in_tasks(rows: DataFrame, operator: AggregateOperator) -> bool:
     return _is_placed_by_jvm(rows, operator) and is_reduced_in_tasks(operator, rows.schema)
 
 
-def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int | None:
-    """The watermark after a batch; None if no row has a time. It reads the column in Spark."""
+def latest_time_of(rows: DataFrame, column: str) -> int | None:
+    """The largest time of a batch in milliseconds; None if no row has a time. It reads the column
+    in Spark.
+    """
     kind = rows.schema[column].dataType
     time = F.max(quoted(column))
     if isinstance(kind, T.TimestampType):
@@ -279,8 +289,25 @@ def watermark_of(rows: DataFrame, column: str, out_of_orderness_ms: int) -> int 
     found = rows.agg(time.alias("time")).collect()[0]["time"]
     if isinstance(found, timedelta):
         found = found // _MILLISECOND
-    # After a watermark no row comes with a time at or before it.
-    return None if found is None else int(found) - out_of_orderness_ms - 1
+    return None if found is None else int(found)
+
+
+def later(one: int | None, other: int | None) -> int | None:
+    """The later of two times; None is no time."""
+    return max((time for time in (one, other) if time is not None), default=None)
+
+
+def latest_time_in(batch: pa.RecordBatch, column: str | None) -> int | None:
+    """As ``latest_time_of``, for rows from ``place``; None if there is no event time."""
+    if TIME_COLUMN in batch.schema.names:
+        column = TIME_COLUMN
+    if column is None:
+        return None
+    latest = pc.max(batch.column(column))
+    if not pa.types.is_timestamp(latest.type):
+        return latest.as_py()  # type: ignore[no-any-return]
+    micros = latest.cast(pa.timestamp("us", latest.type.tz)).value
+    return None if micros is None else micros // 1000
 
 
 def row_hash_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:

@@ -54,6 +54,7 @@ from dstl_core.state.windows.windowing import EventTimeSessionWindows
 ROWS_COLUMN = "__dstl_rows"
 HIGH_COLUMN = "__dstl_hash_high"
 LOW_COLUMN = "__dstl_hash_low"
+TIME_COLUMN = "__dstl_latest_time"
 _DISTINCT = (
     T.BooleanType,
     T.NumericType,
@@ -210,6 +211,7 @@ def reduced(
                 rows = rows.withColumn(_LATE_ROW, F.when(is_late, _late_row(operator.function)))
                 extra = (*extra, _LATE_ROW)
         window.append(F.count(one).alias(LATEST_COLUMN))
+        window.append(F.max(_TIME_COLUMN).alias(TIME_COLUMN))
     found = [
         F.count(one).alias(ROWS_COLUMN),
         *(

@@ -38,6 +38,7 @@ REPORT_SCHEMA = pa.schema(
         ("hash_sum", pa.string()),
         ("warmth", pa.string()),
         ("attempt", pa.int32()),
+        ("latest_time", pa.int64()),
         (
             "written",
             pa.list_(
@@ -80,6 +81,7 @@ class SubtaskReport(WorkFacts):
             log after it), ``cold`` (the snapshot) or ``idle`` (it did not run).
         attempt: Number of the task's attempt, from 0.
         written: The state files that it wrote.
+        latest_time: The largest event time of its rows, in milliseconds; None if none has a time.
 
     The other arguments are those of ``WorkFacts``.
     """
@@ -92,6 +94,7 @@ class SubtaskReport(WorkFacts):
     warmth: str = "idle"
     attempt: int = 0
     written: list[WrittenFile] = field(default_factory=list)
+    latest_time: int | None = None
 
     @classmethod
     def of(cls, row: Row) -> SubtaskReport:

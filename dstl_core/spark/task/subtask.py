@@ -24,7 +24,7 @@ from dstl_core.operators.aggregated_windows import AggregatedWindows
 from dstl_core.spark.engine.row_hashes import RowHash
 from dstl_core.spark.task.columns.column_subtask import ColumnSubtask
 from dstl_core.spark.task.columns.rows_in_columns import may_be_in_columns, open_rows
-from dstl_core.spark.task.inputs import OWN_COLUMNS, Fingerprint
+from dstl_core.spark.task.inputs import OWN_COLUMNS, Fingerprint, later, latest_time_in
 from dstl_core.spark.task.job_spec import EpochSpec, TaskSpec
 from dstl_core.spark.task.operators import is_columnar, late_name, late_schema_of
 from dstl_core.spark.task.output_files import OutputFiles
@@ -116,7 +116,7 @@ def run_epoch_subtask(
     """Runs one epoch of a subtask: restores, applies rows in order, fires timers, persists."""
     file_io = open_file_io(task.job.layout.root)
     folder = task.job.layout.output(epoch.checkpoint_id)
-    uid = task.operator.uid
+    uid, time_column = task.operator.uid, task.operator.event_time
     output = OutputFiles(file_io, folder, task.operator.output_schema, subtask, uid)
     late = OutputFiles(file_io, folder, late_schema_of(task.operator), subtask, late_name(uid))
     started = time.monotonic()
@@ -126,7 +126,9 @@ def run_epoch_subtask(
         running.begin(output)
         if epoch.broadcast is not None:
             running.apply_broadcast(epoch.broadcast)
-        fingerprint = _apply(running, batches, epoch.row_hash, output, late)
+        fingerprint, latest_time = _apply(
+            running, batches, epoch.row_hash, output, late, time_column
+        )
         running.finish(epoch.watermark, output)
         _give_late(running, late)
         output.flush()
@@ -157,6 +159,7 @@ def run_epoch_subtask(
         persist_ms=int(1000 * (persisted - applied)),
         attempt=0 if context is None else context.attemptNumber(),
         late_files=tuple(late.names),
+        latest_time=latest_time,
         written=running.written,
         **asdict(metrics),
     )
@@ -168,14 +171,17 @@ def _apply(
     row_hash: RowHash | None,
     output: OutputFiles,
     late: OutputFiles,
-) -> Fingerprint:
-    fingerprint = Fingerprint(0, 0)
+    time_column: str | None,
+) -> tuple[Fingerprint, int | None]:
+    """Applies rows; returns their fingerprint and their latest event time."""
+    fingerprint, latest_time = Fingerprint(0, 0), None
     for batch in batches:
         fingerprint += Fingerprint.of_batch(batch, row_hash)
+        latest_time = later(latest_time, latest_time_in(batch, time_column))
         own = [each for each in OWN_COLUMNS if each in batch.schema.names]
         running.apply(batch.drop_columns(own), output)
         _give_late(running, late)
-    return fingerprint
+    return fingerprint, latest_time
 
 
 def _give_late(running: Subtask, late: OutputFiles) -> None:
