@@ -296,7 +296,9 @@ class NotInColumnsError(DstlError):
 
 
 class InputChangedError(DstlError):
-    """A committed input id was given again with other rows or other columns."""
+    """A committed input id was given again with other rows or columns, or a batch changed while an
+    epoch read it.
+    """
 
 
 class UserFunctionError(DstlError):

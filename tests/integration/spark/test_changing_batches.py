@@ -1,4 +1,4 @@
-"""A batch that gives other rows each time it is read: an epoch reads it once, or commits nothing."""
+"""A batch that gives other rows each time it is read is read once, or nothing is committed."""
 
 from pathlib import Path
 
