@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 from dstl_core.model.handle import (
     AnyChannelStateHandle,
@@ -97,14 +98,18 @@ def keyed_state_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]
             yield handle.stream
 
 
+DeclaredDecimals: TypeAlias = "tuple[int, int] | Mapping[str, DeclaredDecimals]"
+"""Digits and scale of a decimal or of the elements of a list; of a row, those of its fields."""
+
+
 @dataclass(frozen=True, slots=True)
 class OperatorState:
     """State of one operator over all its subtasks.
 
     ``name`` and ``uid`` are stored in metadata version 5 and later; an empty text means unknown.
     ``fully_finished`` means that all subtasks have ended and the operator has no state.
-    ``decimals`` has the declared digits and scale of Java's decimals by state; the sidecar stores
-    it, since ``_metadata`` has no place for it.
+    ``decimals`` has what was declared of Java's decimals, by state; the sidecar stores it, since
+    ``_metadata`` has no place for it.
     """
 
     operator_id: OperatorID
@@ -115,7 +120,7 @@ class OperatorState:
     uid: str = ""
     coordinator_state: ByteStreamStateHandle | None = None
     fully_finished: bool = False
-    decimals: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
+    decimals: Mapping[str, DeclaredDecimals] = field(default_factory=dict, compare=False)
 
     @property
     def state_size(self) -> int:

@@ -34,6 +34,8 @@ WHOLE = (Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
 FLOATING = (Types.FLOAT, Types.DOUBLE)
 HALF = 32
 LOW = (1 << HALF) - 1
+ORDER_SUFFIX = "_order"
+"""Ends the name of the state with the order of a kept value."""
 Columns = list[pa.Array]
 
 
@@ -225,7 +227,7 @@ class ByOrder(Merge):
     def __init__(
         self, uid: str, name: str, kind: AnySerializer, order: AnySerializer, *, largest: bool
     ) -> None:
-        super().__init__(uid, name, {"": kind, "_order": order})
+        super().__init__(uid, name, {"": kind, ORDER_SUFFIX: order})
         self.largest = largest
 
     def merge(self, held: Columns, parts: Columns) -> Columns:

@@ -7,7 +7,7 @@ window has a timer at its end.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import compress
 from typing import Any
@@ -162,6 +162,11 @@ class AggregatedWindows(RichFunction):
     def accumulator(self) -> RowSerializer:
         """The type of an accumulator: a field for each state."""
         return Types.ROW(*(each.serializer for each in self.merge.states))
+
+    def fields_of(self, states: Mapping[str, Any]) -> dict[str, Any]:
+        """Values of states by the fields of an accumulator."""
+        names = [each.name for each in self.merge.states]
+        return {f"f{at}": states[name] for at, name in enumerate(names) if name in states}
 
     def contents(self) -> AggregatingStateDescriptor:
         """Descriptor of the state that holds the accumulators."""

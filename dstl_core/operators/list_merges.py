@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.codec.serializers import AnySerializer, Types
-from dstl_core.operators.aggregate_merge import Columns, Merge, beyond
+from dstl_core.operators.aggregate_merge import ORDER_SUFFIX, Columns, Merge, beyond
 
 _Places = npt.NDArray[np.int64]
 
@@ -41,7 +41,7 @@ class BoundedList(Merge):
     ) -> None:
         states = {"": Types.LIST(kind)}
         if order is not None:
-            states["_order"] = Types.LIST(order)
+            states[ORDER_SUFFIX] = Types.LIST(order)
         super().__init__(uid, name, states)
         self.parts = ("values", "orders")[: len(states)]  # type: ignore[misc]  # by the order
         self.kinds = (kind,) if order is None else (kind, order)

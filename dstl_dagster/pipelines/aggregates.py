@@ -73,29 +73,37 @@ class Aggregate:
     @property
     def state_type(self) -> AnySerializer:
         """The Flink type of the state."""
+        return _stored(self._type, f"The aggregate {self.how} of {self.column!r}")
+
+    @property
+    def _type(self) -> TypeLike:
+        """The type of the state as it was declared, with the digits of a decimal."""
         if self.how.startswith("count"):
             return Types.LONG
-        given = FIXED_TYPES.get(self.how, "long") if self.type is None else self.type
-        return _stored(given, f"The aggregate {self.how} of {self.column!r}")
+        return FIXED_TYPES.get(self.how, "long") if self.type is None else self.type
+
+    @property
+    def _order_type(self) -> TypeLike:
+        return "long" if self.order_type is None else self.order_type
 
     @property
     def order_state_type(self) -> AnySerializer:
         """The Flink type of the state of the order."""
-        given = "long" if self.order_type is None else self.order_type
-        return _stored(given, f"The order of the aggregate {self.how} of {self.column!r}")
+        where = f"The order of the aggregate {self.how} of {self.column!r}"
+        return _stored(self._order_type, where)
 
     def declared(self, order_by: Sequence[str]) -> DeclaredAggregate:
         """The aggregate of the operator. ``order_by`` is the order of the pipeline."""
         column = None if self.how == "count" else self.column
         if self.is_in_order_of_pipeline:
             order = tuple(order_by)
-            return DeclaredAggregate(self.how, column, self.state_type, order, keeps_order=False)
+            return DeclaredAggregate(self.how, column, self._type, order, keeps_order=False)
         return DeclaredAggregate(
             self.how,
             column,
-            self.state_type,
+            self._type,
             () if self.order_by is None else (self.order_by,),
-            self.order_state_type,
+            self._order_type,
             size=DEFAULT_SIZES.get(self.how, 0) if self.size is None else self.size,
             points=self.points,
         )

@@ -15,6 +15,7 @@ from dstl_core.checkpoint.store.properties import CheckpointProperties
 from dstl_core.errors import ConfigError
 from dstl_core.model.checkpoint import (
     CheckpointMetadata,
+    DeclaredDecimals,
     MasterState,
     OperatorState,
     OperatorSubtaskState,
@@ -44,8 +45,8 @@ class OperatorPlan:
     parallelism: int
     max_parallelism: int
     max_parallelism_configured: bool = True
-    decimals: Mapping[str, tuple[int, int]] = field(default_factory=dict, compare=False)
-    """Declared digits and scale of decimals, by state."""
+    decimals: Mapping[str, DeclaredDecimals] = field(default_factory=dict, compare=False)
+    """What was declared of decimals, by state."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from dstl_core.errors import (
     StorageError,
     error_context,
 )
-from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.model.checkpoint import CheckpointMetadata, DeclaredDecimals
 from dstl_core.model.handle import FileStateHandle, RelativeFileStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.storage.file_io import FileIO
@@ -33,6 +33,7 @@ from dstl_core.storage.written_files import WrittenFile
 SIDECAR_VERSION = 1
 _WHAT = f"A sidecar {SIDECAR_FILE_NAME}"
 MAX_METADATA_BYTES = 1 << 31
+_MAX_DEPTH = 32
 NOTHING_KNOWN: Mapping[str, WrittenFile] = MappingProxyType({})
 
 
@@ -47,14 +48,14 @@ class Sidecar:
             ``EpochFacts``, for a savepoint its origin.
         files: Size and sha256 of the files that the snapshot references, by the path in their
             handle: absolute, or relative to the snapshot's folder.
-        decimals: Digits and scale of decimals that the job declared, by operator and state.
+        decimals: What was declared of decimals, by operator and state.
     """
 
     metadata_sha256: str
     uids: Mapping[OperatorID, str]
     notes: Mapping[str, Any] = field(default_factory=dict)
     files: Mapping[str, WrittenFile] = field(default_factory=dict)
-    decimals: Mapping[OperatorID, Mapping[str, tuple[int, int]]] = field(default_factory=dict)
+    decimals: Mapping[OperatorID, Mapping[str, DeclaredDecimals]] = field(default_factory=dict)
 
     def to_bytes(self) -> bytes:
         body: dict[str, Any] = {
@@ -83,7 +84,7 @@ class Sidecar:
                 for path, each in body.get("files", {}).items()
             }
             decimals = {
-                OperatorID.from_hex(key): {name: _decimal(each) for name, each in of.items()}
+                OperatorID.from_hex(key): {name: _decimals(each) for name, each in of.items()}
                 for key, of in body.get("decimals", {}).items()
             }
             return cls(str(body["metadata_sha256"]), uids, dict(body["facts"]), files, decimals)
@@ -93,7 +94,11 @@ class Sidecar:
             ) from error
 
 
-def _decimal(stored: Any) -> tuple[int, int]:
+def _decimals(stored: Any, depth: int = 0) -> DeclaredDecimals:
+    if depth > _MAX_DEPTH:
+        raise ValueError(f"a row is nested more than {_MAX_DEPTH} levels deep")
+    if isinstance(stored, dict):
+        return {name: _decimals(each, depth + 1) for name, each in stored.items()}
     digits, scale = map(int, stored)
     if not 0 <= scale <= digits <= 38 or digits == 0:
         raise ValueError(f"a decimal of {digits} digits and scale {scale}")
@@ -148,7 +153,19 @@ def load_metadata_file(file_io: FileIO, path: Location) -> MetadataFile:
     with error_context(location=str(location)):
         metadata = read_metadata(raw)
     digest = hashlib.sha256(raw).hexdigest()
-    return MetadataFile(folder, metadata, digest, size, _load_sidecar(file_io, folder, digest))
+    sidecar = _load_sidecar(file_io, folder, digest)
+    return MetadataFile(folder, _with_decimals(metadata, sidecar), digest, size, sidecar)
+
+
+def _with_decimals(metadata: CheckpointMetadata, sidecar: Sidecar | None) -> CheckpointMetadata:
+    """The metadata with what the sidecar says of decimals, so that a copy of it says that, too."""
+    if sidecar is None or not sidecar.decimals:
+        return metadata
+    operators = [
+        replace(each, decimals=sidecar.decimals.get(each.operator_id, {}))
+        for each in metadata.operators
+    ]
+    return replace(metadata, operators=tuple(operators))
 
 
 def _load_sidecar(file_io: FileIO, folder: Location, digest: str) -> Sidecar | None:
@@ -230,6 +247,7 @@ def unpublished_metadata_file(
     """What ``load_metadata_file`` gives once the snapshot is published: its bytes, read again."""
     raw, sidecar = _to_bytes(folder, metadata, {}, written)
     found, sidecar = read_metadata(raw), Sidecar.from_bytes(sidecar.to_bytes())
+    found = _with_decimals(found, sidecar)
     return MetadataFile(folder, found, sidecar.metadata_sha256, len(raw), sidecar)
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dstl_core.codec.serializers import AnySerializer, JsonValue, OpaqueValue, value_text
 from dstl_core.codec.serializers.runtime import TtlValue
+from dstl_core.model.checkpoint import DeclaredDecimals
+from dstl_core.savepoint.columns.declared_values import declared_value
 
 EVENT_TIMER, PROC_TIMER = "event-timer", "proc-timer"
 OP_LIST, OP_UNION, OP_BROADCAST = "op-list", "op-union", "op-broadcast"
@@ -27,6 +29,8 @@ class KeyedEntry:
     key_type: AnySerializer
     namespace_type: AnySerializer
     value_type: AnySerializer
+    decimals: DeclaredDecimals | None = field(default=None, compare=False)
+    """What was declared of decimals in the value, which ``to_line`` shows."""
 
     @property
     def is_readable(self) -> bool:
@@ -55,7 +59,10 @@ class KeyedEntry:
 
     def _value_text(self) -> JsonValue:
         if self.kind != "map" or self.is_readable or isinstance(self.value, OpaqueValue):
-            return value_text(self.value_type, self.value)
+            if isinstance(self.value, OpaqueValue):
+                return value_text(self.value_type, self.value)
+            shown = declared_value(self.value_type, self.value, self.decimals)
+            return value_text(self.value_type, shown)
         key_type, item_type = self.value_type.nested[-2:]
         return [
             [value_text(key_type, key), None if item is None else value_text(item_type, item)]

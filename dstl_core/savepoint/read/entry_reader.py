@@ -175,6 +175,7 @@ class EntryReader:
             table.codec.key_serializer,
             table.codec.namespace_serializer,
             meta.value_serializer,
+            self._operator.decimals.get(meta.name),
         )
 
     def _timer(self, meta: StateMetaInfoSnapshot, key_group: int, timer: Timer) -> TimerEntry:

@@ -28,7 +28,7 @@ from dstl_core.errors import (
     error_context,
 )
 from dstl_core.model.change import StateChange
-from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.checkpoint import DeclaredDecimals, OperatorState
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     IncrementalRemoteKeyedStateHandle,
@@ -313,10 +313,9 @@ class OperatorCatalog:
         return divided(KeyGroupRange(0, self.max_parallelism - 1), count)
 
     @property
-    def decimals(self) -> Mapping[str, tuple[int, int]]:
-        """Digits and scale of Java's decimals that the job declared, by state."""
-        sidecar = self.snapshot.file.sidecar
-        return {} if sidecar is None else sidecar.decimals.get(self.operator_id, {})
+    def decimals(self) -> Mapping[str, DeclaredDecimals]:
+        """What the job declared of Java's decimals, by state."""
+        return self.state.decimals
 
     def form(self) -> str:
         """The form in which keyed state is stored, as a text."""

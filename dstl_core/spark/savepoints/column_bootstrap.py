@@ -18,17 +18,24 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark.sql import DataFrame
+from pyspark.sql import types as T
 
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers import AnySerializer, ListSerializer
+from dstl_core.codec.serializers.structs import RowSerializer
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError, StorageError
-from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.checkpoint import DeclaredDecimals, OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
 from dstl_core.savepoint.columns.keyed_sections import KeyedSections, StateRuns
-from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
+from dstl_core.savepoint.columns.state_columns import (
+    KEY_COLUMN,
+    KEY_GROUP_COLUMN,
+    LIST_VALUE_COLUMN,
+    VALUE_COLUMN,
+)
 from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
@@ -151,7 +158,20 @@ class ColumnBootstrap:
             max_parallelism,
             tuple(states),
             uid=identifier.uid or "",
+            decimals=self._decimals(),
         )
+
+    def _decimals(self) -> dict[str, DeclaredDecimals]:
+        """What the columns of decimals declare, by the state that they become."""
+        schema, found = self.rows.schema, {}
+        for state in self.states:
+            values = [VALUE_COLUMN, LIST_VALUE_COLUMN, state.meta.name]
+            column = next((state.columns[each] for each in values if each in state.columns), None)
+            kind = None if column is None else schema[column].dataType
+            declared = None if kind is None else _declared(kind, state.meta.value_serializer)
+            if declared is not None:
+                found[state.meta.name] = declared
+        return found
 
     def _encoded(self, rows: DataFrame, encode: _EncodeRuns) -> DataFrame:
         """Runs the first stage; returns the index of the files that its tasks write."""
@@ -174,6 +194,22 @@ class ColumnBootstrap:
         with described(self.rows.sparkSession, "dstl: look for duplicate keys"):
             keys = [row[0] for row in counted.limit(MAX_KEYS_SHOWN).collect()]
         return ", ".join(sorted(map(repr, keys)))
+
+
+def _declared(kind: T.DataType, stored: AnySerializer) -> DeclaredDecimals | None:
+    """What a type of rows declares of decimals, by the fields of the stored type."""
+    if isinstance(kind, T.DecimalType):
+        return kind.precision, kind.scale
+    if isinstance(kind, T.ArrayType) and isinstance(stored, ListSerializer):
+        return _declared(kind.elementType, stored.element)
+    if not isinstance(kind, T.StructType) or len(kind) != len(stored.nested):
+        return None
+    is_row = isinstance(stored, RowSerializer)
+    fields = {
+        f"f{at}" if is_row else part.name: _declared(part.dataType, inner)
+        for at, (part, inner) in enumerate(zip(kind, stored.nested, strict=True))
+    }
+    return {name: each for name, each in fields.items() if each is not None} or None
 
 
 def _index_of(rows: Sequence[Any]) -> dict[str, Any]:

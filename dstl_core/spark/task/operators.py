@@ -19,9 +19,20 @@ from dstl_core.codec.python_values import AsPython, Form, function_type, stored_
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import DurationLike, duration_ms
-from dstl_core.functions import KeyedColumnFunction, RichFunction, WindowFunction
+from dstl_core.functions import (
+    WINDOW_CONTENTS,
+    KeyedColumnFunction,
+    RichFunction,
+    WindowFunction,
+)
+from dstl_core.model.checkpoint import DeclaredDecimals
 from dstl_core.model.ids import OperatorID
-from dstl_core.operators.aggregate_merge import AggregateMerge, Merge, output_schema_of
+from dstl_core.operators.aggregate_merge import (
+    ORDER_SUFFIX,
+    AggregateMerge,
+    Merge,
+    output_schema_of,
+)
 from dstl_core.operators.aggregated_windows import (
     AggregatedWindows,
     check_windows,
@@ -396,16 +407,21 @@ class DeclaredTypes:
 
         A sum has more digits than its column, so it has all of them unless its type is declared.
         """
-        given = aggregate.type
-        if given is None and aggregate.column in self.schema.names:
-            given = self.schema.field(aggregate.column).type
-        if given is None:
-            return None
-        found = declared_type(given, f"The aggregate of operator {self.uid!r}")
-        if found.precision is None:
-            return None
+        found = self._decimal(aggregate.type, aggregate.column)
         is_wider = aggregate.type is None and aggregate.how == "sum"
-        return DIGITS if is_wider else found.precision, found.scale
+        return (DIGITS, found[1]) if found is not None and is_wider else found
+
+    def decimal_of_order(self, aggregate: Aggregate) -> tuple[int, int] | None:
+        """Digits and scale of the decimals that order an aggregate; None if unknown."""
+        return self._decimal(aggregate.order_type, next(iter(aggregate.order_by or ()), None))
+
+    def _decimal(self, declared: TypeLike | None, column: str | None) -> tuple[int, int] | None:
+        if declared is None and column in self.schema.names:
+            declared = self.schema.field(column).type
+        if declared is None:
+            return None
+        found = declared_type(declared, f"The aggregate of operator {self.uid!r}")
+        return None if found.precision is None else (found.precision, found.scale)
 
     def of(
         self,
@@ -493,17 +509,24 @@ def as_shipped(operator: Operator) -> Operator:
     return replace(operator, source=INPUT, broadcast=None)
 
 
-def declared_decimals(operator: Operator) -> dict[str, tuple[int, int]]:
+def declared_decimals(operator: Operator) -> dict[str, DeclaredDecimals]:
     """Digits and scale of the decimals of declared aggregates, by state."""
     if not isinstance(operator, AggregateOperator):
         return {}
     types = DeclaredTypes(operator.uid, operator.schema)
-    found = {
-        name: types.decimal_of(aggregate)
-        for name, aggregate in operator.items
-        if stored_type(types.of_states(name, aggregate)[0]) == Types.BIG_DEC
+    found: dict[str, tuple[int, int] | None] = {}
+    for name, aggregate in operator.items:
+        kind, order = types.of_states(name, aggregate)
+        if stored_type(kind) == Types.BIG_DEC:
+            found[name] = types.decimal_of(aggregate)
+        if stored_type(order) == Types.BIG_DEC:
+            found[name + ORDER_SUFFIX] = types.decimal_of_order(aggregate)
+    known: dict[str, DeclaredDecimals] = {
+        name: each for name, each in found.items() if each is not None
     }
-    return {name: each for name, each in found.items() if each is not None}
+    if isinstance(operator.function, AggregatedWindows) and known:
+        return {WINDOW_CONTENTS: operator.function.fields_of(known)}
+    return known
 
 
 def is_columnar(operator: Operator) -> bool:

@@ -1,15 +1,25 @@
 """Decimals of a job's own aggregates come back in the type that the job declared."""
 
+from datetime import UTC, date, datetime
 from decimal import Decimal as D
 
 import pyarrow as pa
 import pytest
 
 from dstl_core import Snapshot, aggregates
+from dstl_core.cli import main
 from dstl_core.errors import ColumnValueError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint.read.keyed_reader import KeyedStateReader
+from dstl_core.spark.engine.schema import spark_schema_of, spark_type_of
 from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
+from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.spark.task.operators import AggregateOperator
+from dstl_core.windows import TumblingEventTimeWindows
+from tests.command_line import run
 
+__all__ = ["run"]
 pytestmark = pytest.mark.spark
 
 ROWS = [("a", D("12.50"), 1), ("a", D("-0.05"), 2), ("b", D("7"), 1), ("b", None, 3)]
@@ -79,3 +89,146 @@ def test_a_number_beyond_the_declared_type_names_the_option(spark, tmp_path):
         ColumnValueError, match=r"does not fit decimal128.18, 2., .* decimals=exact"
     ):
         list(job.snapshot()["u"].keyed().read())
+
+
+# ------------------------------------------------------------------------- faces and types
+
+MOMENT, DAY = datetime(2026, 1, 1, 2, tzinfo=UTC), date(2026, 1, 2)
+ALL = pa.schema(
+    [
+        ("k", pa.string()),
+        ("amount", pa.decimal128(18, 2)),
+        ("price", pa.decimal128(10, 4)),
+        ("at", pa.timestamp("us", "UTC")),
+        ("day", pa.date32()),
+        ("n", pa.int64()),
+        ("s", pa.string()),
+    ]
+)
+EVENTS = [
+    ("a", D("12.50"), D("3"), datetime(2026, 1, 1, 1, tzinfo=UTC), date(2026, 1, 1), 1, "x"),
+    ("a", D("7"), D("1.25"), MOMENT, DAY, 2, "y"),
+]
+KINDS = {
+    "amount": aggregates.max("amount"),
+    "wide": aggregates.min("amount", "decimal(30, 6)"),
+    "at": aggregates.max("at"),
+    "day": aggregates.max("day"),
+    "n": aggregates.max("n"),
+    "s": aggregates.max("s"),
+    "best": aggregates.max_by("s", "price"),
+    "first": aggregates.first("amount", "at"),
+}
+LISTS = {"top": aggregates.top("amount", 3), "latest": aggregates.last_values("n", 3, "price")}
+OF_KINDS = {
+    "amount": (pa.decimal128(18, 2), D("12.50"), "12.50"),
+    "wide": (pa.decimal128(30, 6), D("7"), "7.000000"),
+    "at": (pa.timestamp("us", "UTC"), MOMENT, "2026-01-01T02:00:00Z"),
+    "day": (pa.date32(), DAY, "2026-01-02"),
+    "n": (pa.int64(), 2, 2),
+    "s": (pa.string(), "y", "y"),
+    "best": (pa.string(), "x", "x"),
+    "best_order": (pa.decimal128(10, 4), D("3"), "3.0000"),
+    "first": (pa.decimal128(18, 2), D("12.50"), "12.50"),
+    "first_order": (pa.timestamp("us", "UTC"), EVENTS[0][3], "2026-01-01T01:00:00Z"),
+}
+OF_LISTS = {
+    "top": (pa.list_(pa.decimal128(18, 2)), [D("12.50"), D("7.00")], ["12.50", "7.00"]),
+    "latest": (pa.list_(pa.int64()), [1, 2], [1, 2]),
+    "latest_order": (pa.list_(pa.decimal128(10, 4)), [D("3"), D("1.25")], ["3.0000", "1.2500"]),
+}
+"""Type, value and text of each state, by hand."""
+
+
+@pytest.fixture(scope="module")
+def everything(spark, tmp_path_factory):
+    """The folders of one state in every form in which dstl writes it, by form; one has windows."""
+    base = str(tmp_path_factory.mktemp("faces"))
+    frame = spark.createDataFrame(EVENTS, spark_schema_of(ALL))
+    plain = AggregateOperator("u", "k", {**KINDS, **LISTS}, schema=ALL)
+    window = TumblingEventTimeWindows.of("1 d")
+    windowed = AggregateOperator("u", "k", KINDS, schema=ALL, window=window, event_time="at")
+    found = {}
+    for name, operator in (("keyed", plain), ("windows", windowed)):
+        job = StatefulJob(spark, name, base, operator, parallelism=1)
+        job.run(frame, 1)
+        savepoint = job.savepoint(f"{base}/{name}")
+        found |= {(name, "checkpoint"): job.latest_path(), (name, "savepoint"): savepoint}
+        for how in REWRITES:
+            out = f"{base}/{name}-{len(found)}"
+            with pytest.raises(SystemExit) as ended:
+                main(["rewrite", savepoint, out, *how])
+            assert not ended.value.code
+            found[name, " ".join(how)] = out
+    return found
+
+
+REWRITES = (("--rename", "u=v"), ("--max-parallelism", "256"), ())
+FORMS = ("checkpoint", "savepoint", *(" ".join(how) for how in REWRITES))
+
+
+def only_operator(path):
+    [operator] = Snapshot.load(path).operators
+    return operator
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_every_type_comes_back_in_arrow_and_in_spark(spark, everything, form):
+    path, expected = everything["keyed", form], OF_KINDS | OF_LISTS
+    operator = only_operator(path)
+    table = pa.Table.from_batches(operator.keyed().read())
+    frame = spark.read.format("savepoint").option("operator.uid", operator.uid).load(path)
+    [in_arrow], [in_spark] = table.to_pylist(), frame.collect()
+    for name, (kind, value, _) in expected.items():
+        assert table.schema.field(name).type == kind, name
+        assert in_arrow[name] == value, name
+        assert frame.schema[name].dataType == spark_type_of(kind), name
+        found = in_spark[name]
+        assert (found.replace(tzinfo=UTC) if isinstance(found, datetime) else found) == value, name
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_the_fields_of_windows_have_their_types_too(spark, everything, form):
+    path = everything["windows", form]
+    operator = only_operator(path)
+    reader = spark.read.format("savepoint").option("operator.uid", operator.uid)
+    for state, column in (("windows", "window-contents"), ("window-contents", "state_value")):
+        table = pa.Table.from_batches(KeyedStateReader(operator, state).read())
+        kinds = [each.type for each in table.schema.field(column).type]
+        assert kinds == [kind for kind, _, _ in OF_KINDS.values()]
+        [row] = table[column].to_pylist()
+        assert list(row.values()) == [value for _, value, _ in OF_KINDS.values()]
+    frame = reader.option("state", "window-contents").load(path)
+    parts = [each.dataType for each in frame.schema["state_value"].dataType]
+    assert parts == [spark_type_of(kind) for kind, _, _ in OF_KINDS.values()]
+    [[row]] = frame.select("state_value").collect()
+    assert (row.f0, row.f1, row.f7) == (D("12.50"), D("7"), D("3"))
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dump_prints_the_declared_digits(everything, run, form):
+    found = {line["state"]: line["value"] for line in run("dump", everything["keyed", form]).lines}
+    assert found == {name: text for name, (_, _, text) in (OF_KINDS | OF_LISTS).items()}
+    lines = run("dump", everything["windows", form]).lines
+    [found] = [line["value"] for line in lines if line.get("state") == "window-contents"]
+    assert found == [text for _, _, text in OF_KINDS.values()]
+
+
+def test_rows_that_become_state_declare_their_decimals(spark, tmp_path):
+    schema = "k string, amount decimal(18,2), pair struct<n:int,price:decimal(10,4)>"
+    schema += ", many array<decimal(9,3)>, at timestamp, day date, n bigint"
+    row = ("a", D("7"), (1, D("2.5")), [D("1"), None], MOMENT, DAY, 3)
+    frame = spark.createDataFrame([row], schema)
+    keyed = OperatorTransformation.bootstrap_with(frame).key_by("k")
+    out = str(tmp_path / "out")
+    SavepointWriter.new_savepoint(spark, max_parallelism=8).with_operator(
+        OperatorIdentifier.for_uid("u"), keyed.transform_columns()
+    ).write(out)
+    found = spark.read.format("savepoint").option("operator.uid", "u").load(out)
+    kinds = dict(found.dtypes)
+    assert kinds.pop("state_key") == "string"
+    assert kinds.pop("pair") == "struct<f0:int,f1:decimal(10,4)>"
+    expected = {name: kind for name, kind in frame.dtypes if name not in ("k", "pair")}
+    assert kinds == expected
+    [back] = found.collect()
+    assert (back.amount, tuple(back.pair), back.many) == (D("7.00"), row[2], row[3])

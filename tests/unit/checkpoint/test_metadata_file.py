@@ -125,12 +125,21 @@ def test_a_sidecar_round_trips() -> None:
     assert Sidecar.from_bytes(sidecar.to_bytes()) == sidecar
     assert b"decimals" not in sidecar.to_bytes()
     declared = replace(
-        sidecar, decimals={OperatorID(bytes(16)): {"total": (18, 2), "日本": (38, 0)}}
+        sidecar,
+        decimals={
+            OperatorID(bytes(16)): {"total": (18, 2), "日本": (38, 0), "row": {"f0": (9, 3)}}
+        },
     )
     assert Sidecar.from_bytes(declared.to_bytes()) == declared
 
 
-@pytest.mark.parametrize("wrong", [[18], [2, 18], [39, 2], [0, 0], [18, -1], "182", ["a", 1], None])
+DEEP = json.loads('{"f0": ' * 40 + "[18, 2]" + "}" * 40)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [[18], [2, 18], [39, 2], [0, 0], [18, -1], "182", ["a", 1], None, {"f0": [39, 2]}, DEEP],
+)
 def test_a_declared_decimal_that_is_none_is_damage(wrong: object) -> None:
     body = {**GOOD, "decimals": {"00" * 16: {"total": wrong}}}
     with pytest.raises(FormatError, match="is damaged"):
