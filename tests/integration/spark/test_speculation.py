@@ -13,31 +13,36 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
+from tests.integration.spark.job_functions import plain, random_batch
 from tests.integration.spark.standalone_cluster import HOSTS, StandaloneCluster
 from tests.integration.spark.test_task_failures import make_old
 
 pytestmark = [pytest.mark.spark, pytest.mark.soak]
 ROOT = Path(__file__).parents[3]
-PROGRAM = Path(__file__).with_name("speculated_write.py")
 
 
-def test_speculative_attempts_run_and_savepoints_are_exact(tmp_path):
-    out, events = tmp_path / "out", tmp_path / "events"
+def run_on_cluster(program, folder, out, events):
+    """Runs a program on two hosts."""
     events.mkdir()
-    cluster = StandaloneCluster(tmp_path)
+    cluster = StandaloneCluster(folder)
     try:
         done = subprocess.run(
-            [sys.executable, PROGRAM, cluster.url, out, events],
+            [sys.executable, Path(__file__).with_name(program), cluster.url, out, events],
             env=os.environ | {"PYTHONPATH": str(ROOT)},
-            cwd=tmp_path,
+            cwd=folder,
             capture_output=True,
             text=True,
-            timeout=180,
+            timeout=300,
             check=False,
         )
     finally:
         cluster.close()
     assert done.returncode == 0, done.stderr[-3000:]
+
+
+def test_speculative_attempts_run_and_savepoints_are_exact(tmp_path):
+    out, events = tmp_path / "out", tmp_path / "events"
+    run_on_cluster("speculated_write.py", tmp_path, out, events)
 
     for slow, speculative in attempts_of_the_slow_tasks(events):
         assert (slow["Attempt"], slow["Speculative"]) == (0, False)
@@ -61,8 +66,50 @@ def test_speculative_attempts_run_and_savepoints_are_exact(tmp_path):
         assert verify_snapshot(Snapshot.load(folder)).findings == []
 
 
-def attempts_of_the_slow_tasks(events):
-    """Both attempts of both tasks that wait for a second one, by Spark's event log: those that took
+def test_an_attempt_that_writes_after_the_commit_changes_nothing(tmp_path):
+    out, events = tmp_path / "out", tmp_path / "events"
+    run_on_cluster("speculated_job.py", tmp_path, out, events)
+    jobs = json.loads((events / "seen.json").read_bytes())
+    assert jobs.keys() == {"row", "column", "tables", "database"}
+    for slow, speculative in attempts_of_the_slow_tasks(events, count=len(jobs)):
+        assert (slow["Attempt"], speculative["Attempt"]) == (0, 1)
+        assert not slow["Speculative"] and speculative["Speculative"]
+        assert slow["Killed"] and not speculative["Killed"] and not speculative["Failed"]
+
+    batches = [random_batch(number) for number in range(1, 5)]
+    make_old(out)
+    for kind, job in jobs.items():
+        assert [epoch["retries"] > 0 for epoch in job["epochs"]] == [False, True, False, False]
+        for number, epoch in enumerate(job["epochs"], 1):
+            expected = outputs_of(batches[:number], each_row=kind != "column")
+            assert epoch["output"] == [expected] * 2
+        assert states_of(job["path"]) == plain(batches)
+        assert verify_snapshot(Snapshot.load(job["path"])).findings == []
+        folder = Path(job["path"].removeprefix("file:")).parent
+        kept = collect_garbage(str(folder), delete=True).kept
+        assert kept["of a live claim"] >= 2, "the slow attempt wrote nothing"
+
+
+def states_of(path):
+    found = {}
+    for line in Snapshot.load(path)["totals"].dump():
+        found.setdefault(line["key"], {})[line["state"]] = line["value"]
+    return {key: (states["total"], states.get("last")) for key, states in found.items()}
+
+
+def outputs_of(batches, *, each_row):
+    """The output of the last batch, by hand: the running sums, or those after it."""
+    sums, output = {}, []
+    for rows in batches:
+        output = []
+        for key, value, _ in sorted(rows, key=lambda row: row[1]):
+            sums[key] = sums.get(key, 0) + value
+            output.append([key, sums[key]])
+    return sorted(output if each_row else [[key, sums[key]] for key in {key for key, _ in output}])
+
+
+def attempts_of_the_slow_tasks(events, count=2):
+    """Both attempts of the tasks that wait for a second one, by Spark's event log: those that took
     longest. On a busy machine, others may be started twice, too.
     """
     [log] = events.glob("app-*")
@@ -73,5 +120,6 @@ def attempts_of_the_slow_tasks(events):
             task = event["Task Info"]
             found.setdefault((event["Stage ID"], task["Index"]), []).append(task)
     twice = [sorted(each, key=lambda t: t["Attempt"]) for each in found.values() if len(each) > 1]
-    assert len(twice) >= 2, "Spark did not speculate"
-    return sorted(twice, key=lambda tasks: tasks[0]["Launch Time"] - tasks[0]["Finish Time"])[:2]
+    assert len(twice) >= count, "Spark did not speculate"
+    longest = sorted(twice, key=lambda tasks: tasks[0]["Launch Time"] - tasks[0]["Finish Time"])
+    return longest[:count]
