@@ -120,6 +120,7 @@ def check_input(rows: DataFrame, operator: Operator, order_by: Sequence[str] | N
             )
     if operator.key_by is not None:
         _check_key(rows, operator.key_by, operator.key_type, operator.uid)
+        _check_scale(rows, operator.key_by, operator.key_scale, operator.uid)
     if operator.event_time is not None:
         _check_time(rows, operator.event_time)
     if isinstance(operator, AggregateOperator):
@@ -183,6 +184,17 @@ def _check_key(rows: DataFrame, column: str, key_type: AnySerializer, uid: str) 
         raise ConfigError(
             f"The key column {column!r} is {kind.simpleString()}, and the key type of {uid!r} is "
             f"{key_type.type_name}; cast the column, or declare its type."
+        )
+
+
+def _check_scale(rows: DataFrame, column: str, scale: int | None, uid: str) -> None:
+    """Raises ConfigError if keys have another scale than declared: they are other keys in Java."""
+    kind = rows.schema[column].dataType
+    if scale is not None and isinstance(kind, T.DecimalType) and kind.scale != scale:
+        raise ConfigError(
+            f"The key column {column!r} is {kind.simpleString()}, and the key type of {uid!r} has "
+            f"{scale} digits after the point; state has 1.0 and 1.00 as two keys, so cast the "
+            f"column, or declare its type."
         )
 
 

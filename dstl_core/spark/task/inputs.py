@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
@@ -10,7 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import Column, DataFrame
+from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
@@ -32,6 +31,7 @@ from dstl_core.spark.task.reduction import (
     is_reduced_in_tasks,
     reduced,
 )
+from dstl_core.spark.task.row_identity import FINGERPRINT_VERSION, header_of, row_hash_of
 from dstl_core.state.backends.timers import MIN_WATERMARK
 
 FINGERPRINT_COLUMN = "__dstl_row_hash"
@@ -48,12 +48,6 @@ _MOVES_AGAIN = "spark.sql.requireAllClusterKeysForDistribution"
 """This option makes Spark shuffle rows by all columns of a grouping before it groups them."""
 _HASHES = 1 << 64
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-FINGERPRINT_VERSION = 2
-"""Number of the rule that hashes rows. A record without a version has version 1, which hashes the
-values in the order of the columns, without names, types and the sign of zero.
-"""
 
 
 @dataclass(frozen=True)
@@ -308,45 +302,6 @@ def latest_time_in(batch: pa.RecordBatch, column: str | None) -> int | None:
         return latest.as_py()  # type: ignore[no-any-return]
     micros = latest.cast(pa.timestamp("us", latest.type.tz)).value
     return None if micros is None else micros // 1000
-
-
-def row_hash_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:
-    """A hash of all columns; maps are hashed by their sorted entries."""
-    fields = rows.schema.fields
-    first: list[Column] = []
-    if version > 1:
-        fields = sorted(fields, key=lambda each: each.name)
-        first = [F.lit(header_of(fields))]
-    parts = [_hashed(F.col(quoted(each.name)), each.dataType, version) for each in fields]
-    return F.xxhash64(*first, *(part for each in parts for part in each))
-
-
-def header_of(fields: Sequence[T.StructField]) -> str:
-    """The names and types of columns, as the hash of a row begins with them."""
-    return json.dumps([[each.name, each.dataType.simpleString()] for each in fields])
-
-
-def _hashed(value: Column, kind: T.DataType, version: int) -> list[Column]:
-    """The columns to hash for a value, so that different values differ.
-
-    Spark's hash ignores nulls, the ends of arrays and the sign of zero.
-    """
-    if isinstance(kind, T.MapType):
-        entry = T.StructType().add("key", kind.keyType).add("value", kind.valueType)
-        entries = F.array_sort(F.map_entries(value))
-        return _hashed(entries, T.ArrayType(entry), version)
-    if isinstance(kind, T.StructType):
-        parts = [_hashed(value.getField(each.name), each.dataType, version) for each in kind.fields]
-        return [value.isNull(), *(part for each in parts for part in each)]
-    if isinstance(kind, T.ArrayType):
-        element = kind.elementType
-        items = F.transform(value, lambda each: F.struct(*_hashed(each, element, version)))
-        return [value.isNull(), F.size(value), items]
-    if version > 1 and isinstance(kind, T.FloatType | T.DoubleType):
-        # Spark's functions treat -0.0 as 0.0; only their texts differ.
-        sign_of_zero = F.when(value == 0, value.cast("string"))
-        return [value.isNull(), value, sign_of_zero]
-    return [value.isNull(), value]
 
 
 def committed_before(

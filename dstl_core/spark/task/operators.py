@@ -89,6 +89,7 @@ class _Keyed(_Named):
 
     key_type: TypeLike
     key_form: Form | None = None
+    key_scale: int | None = None
 
     @property
     def function_key_type(self) -> AnySerializer:
@@ -118,6 +119,7 @@ class KeyedOperator(_Keyed):
             milliseconds, text such as ``"5 min"``, or a ``timedelta``.
         broadcast: Rows that every subtask gets before its own, for a ``BroadcastFunction``.
         key_form: The form in which functions get the key; ``key_type`` sets it.
+        key_scale: Digits after the point of a key that is a decimal; ``key_type`` sets it.
 
     Raises:
         ConfigError: An argument, a type or a column is invalid, or Spark cannot read it back.
@@ -134,6 +136,7 @@ class KeyedOperator(_Keyed):
     out_of_orderness_ms: DurationLike = 0
     broadcast: Source | None = None
     key_form: Form | None = field(default=None, kw_only=True, repr=False)
+    key_scale: int | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         check_uid(self.uid)
@@ -142,6 +145,8 @@ class KeyedOperator(_Keyed):
         key_type = function_type(declared)
         if isinstance(key_type, AsPython):
             object.__setattr__(self, "key_form", key_type.form)
+        if declared.precision is not None:
+            object.__setattr__(self, "key_scale", declared.scale)
         object.__setattr__(self, "key_type", stored_type(key_type))
         check_key_type(self.uid, self.key_type)
         check_function(self.uid, self.function, FOR_KEYS)
@@ -188,6 +193,7 @@ class ProcessOperator(_Named):
 
     key_by = None
     key_type = None
+    key_scale = None
     function_key_type = None
 
     def __post_init__(self) -> None:
@@ -230,6 +236,8 @@ class AggregateOperator(_Keyed):
             rows are counted, and dropped or given as an output.
         side_output_late_data: Columns of late rows, in any form; True: those of ``schema``. With it
             late rows are a second output, ``<uid>.late``.
+        key_scale: Digits after the point of a key that is a decimal; ``key_type`` or ``schema``
+            sets it.
 
     Raises:
         ConfigError: A type is unknown, or cannot store its aggregate; two states have the same
@@ -249,6 +257,7 @@ class AggregateOperator(_Keyed):
     out_of_orderness_ms: DurationLike = field(default=0, kw_only=True)
     allowed_lateness: DurationLike = field(default=0, kw_only=True)
     side_output_late_data: SchemaLike = field(default=None, kw_only=True)
+    key_scale: int | None = field(default=None, kw_only=True, repr=False)
     output_schema: pa.Schema | None = field(init=False, repr=False, compare=False)
     function: AggregateMerge | AggregatedWindows = field(init=False, repr=False, compare=False)
 
@@ -265,6 +274,9 @@ class AggregateOperator(_Keyed):
         object.__setattr__(self, "schema", schema)
         object.__setattr__(self, "out_of_orderness_ms", self.lag_ms)
         object.__setattr__(self, "allowed_lateness", self.lateness_ms)
+        scale = types.scale_of_key(self.key_by, self.key_type)
+        if scale is not None:
+            object.__setattr__(self, "key_scale", scale)
         key_type = types.of(self.key_by, self.key_type, "The key", "key_type")
         object.__setattr__(self, "key_type", key_type)
         check_key_type(self.uid, key_type)
@@ -401,6 +413,15 @@ class DeclaredTypes:
         """The number of digits after the point of an aggregate's decimals; None if unknown."""
         found = self.decimal_of(aggregate)
         return None if found is None else found[1]
+
+    def scale_of_key(self, column: str, given: TypeLike | None) -> int | None:
+        """The number of digits after the point of a key that is a decimal; None if unknown."""
+        if given is None and column in self.schema.names:
+            given = self.schema.field(column).type
+        if given is None:
+            return None
+        declared = declared_type(given, f"The key of operator {self.uid!r}")
+        return None if declared.precision is None else declared.scale
 
     def decimal_of(self, aggregate: Aggregate) -> tuple[int, int] | None:
         """Digits and scale of an aggregate's decimals; None if unknown.

@@ -48,6 +48,7 @@ from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, Quantil
 from dstl_core.operators.wide_sums import LEAST_HIGH, SCALE
 from dstl_core.spark.engine.schema import arrow_type_from_spark, quoted
 from dstl_core.spark.task.operators import AggregateOperator
+from dstl_core.spark.task.row_identity import identity_of
 from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
 from dstl_core.state.windows.windowing import EventTimeSessionWindows
 
@@ -73,7 +74,10 @@ _OF_FIXED_WIDTH = (
     T.TimestampType,
     T.TimestampNTZType,
 )
+_WITH_EQUAL_VALUES = (T.FloatType, T.DoubleType, T.StructType, T.ArrayType)
+"""Types that have, or may contain, different values that Spark groups as one."""
 _MOST_BUCKETS = (1 << 31) - 1
+_KEY_COLUMN = "__dstl_key"
 _LAST_START = "__dstl_last_start"
 _PLACE_COLUMN = "__dstl_window_place"
 _TIME_COLUMN = "__dstl_time"
@@ -189,12 +193,13 @@ def reduced(
     """
     value, one = F.col(quoted(hashes)), F.lit(1)
     key, window = F.col(quoted(operator.key_by)), []
+    identity = _identity_of_key(key, rows.schema[operator.key_by].dataType)
     if isinstance(operator.function, AggregatedWindows):
         time, assigner = _time(rows, operator), operator.function.assigner
         until = _late_until(operator.function, watermark)
         if isinstance(assigner, EventTimeSessionWindows):
             gap = assigner.gap
-            rows = _with_sessions(rows, time, gap, [key, *extra])
+            rows = _with_sessions(rows, time, gap, [identity, *extra])
             extra = (*extra, _SESSION_COLUMN)
             start, end = F.min(_TIME_COLUMN), F.max(_TIME_COLUMN) + F.lit(gap)
             window = [start.alias(START_COLUMN), end.alias(END_COLUMN)]
@@ -225,11 +230,20 @@ def reduced(
         found += [
             part.alias(part_name(at, name)) for name, part in zip(merge.parts, parts, strict=True)
         ]
-    groups = rows.groupBy(key, *extra).agg(*found, *window).drop(_SESSION_COLUMN)
+    if isinstance(rows.schema[operator.key_by].dataType, _WITH_EQUAL_VALUES):
+        found.append(F.first(key).alias(operator.key_by))
+        identity = identity.alias(_KEY_COLUMN)
+    groups = rows.groupBy(identity, *extra).agg(*found, *window)
+    groups = groups.drop(_KEY_COLUMN, _SESSION_COLUMN)
     if _LATE_ROW in extra:
         late = F.when(F.col(_LATE_ROW).isNotNull(), F.array(_LATE_ROW))
         groups = groups.withColumn(LATE_COLUMN, late).drop(_LATE_ROW)
     return groups
+
+
+def _identity_of_key(key: Column, kind: T.DataType) -> Column:
+    """The column to group by. Spark takes -0.0 for 0.0, which are two keys in state."""
+    return F.struct(*identity_of(key, kind)) if isinstance(kind, _WITH_EQUAL_VALUES) else key
 
 
 def _late_until(function: AggregatedWindows, watermark: int) -> int | None:

@@ -5,7 +5,8 @@ import pytest
 
 from dstl_core import AggregateOperator, KeyedOperator, KeyedProcessFunction, aggregates
 from dstl_core.spark.engine.row_hashes import RowHash
-from dstl_core.spark.task.inputs import Fingerprint, header_of, place, row_hash_of
+from dstl_core.spark.task.inputs import Fingerprint, place
+from dstl_core.spark.task.row_identity import header_of, row_hash_of
 
 pytestmark = pytest.mark.spark
 
