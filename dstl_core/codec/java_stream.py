@@ -55,7 +55,7 @@ BASE_HANDLE = 0x7E0000
 
 _WRITE_METHOD, SERIALIZABLE, _EXTERNALIZABLE, _HAS_BLOCK_DATA = 1, 2, 4, 8
 IS_ENUM = 0x10
-_PRIMITIVES = {
+PRIMITIVES = {
     "B": struct.Struct(">b"),
     "C": struct.Struct(">H"),
     "D": struct.Struct(">d"),
@@ -80,6 +80,10 @@ class JavaClass:
     parent: JavaClass | None
     parents: int = 0
     """Number of superclasses of this class."""
+    uid: int = 0
+    types: tuple[JavaValue, ...] = ()
+    """The types of the fields that are no numbers, as the stream has them."""
+    annotation: tuple[JavaValue, ...] = ()
 
     def hierarchy(self) -> list[JavaClass]:
         """The class and its superclasses, topmost first."""
@@ -100,6 +104,8 @@ class JavaObject:
     java_class: JavaClass
     fields: dict[str, JavaValue] = field(default_factory=dict)
     annotations: dict[str, list[JavaValue]] = field(default_factory=dict)
+    by_class: list[list[tuple[str, JavaValue]]] = field(default_factory=list)
+    """Type codes and values of the fields of each class, topmost first, with hidden ones."""
 
     @property
     def name(self) -> str:
@@ -136,6 +142,11 @@ def read_java_object(data: DataInput) -> JavaValue:
     Raises:
         FormatError: The bytes are not such a stream, or exceed a limit.
     """
+    _check_header(data)
+    return _Parser(data).content(0)
+
+
+def _check_header(data: DataInput) -> None:
     at = data.position
     magic, version = data.read_u16("Java stream magic"), data.read_u16("Java stream version")
     if (magic, version) != (STREAM_MAGIC, STREAM_VERSION):
@@ -145,7 +156,6 @@ def read_java_object(data: DataInput) -> JavaValue:
             expected="aced0005",
             got=f"{magic:04x}{version:04x}",
         )
-    return _Parser(data).content(0)
 
 
 def read_java_object_bytes(data: DataInput) -> tuple[JavaValue, bytes]:
@@ -155,6 +165,26 @@ def read_java_object_bytes(data: DataInput) -> tuple[JavaValue, bytes]:
     size = data.position - start
     data.seek(start)
     return value, data.read_bytes(size)
+
+
+class JavaStream:
+    """A stream whose values lie apart, with other bytes between them. The first one has the header;
+    each later one goes on with the back references of those before it.
+    """
+
+    def __init__(self) -> None:
+        self._parser: _Parser | None = None
+
+    def read(self, data: DataInput) -> JavaValue:
+        """Reads the next value.
+
+        Raises:
+            FormatError: The bytes are no such value, or exceed a limit.
+        """
+        if self._parser is None:
+            _check_header(data)
+            self._parser = _Parser(data)
+        return self._parser.next_in(data)
 
 
 def skip_java_object(data: DataInput) -> str:
@@ -210,6 +240,11 @@ class _Parser:
     def __init__(self, data: DataInput) -> None:
         self._data = data
         self._handles: list[JavaValue] = []
+
+    def next_in(self, data: DataInput) -> JavaValue:
+        """Reads one content that goes on elsewhere."""
+        self._data = data
+        return self.content(0)
 
     def content(self, depth: int) -> JavaValue:
         """Reads one content."""
@@ -319,20 +354,20 @@ class _Parser:
     def _new_class(self, depth: int) -> JavaClass:
         data = self._data
         name = data.read_utf("Java class name")
-        data.read_i64("serialVersionUID")
+        uid = data.read_i64("serialVersionUID")
         handle = self._new_handle()
         flags = data.read_u8("Java class flags")
-        fields = []
+        fields, types = [], []
         for _ in range(data.read_u16("Java field count")):
             at = data.position
             code = chr(data.read_u8("Java field type"))
             field_name = data.read_utf("Java field name")
             if code in "L[":
-                self.content(depth + 1)  # the type of the field, as a string
-            elif code not in _PRIMITIVES:
+                types.append(self.content(depth + 1))
+            elif code not in PRIMITIVES:
                 raise FormatError("A Java field has an unknown type", offset=at, got=repr(code))
             fields.append((code, field_name))
-        self._annotation(depth)
+        annotation = self._annotation(depth)
         at = data.position
         parent = self._class(depth + 1)
         parents = 0 if parent is None else parent.parents + 1
@@ -340,15 +375,20 @@ class _Parser:
             raise FormatError(
                 "A Java class has too many parents", offset=at, expected=f"<= {MAX_PARENTS}"
             )
-        description = JavaClass(name, flags, tuple(fields), parent, parents)
+        description = JavaClass(
+            name, flags, tuple(fields), parent, parents, uid, tuple(types), tuple(annotation)
+        )
         self._handles[handle] = description
         return description
 
     def _class_data(self, value: JavaObject, description: JavaClass, depth: int) -> None:
         flags = description.flags
+        values: list[tuple[str, JavaValue]] = []
+        value.by_class.append(values)
         if flags & SERIALIZABLE:
             for code, name in description.fields:
-                value.fields[name] = self._value(code, depth)
+                values.append((code, self._value(code, depth)))
+                value.fields[name] = values[-1][1]
             if flags & _WRITE_METHOD:
                 value.annotations[description.name] = self._annotation(depth)
         elif flags & _EXTERNALIZABLE and flags & _HAS_BLOCK_DATA:
@@ -363,7 +403,7 @@ class _Parser:
 
     def _array(self, code: str, depth: int) -> list[JavaValue] | bytes:
         data = self._data
-        primitive = _PRIMITIVES.get(code)
+        primitive = PRIMITIVES.get(code)
         size = data.read_count("Java array size", primitive.size if primitive else 1)
         if code == "B":
             return data.read_bytes(size, "Java array")
@@ -373,7 +413,7 @@ class _Parser:
         return [self.content(depth + 1) for _ in range(size)]
 
     def _value(self, code: str, depth: int) -> JavaValue:
-        primitive = _PRIMITIVES.get(code)
+        primitive = PRIMITIVES.get(code)
         if primitive is None:
             return self.content(depth + 1)
         return primitive.unpack(self._data.read_bytes(primitive.size, "Java field"))[0]

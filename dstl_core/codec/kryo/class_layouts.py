@@ -21,10 +21,10 @@ from dstl_core.codec.kryo.generics import (
 )
 from dstl_core.codec.kryo.jdk_bodies import (
     SCALARS,
+    THROWABLES,
     AsListBody,
     EnumSetBody,
     Fixed,
-    JavaSerialized,
     OptionalBody,
 )
 from dstl_core.codec.kryo.kryo_objects import WRAPPERS
@@ -316,6 +316,8 @@ class ClassLayouts:
                 return PrimitiveArrayBody(name)
             return ObjectArrayBody(name)
         found = self.classes.get(name)
+        if found is None and _is_throwable(name):
+            return THROWABLES
         if found is None:
             raise _unknown(name)
         self._check_annotations(name, supertypes)
@@ -349,7 +351,7 @@ class ClassLayouts:
         if parents and parents[0].is_enum:
             return EnumBody(parents[0].name, parents[0].constants)
         if any(_is_throwable(each) for each in supertypes):
-            return JavaSerialized()
+            return THROWABLES
         for table in (_MAPS, _COLLECTIONS):
             for each in sorted(supertypes & table.keys(), key=_specific_first):
                 body: Body = table[each]

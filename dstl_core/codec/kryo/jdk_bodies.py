@@ -10,7 +10,8 @@ from collections.abc import Callable
 from typing import Any, ClassVar
 
 from dstl_core.codec.data_io import DataInput
-from dstl_core.codec.java_stream import JavaObject, read_java_object_bytes
+from dstl_core.codec.java_stream import JavaObject, JavaStream
+from dstl_core.codec.kryo.java_stream_writer import JavaStreamWriter
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import PRIMITIVE_OF, KryoObject
 from dstl_core.codec.kryo.kryo_reader import Arguments, KryoValueReader, KryoValueWriter
@@ -323,24 +324,28 @@ class ClassBody:
 
 
 class JavaSerialized:
-    """A stream of Java's own serialization; the value is its bytes."""
+    """A value in a stream of Java's own serialization.
+
+    Both versions keep one stream for all values of a serializer in one Kryo value.
+    """
 
     is_plain: ClassVar[bool] = False
     is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
-        return self.content(reader)[1]
-
-    @staticmethod
-    def content(reader: KryoValueReader) -> tuple[Any, bytes]:
         source = reader.input
         data = DataInput(source.buffer, source.position, source.end)
-        found = read_java_object_bytes(data)
+        found = reader.streams.setdefault(self, JavaStream()).read(data)
         source.position = data.position
         return found
 
     def write(self, writer: KryoValueWriter, value: Any) -> None:
-        writer.output.bytes(value)
+        stream = writer.streams.setdefault(self, JavaStreamWriter())
+        writer.output.bytes(stream.value(value))
+
+
+THROWABLES = JavaSerialized()
+"""All of them have one serializer."""
 
 
 class LocaleBody(JavaSerialized):
@@ -350,7 +355,7 @@ class LocaleBody(JavaSerialized):
         if not reader.is_old:
             return (reader.input.text(), reader.input.text(), reader.input.text())
         at = reader.input.position
-        content, _ = self.content(reader)
+        content = super().read(reader, arguments)
         fields = content.fields if isinstance(content, JavaObject) else {}
         parts = [fields.get(name) for name in ("language", "country", "variant")]
         if not all(isinstance(each, str) for each in parts):

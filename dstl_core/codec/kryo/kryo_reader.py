@@ -15,7 +15,9 @@ from collections.abc import Mapping
 from typing import Any, Protocol
 
 from dstl_core.codec.classfile.generic_types import JavaType, array_name
+from dstl_core.codec.java_stream import JavaStream
 from dstl_core.codec.kryo.generics import Generics, GenericType
+from dstl_core.codec.kryo.java_stream_writer import JavaStreamWriter
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import (
     READABLE_IN_KRYO_5,
@@ -90,6 +92,8 @@ class KryoValueReader:
         self.synthetic = synthetic
         self.met_synthetic = False
         self.generics = Generics()
+        self.streams: dict[object, JavaStream] = {}
+        """Streams of Java's own serialization, one for all values of a serializer."""
         self._layouts = layouts
         self._registered = registered
         self._names: list[str] = []
@@ -261,6 +265,8 @@ class KryoValueWriter:
     def __init__(self, layouts: Layouts, ids: Mapping[str, int]) -> None:
         self.output = KryoOutput()
         self.generics = Generics()
+        self.streams: dict[object, JavaStreamWriter] = {}
+        """Streams of Java's own serialization, one for all values of a serializer."""
         self._layouts = layouts
         self._ids = ids
         self._names: dict[str, int] = {}

@@ -15,6 +15,7 @@ from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 from dstl_core.codec.big_decimal import big_decimal_text
 from dstl_core.codec.classfile.generic_types import PRIMITIVE_NAMES, component_name
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.java_stream_writer import JavaStreamWriter
 from dstl_core.codec.kryo.jdk_bodies import JavaSerialized, zone_text
 from dstl_core.codec.kryo.kryo_objects import PRIMITIVE_OF, KryoObject
 from dstl_core.codec.kryo.object_bodies import (
@@ -89,7 +90,7 @@ class _Text:
             enum, ordinals = content
             return sorted(self._layouts.constant(enum, each) for each in ordinals)
         if isinstance(body, JavaSerialized):
-            return opaque_text(name, content)
+            return opaque_text(name, JavaStreamWriter().value(content))
         items = [self.of(each) for each in items_of(content)]
         is_set = isinstance(body, CollectionBody) and self._is_set(name)
         return sorted(items, key=text_key) if is_set else items

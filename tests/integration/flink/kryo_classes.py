@@ -44,14 +44,13 @@ SCALARS = (
     *BOXED,
     *("String", "CharSequence", "StringBuilder", "Number", "Comparable<?>"),
     *("BigInteger", "BigDecimal", "UUID", "BitSet", "URI", "Pattern", "Class<?>", "Currency"),
+    *("Locale", "Locale", "java.text.SimpleDateFormat", "Throwable", "IllegalStateException"),
     *("Date", "java.sql.Timestamp", "Short", "AtomicInteger", "AtomicLong", "AtomicBoolean"),
     *("OptionalInt", "OptionalLong", "OptionalDouble", "LocalDate", "LocalTime"),
     *("LocalDateTime", "Instant", "Duration", "Period", "Year", "YearMonth", "MonthDay"),
     *("ZoneOffset", "OffsetDateTime", "OffsetTime", "ZonedDateTime"),
     *("Kit.Color", "Kit.Color", "Kit.Shape", "Object", "java.io.Serializable"),
 )
-# No Locale: Java's serialization stores it. A second one in a value goes on with the stream of the
-# first, which is refused as unreadable.
 OBJECTS = ("Kit.Leaf", "Kit.Open", "Kit.Under", "Kit.Named", "Kit.Bound", "Kit.Node")
 LISTS = ("List", "ArrayList", "LinkedList", "Collection", "Vector", "CopyOnWriteArrayList")
 QUEUES = ("Queue", "Deque", "ArrayDeque", "ConcurrentLinkedQueue")
@@ -137,6 +136,20 @@ ARRAYS_AS_ARGUMENTS = (
 )
 """Fields whose type arguments are arrays of types with arguments: every run has them."""
 
+JAVA_STREAMS = (
+    "public Locale l0, l1;",
+    "public ArrayList<Locale> l2;",
+    "public List<Locale> l3;",
+    "public java.text.SimpleDateFormat d0, d1;",
+    "public Throwable e0, e1;",
+    "public List<IllegalStateException> e2;",
+    "public Map<String, Throwable> e3;",
+    "private final Object[] o0 = null;",
+)
+"""Fields of classes that Java's serialization stores, each in one stream for a Kryo value. Elements
+of lists and maps become values of their own.
+"""
+
 
 @dataclass(frozen=True)
 class RandomClasses:
@@ -149,8 +162,13 @@ class RandomClasses:
 def random_classes(seed: int, count: int) -> RandomClasses:
     """Classes of many kinds of fields; the same seed gives the same ones."""
     source = random.Random(seed)
-    names = ["Arrays"]
-    sources = {"Arrays": _text("public class Arrays", ARRAYS_AS_ARGUMENTS, "public Arrays() {}")}
+    names = ["Arrays", "Streams", "Stored"]
+    pojo = [each for each in JAVA_STREAMS if each.startswith("public")]
+    sources = {
+        "Arrays": _text("public class Arrays", ARRAYS_AS_ARGUMENTS, "public Arrays() {}"),
+        "Streams": _text("public class Streams", pojo, "public Streams() {}"),
+        "Stored": _text("public class Stored", JAVA_STREAMS, "public Stored() {}"),
+    }
     for number in range(count):
         name = f"C{number}"
         sources[name] = _class(name, source, names)

@@ -221,6 +221,10 @@ final class Fill {
     return found;
   }
 
+  private static final Locale[] LOCALES = {
+    Locale.GERMANY, Locale.ENGLISH, Locale.ROOT, Locale.US, new Locale("no", "NO", "NY"),
+  };
+
   private long number() {
     switch (random.nextInt(5)) {
       case 0: return random.nextInt(3) - 1;
@@ -287,7 +291,12 @@ final class Fill {
       case "Pattern": return Pattern.compile("[a-z]{" + (1 + random.nextInt(9)) + "}");
       case "Class": return random.nextBoolean() ? int.class : g.Kit.Leaf.class;
       case "Currency": return Currency.getInstance("EUR");
-      case "Locale": return random.nextBoolean() ? Locale.GERMANY : Locale.ENGLISH;
+      case "Locale": return LOCALES[random.nextInt(LOCALES.length)];
+      case "SimpleDateFormat":
+        return new java.text.SimpleDateFormat(random.nextBoolean() ? "yyyy-MM" : "HH:mm", Locale.ROOT);
+      case "IllegalStateException":
+        return new IllegalStateException(text(), new java.io.IOException(text()));
+      case "Throwable": case "Exception": return new UnsupportedOperationException(text());
       case "AtomicInteger": return new AtomicInteger((int) n);
       case "AtomicLong": return new AtomicLong(n);
       case "AtomicBoolean": return new AtomicBoolean(random.nextBoolean());

@@ -66,6 +66,10 @@ final class Shown {
     if (value instanceof java.time.ZonedDateTime time) {
       return name + time.toLocalDateTime() + " " + time.getZone().getId();
     }
+    if (value instanceof Throwable error) {
+      return name + error + " by " + error.getCause() + " at " + error.getStackTrace().length;
+    }
+    if (value instanceof java.text.SimpleDateFormat format) return name + format.toPattern();
     if (value instanceof Pattern pattern) return name + pattern.pattern();
     return name + value;
   }
