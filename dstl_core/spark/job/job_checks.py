@@ -9,7 +9,7 @@ from typing import Any
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
-from dstl_core.spark.task.operator_checks import check_order
+from dstl_core.spark.task.operator_checks import check_order, is_text
 from dstl_core.spark.task.operators import (
     AggregateOperator,
     KeyedOperator,
@@ -27,7 +27,7 @@ def check_job(job: Any) -> None:
     Args:
         job: A ``StatefulJob``, which imports this module.
     """
-    if not isinstance(job.name, str) or not job.name:
+    if not is_text(job.name) or not job.name:
         raise ConfigError(f"The name of a job is wrong: expected text, got {job.name!r}.")
     what = f"the job {job.name!r}"
     if not isinstance(job.operator, _OPERATORS):

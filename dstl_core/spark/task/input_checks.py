@@ -14,6 +14,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.functions import KEY_INDEX, WindowFunction
 from dstl_core.spark.engine.schema import arrow_type_from_spark, spark_type_of, twins_of
+from dstl_core.spark.task.operator_checks import is_text
 from dstl_core.spark.task.operators import (
     AggregateOperator,
     Operator,
@@ -38,12 +39,10 @@ def check_named_batch(rows: Any, input_id: Any) -> None:
 def _check_id(input_id: Any) -> None:
     """Raises ConfigError if the input id is invalid."""
     if isinstance(input_id, str):
-        try:
-            input_id.encode()
-        except UnicodeEncodeError as error:
+        if not is_text(input_id):
             raise ConfigError(
-                f"An input id is not valid text: {input_id!r} ({error.reason})."
-            ) from error
+                f"An input id is not valid text: {input_id!r} has half of a surrogate pair."
+            )
     elif not isinstance(input_id, int) or isinstance(input_id, bool):
         raise ConfigError(
             f"An input id is text or a whole number; got {input_id!r}, a {type(input_id).__name__}."

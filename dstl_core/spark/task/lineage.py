@@ -69,7 +69,8 @@ def check_type(last: Any, input_id: str | int) -> None:
 
 
 def _is_of_type(last: Any, input_id: str | int) -> bool:
-    return type(last) is type(input_id)
+    """Whether two ids are both texts or both numbers; NumPy and enums have subclasses of them."""
+    return isinstance(last, str) == isinstance(input_id, str)
 
 
 def _comes_before(stored: Any, input_id: Any) -> bool:

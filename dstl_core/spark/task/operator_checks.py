@@ -26,9 +26,19 @@ _OF_NUMBERS = ("sum", "avg", "variance", "stddev", "quantiles", "histogram", "de
 _OF_BOOLEANS = ("bool_and", "bool_or")
 
 
+def is_text(value: Any) -> bool:
+    """Whether a value is text that files can store: no half of a surrogate pair, which Java would
+    store as a question mark.
+    """
+    try:
+        return isinstance(value, str) and value.encode() is not None
+    except UnicodeEncodeError:
+        return False
+
+
 def check_uid(uid: Any) -> None:
     """Raises ConfigError if an operator has no uid."""
-    if not isinstance(uid, str) or not uid:
+    if not is_text(uid) or not uid:
         raise ConfigError(f"The uid of an operator is wrong: expected a name, got {uid!r}.")
 
 
@@ -47,7 +57,7 @@ def check_arguments(operator: Any) -> None:
 
 def check_key_column(uid: str, key_by: Any) -> None:
     """Raises ConfigError if the key is not one column."""
-    if not isinstance(key_by, str) or not key_by:
+    if not is_text(key_by) or not key_by:
         raise ConfigError(
             f"The key_by of operator {uid!r} is wrong: expected the name of one column, got "
             f"{key_by!r}; put several columns into one, for example with Spark's struct."
@@ -104,7 +114,7 @@ def check_aggregates(uid: str, aggregates: Any, output: Any) -> None:
     if not aggregates:
         raise ConfigError(f"The operator {uid!r} has no aggregate; give it at least one.")
     for name, aggregate in aggregates.items():
-        if not isinstance(name, str) or not name:
+        if not is_text(name) or not name:
             raise ConfigError(
                 f"The name of an aggregate of operator {uid!r} is wrong: expected text, got "
                 f"{name!r}."

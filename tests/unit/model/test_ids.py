@@ -34,6 +34,27 @@ def test_a_uid_is_hashed_as_utf8() -> None:
     assert OperatorID.for_uid(long) == OperatorID(murmur3_x64_128(long.encode()))
 
 
+def test_names_that_look_alike_have_ids_of_their_own() -> None:
+    names = [
+        "1",
+        " 1",
+        "1 ",
+        "a",
+        "A",
+        "a\0",
+        "a?",
+        "e\u0301",
+        "\u00e9",
+        "../x",
+        "x",
+        "a/b",
+        "ß",
+        "ss",
+    ]
+    assert len({OperatorID.for_uid(each) for each in names}) == len(names)
+    assert len({JobID.for_name(each) for each in names}) == len(names)
+
+
 def test_a_lone_surrogate_in_a_uid_is_a_question_mark_as_in_java() -> None:
     assert OperatorID.for_uid("a\udcff") == OperatorID.for_uid("a?")
 

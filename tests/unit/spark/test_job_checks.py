@@ -28,6 +28,7 @@ def job(folder: Path, **arguments: Any) -> StatefulJob:
     [
         ({"name": None}, "The name of a job is wrong: expected text, got None"),
         ({"name": ""}, "The name of a job is wrong: expected text, got ''"),
+        ({"name": "a\ud800"}, r"The name of a job is wrong: expected text, got 'a\\ud800'"),
         ({"spark": "local[2]"}, "The spark of the job 'j' is wrong: expected a SparkSession"),
         ({"operator": [COUNTS]}, "The operator of the job 'j' is wrong: expected a KeyedOperator"),
         ({"downstream": COUNTS}, "The downstream of .* expected a list of operators"),

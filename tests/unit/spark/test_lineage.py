@@ -1,3 +1,6 @@
+from enum import StrEnum
+
+import numpy as np
 import pytest
 
 from dstl_core.checkpoint.store.commit_lineage import lineage
@@ -83,3 +86,29 @@ def test_ids_grow_and_are_of_one_type():
     with pytest.raises(ConfigError, match="expected int, got str"):
         before_input(line_of(HISTORY), "21")
     assert find_input(line_of(HISTORY), "21").commit is None
+
+
+class Day(StrEnum):
+    MONDAY = "2026-11-16"
+    TUESDAY = "2026-11-17"
+
+
+@pytest.mark.parametrize(
+    ("last", "following"),
+    [("2026-11-16", Day.TUESDAY), (np.str_("a"), "b"), (Day.MONDAY, np.str_("2026-11-17"))],
+)
+def test_ids_of_subclasses_of_text_are_text(last, following):
+    check_order_of_inputs(last, following)
+    line = [commit(2, 1, str(last), 1), commit(1, None)]
+    assert find_input(line, last).commit is line[0]
+    assert find_input(line, following).last_input == last
+
+
+def test_ids_that_look_alike_are_different_inputs():
+    alike = ["", " ", "1", "1 ", "01", "A", "a", "a\0", "e\u0301", "\u00e9", "../x", "x" * 10_000]
+    ids = sorted(alike)
+    line = [commit(at + 2, at + 1, each, at + 1) for at, each in enumerate(ids)][::-1]
+    found = {each: find_input(line, each).commit.checkpoint_id for each in ids}
+    assert found == {each: at + 2 for at, each in enumerate(ids)}
+    with pytest.raises(ConfigError, match="one type: expected str, got int"):
+        check_order_of_inputs("1", 1)

@@ -130,6 +130,11 @@ def test_a_key_is_stored_as_flinks_and_seen_as_pythons_in_tasks_too() -> None:
             "The output_schema of operator 'u' is wrong: two columns are called 'o'",
         ),
         ((None, "k", "string", Same()), "The uid of an operator is wrong: expected a name, got No"),
+        (("a\udcff", "k", "string", Same()), r"The uid of an operator is wrong: .* got 'a\\udcff'"),
+        (
+            ("u", "\ud800", "string", Same()),
+            r"The key_by of .*: expected the name .* got '\\ud800'",
+        ),
         (("u", ["a", "b"], "string", Same()), "The key_by of .* name of one column, got .*'a', 'b"),
         (
             ("u", "k", "map<string, int>", Same()),
