@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import UNREADABLE, NoSuchOperatorError, error_context
+from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
 from dstl_core.savepoint.connectors.position_table import PositionTable
 from dstl_core.savepoint.read.operator_tables import MetadataTable
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -26,7 +27,7 @@ from dstl_core.savepoint.read.table_base import (
     Split,
     TableOptions,
 )
-from dstl_core.spark.engine.schema import for_spark, spark_arrow_schema, spark_schema_of
+from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.workers import Settled, WithProfiles
 from dstl_core.storage.profiles import profile_file, use_profile_file
 
@@ -123,9 +124,9 @@ class TableSpec:
     def read(self, split: Split) -> Iterator[pa.RecordBatch]:
         """Yields the rows of a split, in types that Spark has."""
         table = self.open()
-        schema = spark_arrow_schema(table.schema)
+        schema = stored_arrow_schema(table.schema)
         for batch in table.read(split):
-            yield for_spark(batch, schema)
+            yield as_stored(batch, schema)
 
 
 def _has_state(operator: OperatorSnapshot, name: str) -> bool:

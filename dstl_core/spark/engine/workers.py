@@ -12,10 +12,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
 from dstl_core.spark.engine.held_state import holds_state
+from dstl_core.spark.task.reports import SubtaskReport
 from dstl_core.storage.profiles import profile_file, use_profile_file
 
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
@@ -49,6 +50,11 @@ def settled(batches: Batches) -> Iterator[pa.RecordBatch]:
         yield from batches
     finally:
         settle()
+
+
+def report_of(row: Row) -> SubtaskReport:
+    """The report of a task, from a row of ``REPORT_SCHEMA`` that Spark collected."""
+    return SubtaskReport.of(row.asDict(recursive=True))
 
 
 def label_of(function: object) -> str:

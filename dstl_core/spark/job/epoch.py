@@ -15,6 +15,7 @@ from pyspark.sql import DataFrame, SparkSession
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
+from dstl_core.job.spec.fingerprint import Fingerprint, later
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.operators.aggregated_windows import AggregatedWindows
 from dstl_core.spark.engine.key_groups import split_by_subtask
@@ -22,7 +23,7 @@ from dstl_core.spark.job.definitions import definitions_of
 from dstl_core.spark.job.result import printable
 from dstl_core.spark.job.stored_output import read_output
 from dstl_core.spark.task.input_checks import check_batch, check_input
-from dstl_core.spark.task.inputs import Fingerprint, later, latest_time_of, place
+from dstl_core.spark.task.inputs import fingerprint_of, latest_time_of, place
 from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, TaskSpec
 from dstl_core.spark.task.operators import (
     INPUT,
@@ -34,7 +35,7 @@ from dstl_core.spark.task.operators import (
 )
 from dstl_core.spark.task.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.spark.task.restore import carried
-from dstl_core.spark.task.session import SparkTasks
+from dstl_core.spark.task.session import SparkTasks, attempt_of_task
 from dstl_core.spark.task.subtask import run_epoch_subtask
 from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
 
@@ -102,7 +103,7 @@ class EpochRun:
                     self.spark, self.job.layout, checkpoint_id, names, late_schema
                 )
         if self._source_read and self.rows is not None:
-            self._read.append(Fingerprint.of(self.rows))
+            self._read.append(fingerprint_of(self.rows))
         if len(set(self._read)) > 1:
             raise _changed("several operators read it", *dict.fromkeys(map(str, self._read)))
         return self.reports
@@ -111,7 +112,7 @@ class EpochRun:
         """The fingerprint of the batch, as the operators read it."""
         if self._read:
             return self._read[0]
-        return Fingerprint(0, 0) if self.rows is None else Fingerprint.of(self.rows)
+        return Fingerprint(0, 0) if self.rows is None else fingerprint_of(self.rows)
 
     def _run_operator(
         self,
@@ -147,7 +148,8 @@ class EpochRun:
 
             def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 for subtask, own in split_by_subtask(batches):
-                    yield run_epoch_subtask(spec, hashed, subtask, own).to_batch()
+                    report = run_epoch_subtask(spec, hashed, subtask, own, attempt_of_task())
+                    yield report.to_batch()
 
             reports = self.tasks.collect(placed.frame, run_partition, description)
             if len({each.subtask for each in reports}) < len(reports):
@@ -180,7 +182,7 @@ class EpochRun:
             ]
 
         def run(subtask: int) -> SubtaskReport:
-            return run_epoch_subtask(spec, epoch, subtask, ())
+            return run_epoch_subtask(spec, epoch, subtask, (), attempt_of_task())
 
         return self.tasks.per_subtask(run, idle, f"{description}, without rows")
 
@@ -217,7 +219,7 @@ class EpochRun:
         Operators hash the rows that they read of the batch, but not what a source makes of them.
         """
         if not self._read and self.rows is not None:
-            self._read.append(Fingerprint.of(self.rows))
+            self._read.append(fingerprint_of(self.rows))
         self._source_read = True
 
     def _broadcast(self, operator: Operator, frames: Mapping[str, DataFrame]) -> bytes | None:
@@ -334,7 +336,7 @@ def _changed(why: str, *reads: str) -> InputChangedError:
 
 def _resolve(source: Source, frames: Mapping[str, DataFrame], uid: str) -> DataFrame:
     if callable(source):
-        made = source(frames)
+        made: DataFrame = source(frames)
         check_batch(made, f"The input of {uid!r}")
         return made
     if source not in frames:

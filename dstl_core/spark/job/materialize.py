@@ -21,7 +21,7 @@ from dstl_core.spark.task.subtask import MATERIALIZE
 
 
 class BackgroundMaterialization:
-    """Writes the full state of one checkpoint, on its own thread and in its own Spark job.
+    """Writes the full state of one checkpoint, on its own thread and with its own tasks.
 
     Args:
         parent: The checkpoint.
@@ -56,7 +56,7 @@ def materialize(tasks: JobTasks) -> CompletedCheckpoint:
 
 
 def materialize_beside(tasks: JobTasks) -> BackgroundMaterialization:
-    """Starts a Spark job that writes the present full state while epochs go on."""
+    """Starts tasks that write the present full state while epochs go on."""
     # The claim comes before the first file. If another driver claims the pipeline, and gc deletes
     # the files, this claim is lost as well, so that the files are not adopted.
     tasks.coordinator.claim()
@@ -64,7 +64,7 @@ def materialize_beside(tasks: JobTasks) -> BackgroundMaterialization:
     file = tasks.load(latest)
     specs = tasks.specs_of(latest, file)
     name = f"materialization of checkpoint {latest.checkpoint_id}"
-    beside = tasks.spark_tasks.beside()
+    beside = tasks.runner.beside()
 
     def run() -> list[SubtaskReport]:
         return tasks.snapshot(specs, latest.checkpoint_id, MATERIALIZE, name, beside)

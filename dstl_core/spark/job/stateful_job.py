@@ -150,11 +150,12 @@ class StatefulJob(Closing):
             timeout_ms=int(self.checkpoint_timeout_s * 1000),
             clock=self.clock,
         )
+        self._runner = SparkTasks(self.spark, self.name)
         self._tasks = JobTasks(
             job=self._spec,
             clock=self.clock,
             coordinator=self._coordinator,
-            spark_tasks=SparkTasks(self.spark, self.name),
+            runner=self._runner,
         )
 
     def __repr__(self) -> str:
@@ -406,7 +407,7 @@ class StatefulJob(Closing):
 
     def cancel(self) -> None:
         """Cancels the Spark jobs of this object, from any thread. Their epoch fails."""
-        self._tasks.spark_tasks.cancel()
+        self._runner.cancel()
 
     close = cancel
 
@@ -483,7 +484,7 @@ class StatefulJob(Closing):
         return EpochRun(
             job=self._spec,
             spark=self.spark,
-            tasks=self._tasks.spark_tasks,
+            tasks=self._runner,
             specs=specs,
             parents=parents,
             rows=rows,

@@ -10,8 +10,8 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import StateFileNotFoundError
+from dstl_core.job.spec.output_types import stored_arrow_schema
 from dstl_core.spark.engine.parquet_rows import ParquetRows
-from dstl_core.spark.engine.schema import spark_arrow_schema
 from dstl_core.spark.task.job_spec import JobSpec
 from dstl_core.spark.task.operators import late_name, late_schema_of
 from dstl_core.storage.location import JobLayout
@@ -58,7 +58,7 @@ class StoredOutput:
                 schemas[name] = schema
                 files.setdefault(name, []).extend(str(folder.child(each)) for each in names)
         return {
-            name: ParquetRows(tuple(files[name]), spark_arrow_schema(schema)).frame(self.spark)
+            name: ParquetRows(tuple(files[name]), stored_arrow_schema(schema)).frame(self.spark)
             for name, schema in schemas.items()
         }
 
@@ -89,4 +89,4 @@ def read_output(
     """Reads the stored output of an operator."""
     folder = layout.output(checkpoint_id)
     files = tuple(str(folder.child(name)) for name in names)
-    return ParquetRows(files, spark_arrow_schema(schema)).frame(spark)
+    return ParquetRows(files, stored_arrow_schema(schema)).frame(spark)

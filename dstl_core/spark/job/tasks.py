@@ -11,6 +11,7 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.clock import Clock
 from dstl_core.errors import RestoreError
+from dstl_core.job.coordination.task_runner import TaskRunner
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.snapshot_type import CheckpointOptions
@@ -22,7 +23,6 @@ from dstl_core.spark.task.job_spec import JobSpec, TaskSpec
 from dstl_core.spark.task.operators import declared_decimals
 from dstl_core.spark.task.reports import SubtaskReport, encode_state
 from dstl_core.spark.task.restore import assign, carried
-from dstl_core.spark.task.session import SparkTasks
 from dstl_core.spark.task.subtask import MATERIALIZE, snapshot_subtask
 from dstl_core.state.backends.timers import MIN_WATERMARK
 
@@ -35,13 +35,13 @@ class JobTasks:
         job: The job.
         clock: Gives the processing time of tasks.
         coordinator: Takes the checkpoints.
-        spark_tasks: Runs the Spark jobs.
+        runner: Runs the tasks.
     """
 
     job: JobSpec
     clock: Clock
     coordinator: JobCoordinator
-    spark_tasks: SparkTasks
+    runner: TaskRunner
 
     def plans(self, metadata: CheckpointMetadata | None = None) -> list[OperatorPlan]:
         """The plans of the operators; with the parallelism of ``metadata``, if given."""
@@ -149,7 +149,7 @@ class JobTasks:
         checkpoint_id: int,
         options: CheckpointOptions,
         description: str,
-        spark_tasks: SparkTasks | None = None,
+        runner: TaskRunner | None = None,
     ) -> list[SubtaskReport]:
         """Writes all state for a checkpoint or a savepoint."""
         reports = []
@@ -160,7 +160,7 @@ class JobTasks:
 
             subtasks = list(range(self.job.parallelism))
             name = f"{description}, {spec.operator.uid}"
-            reports += (spark_tasks or self.spark_tasks).per_subtask(run, subtasks, name)
+            reports += (runner or self.runner).per_subtask(run, subtasks, name)
         return reports
 
     def carry(self, facts: EpochFacts) -> None:

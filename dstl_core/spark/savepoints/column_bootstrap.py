@@ -43,7 +43,7 @@ from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
 from dstl_core.spark.engine.table_frames import frame_of_splits, map_in_arrow, split_numbers
-from dstl_core.spark.engine.workers import Settled, together, uncounted_bytes
+from dstl_core.spark.engine.workers import Settled, report_of, together, uncounted_bytes
 from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.task.session import described
 from dstl_core.storage.file_io import open_file_io
@@ -149,7 +149,7 @@ class ColumnBootstrap:
             for name in {row.file for row in index}:
                 with suppress(StorageError):  # gc finds files that stay
                     files.file_io.delete(files.folder.child(name))
-        found = [SubtaskReport.of(row) for row in reports]
+        found = [report_of(row) for row in reports]
         files.learn(file for report in found for file in report.written)
         states = sorted((each.subtask_state for each in found), key=lambda s: s.index)
         return OperatorState(

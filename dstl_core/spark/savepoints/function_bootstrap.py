@@ -16,6 +16,7 @@ from dstl_core.codec.operator_state import OperatorStream
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.functions import KeyedStateBootstrapFunction
+from dstl_core.job.spec.fingerprint import SUBTASK_COLUMN
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
@@ -28,13 +29,13 @@ from dstl_core.savepoint.write.bootstrap import (
 from dstl_core.savepoint.write.column_fit import values_of_column
 from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.spark.engine.key_groups import (
-    SUBTASK_COLUMN,
     partition_by_subtask,
     split_by_subtask,
 )
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
 from dstl_core.spark.engine.table_frames import map_in_arrow
+from dstl_core.spark.engine.workers import report_of
 from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport, encode_state
 from dstl_core.spark.task.session import described
 from dstl_core.state.backends.function_state import StateAccess
@@ -83,7 +84,7 @@ class KeyedFunctionBootstrap:
         what = f"dstl: operator {identifier}: run its function and write its state"
         with described(self.rows.sparkSession, what):
             rows = map_in_arrow(placed, task, spark_schema_of(REPORT_SCHEMA)).collect()
-        reports = [SubtaskReport.of(row) for row in rows]
+        reports = [report_of(row) for row in rows]
         files.learn(file for report in reports for file in report.written)
         found = {state.index: state for state in (each.subtask_state for each in reports)}
         if not found:  # there are no rows, so the function is asked for its states
@@ -195,7 +196,7 @@ class OperatorStateBootstrap:
         what = f"dstl: operator {identifier}: write its operator state"
         with described(self.rows.sparkSession, what):
             rows = map_in_arrow(spread, task, spark_schema_of(REPORT_SCHEMA)).collect()
-        reports = [SubtaskReport.of(row) for row in rows]
+        reports = [report_of(row) for row in rows]
         files.learn(file for report in reports for file in report.written)
         found = {state.index: state for state in (each.subtask_state for each in reports)}
         states = tuple(

@@ -8,7 +8,7 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructField, StructType
 
 from dstl_core.errors import ConfigError
-from dstl_core.spark.engine.schema import twins_of
+from dstl_core.job.spec.output_types import twins_of
 from dstl_core.spark.engine.worker_errors import short_traceback
 
 

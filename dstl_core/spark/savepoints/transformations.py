@@ -45,7 +45,7 @@ from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLU
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.write.bootstrap import WindowOperation
 from dstl_core.spark.engine.parquet_rows import ParquetRows, read_parquet
-from dstl_core.spark.engine.schema import quoted, type_of_column
+from dstl_core.spark.engine.schema import holds, is_ordered, quoted, type_of_column
 from dstl_core.spark.savepoints.column_bootstrap import (
     ColumnBootstrap,
     KeyGroupColumn,
@@ -56,7 +56,6 @@ from dstl_core.spark.savepoints.function_bootstrap import (
     OperatorStateBootstrap,
 )
 from dstl_core.spark.savepoints.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
-from dstl_core.spark.task.input_checks import holds, is_ordered
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 from dstl_core.state.tables.descriptor import AggregateFunction, StateDescriptor
 from dstl_core.state.windows.evictors import Evictor

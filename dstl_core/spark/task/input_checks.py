@@ -13,7 +13,8 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.functions import KEY_INDEX, WindowFunction
-from dstl_core.spark.engine.schema import arrow_type_from_spark, spark_type_of, twins_of
+from dstl_core.job.spec.output_types import twins_of
+from dstl_core.spark.engine.schema import arrow_type_from_spark, holds, is_ordered, spark_type_of
 from dstl_core.spark.task.operator_checks import is_text
 from dstl_core.spark.task.operators import (
     AggregateOperator,
@@ -27,7 +28,6 @@ RESERVED = "__dstl_"
 """Prefix of the columns that a job adds to its batch."""
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 _NOT_HASHED = (T.VariantType, T.CalendarIntervalType, T.YearMonthIntervalType)
-_NOT_ORDERED = (T.MapType, T.VariantType, T.CalendarIntervalType)
 
 
 def check_named_batch(rows: Any, input_id: Any) -> None:
@@ -240,24 +240,6 @@ def _may_become(found: pa.DataType, wanted: pa.DataType) -> bool:
         return False
     parts = range(wanted.num_fields)
     return all(_may_become(found.field(at).type, wanted.field(at).type) for at in parts)
-
-
-def is_ordered(kind: T.DataType) -> bool:
-    """Whether Spark can sort by a type."""
-    return not holds(kind, _NOT_ORDERED)
-
-
-def holds(kind: T.DataType, types: tuple[type[T.DataType], ...]) -> bool:
-    """Whether a type is, or contains, one of ``types``."""
-    if isinstance(kind, types):
-        return True
-    if isinstance(kind, T.StructType):
-        return any(holds(each.dataType, types) for each in kind.fields)
-    if isinstance(kind, T.ArrayType):
-        return holds(kind.elementType, types)
-    if isinstance(kind, T.MapType):
-        return holds(kind.keyType, types) or holds(kind.valueType, types)
-    return False
 
 
 def _kind_of_arrow(kind: pa.DataType) -> str | None:

@@ -7,131 +7,32 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 
-import pyarrow as pa
-import pyarrow.compute as pc
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.store.epoch_facts import InputFacts
-from dstl_core.errors import ConfigError, FormatError, InputChangedError, InvariantViolation
-from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, has_expression, partition_by_subtask
-from dstl_core.spark.engine.row_hashes import RowHash, can_hash
-from dstl_core.spark.engine.schema import quoted
-from dstl_core.spark.task.input_checks import is_ordered, needed_columns
+from dstl_core.errors import InputChangedError
+from dstl_core.job.spec.fingerprint import (
+    FINGERPRINT_COLUMN,
+    FINGERPRINT_VERSION,
+    HASHES,
+    SUBTASK_COLUMN,
+    Fingerprint,
+)
+from dstl_core.job.spec.row_hashes import RowHash
+from dstl_core.spark.engine.key_groups import has_expression, partition_by_subtask
+from dstl_core.spark.engine.schema import has_simple_types, is_ordered, quoted
+from dstl_core.spark.task.input_checks import needed_columns
 from dstl_core.spark.task.lineage import InputPlace
 from dstl_core.spark.task.operators import AggregateOperator, Operator
-from dstl_core.spark.task.reduction import (
-    EPOCH,
-    HIGH_COLUMN,
-    LOW_COLUMN,
-    ROWS_COLUMN,
-    TIME_COLUMN,
-    is_reduced_in_tasks,
-    reduced,
-)
-from dstl_core.spark.task.row_identity import FINGERPRINT_VERSION, header_of, row_hash_of
+from dstl_core.spark.task.reduction import EPOCH, is_reduced_in_tasks, reduced
+from dstl_core.spark.task.row_identity import header_of, row_hash_of
 from dstl_core.state.backends.timers import MIN_WATERMARK
 
-FINGERPRINT_COLUMN = "__dstl_row_hash"
-OWN_COLUMNS = (
-    FINGERPRINT_COLUMN,
-    SUBTASK_COLUMN,
-    ROWS_COLUMN,
-    HIGH_COLUMN,
-    LOW_COLUMN,
-    TIME_COLUMN,
-)
-"""Columns that ``place`` adds for the job."""
 _MOVES_AGAIN = "spark.sql.requireAllClusterKeysForDistribution"
 """This option makes Spark shuffle rows by all columns of a grouping before it groups them."""
-_HASHES = 1 << 64
 _MILLISECOND = timedelta(milliseconds=1)
-
-
-@dataclass(frozen=True)
-class Fingerprint:
-    """Identity of a batch, independent of the order of rows and columns.
-
-    It is the number of rows and the sum of their 64-bit hashes. A hash covers the names, types and
-    values of the columns. Fingerprints of different versions cannot be compared.
-    """
-
-    rows: int
-    hash_sum: int
-    version: int = FINGERPRINT_VERSION
-
-    @classmethod
-    def of(cls, rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
-        """Computes the fingerprint in Spark, by the rule of a version. It reads the whole batch."""
-        hashes = rows.select(row_hash_of(rows, version).cast("decimal(38,0)").alias("hash"))
-        found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
-        return cls(found["rows"], int(found["hash"] or 0) % _HASHES, version)
-
-    @classmethod
-    def of_column(cls, hashes: pa.Array) -> Fingerprint:
-        """The fingerprint of rows with these hashes. Summing halves of 32 bits cannot overflow."""
-        high = pc.sum(pc.shift_right(hashes, 32)).as_py() or 0
-        low = pc.sum(pc.bit_wise_and(hashes, 0xFFFFFFFF)).as_py() or 0
-        return cls(len(hashes), ((high << 32) + low) % _HASHES)
-
-    @classmethod
-    def of_batch(cls, batch: pa.RecordBatch, row_hash: RowHash | None = None) -> Fingerprint:
-        """The fingerprint of rows from ``place``; each may stand for several input rows."""
-        if row_hash is not None:
-            return cls.of_column(row_hash.of(batch))
-        if FINGERPRINT_COLUMN in batch.schema.names:
-            return cls.of_column(batch.column(FINGERPRINT_COLUMN))
-        rows, high, low = (
-            pc.sum(batch.column(name)).as_py() or 0
-            for name in (ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
-        )
-        return cls(rows, ((high << 32) + low) % _HASHES)
-
-    @classmethod
-    def of_committed(cls, stored: InputFacts) -> Fingerprint:
-        """The fingerprint in a commit record.
-
-        Raises:
-            ConfigError: This release does not know the version of the fingerprint.
-            FormatError: The record is damaged.
-        """
-        version = stored.fingerprint_version
-        if not 1 <= version <= FINGERPRINT_VERSION:
-            raise ConfigError(
-                f"A newer release of dstl committed the input {stored.id!r}: expected a "
-                f"fingerprint of version {FINGERPRINT_VERSION} at most, got {version}; use that "
-                f"release."
-            )
-        try:
-            hash_sum = int(stored.hash_sum, 16)
-        except ValueError as error:
-            raise FormatError(
-                f"The commit record of the input {stored.id!r} is damaged",
-                field="facts.input.hash_sum",
-                expected="hexadecimal digits",
-                got=repr(stored.hash_sum),
-            ) from error
-        return cls(stored.rows, hash_sum, version)
-
-    def of_input(self, input_id: str | int) -> InputFacts:
-        """The facts of an input with this fingerprint in a commit record."""
-        return InputFacts(
-            id=input_id,
-            rows=self.rows,
-            hash_sum=f"{self.hash_sum:016x}",
-            fingerprint_version=self.version,
-        )
-
-    def __add__(self, other: Fingerprint) -> Fingerprint:
-        if self.version != other.version:
-            raise InvariantViolation("fingerprints of different versions were added")
-        hash_sum = (self.hash_sum + other.hash_sum) % _HASHES
-        return Fingerprint(self.rows + other.rows, hash_sum, self.version)
-
-    def __str__(self) -> str:
-        return f"{self.rows} rows, hash {self.hash_sum:016x}"
 
 
 @dataclass(frozen=True)
@@ -175,7 +76,7 @@ def _hash_in_tasks(rows: DataFrame, operator: Operator, order_by: Sequence[str])
 
     Tasks need all columns for it. Functions that depend on the order of rows need the hash before.
     """
-    if operator.key_by is None or not can_hash(rows.schema):
+    if operator.key_by is None or not has_simple_types(rows.schema):
         return None
     needed = needed_columns(operator, order_by)
     if needed is not None and not needed.issuperset(rows.columns):
@@ -286,22 +187,11 @@ def latest_time_of(rows: DataFrame, column: str) -> int | None:
     return None if found is None else int(found)
 
 
-def later(one: int | None, other: int | None) -> int | None:
-    """The later of two times; None is no time."""
-    return max((time for time in (one, other) if time is not None), default=None)
-
-
-def latest_time_in(batch: pa.RecordBatch, column: str | None) -> int | None:
-    """As ``latest_time_of``, for rows from ``place``; None if there is no event time."""
-    if TIME_COLUMN in batch.schema.names:
-        column = TIME_COLUMN
-    if column is None:
-        return None
-    latest = pc.max(batch.column(column))
-    if not pa.types.is_timestamp(latest.type):
-        return latest.as_py()  # type: ignore[no-any-return]
-    micros = latest.cast(pa.timestamp("us", latest.type.tz)).value
-    return None if micros is None else micros // 1000
+def fingerprint_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
+    """Computes a fingerprint in Spark, by the rule of a version. It reads the whole batch."""
+    hashes = rows.select(row_hash_of(rows, version).cast("decimal(38,0)").alias("hash"))
+    found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
+    return Fingerprint(found["rows"], int(found["hash"] or 0) % HASHES, version)
 
 
 def committed_before(
@@ -317,7 +207,7 @@ def committed_before(
     if checkpoint is None or stored is None or (rewind and place.last_input != input_id):
         return None
     expected = Fingerprint.of_committed(stored)
-    found = Fingerprint.of(rows, expected.version)
+    found = fingerprint_of(rows, expected.version)
     if found == expected:
         return checkpoint
     if rewind:

@@ -8,13 +8,13 @@ from typing import Any
 
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry, SnapshotReader
 from dstl_core.config import ChangelogOptions
+from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import (
     KeyGroupRange,
     check_parallelism,
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.spark.engine.row_hashes import RowHash
 from dstl_core.spark.task.operators import (
     LocalCopies,
     Operator,

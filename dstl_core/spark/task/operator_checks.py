@@ -17,8 +17,8 @@ from dstl_core.functions import (
     RichMapFunction,
     WindowFunction,
 )
+from dstl_core.job.spec.output_types import twins_of
 from dstl_core.operators.aggregate_merge import FLOATING, WHOLE
-from dstl_core.spark.engine.schema import twins_of
 
 FOR_KEYS = (KeyedProcessFunction, RichMapFunction, WindowFunction, KeyedColumnFunction)
 FOR_ROWS = (KeyedProcessFunction, RichMapFunction)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pyarrow as pa
-from pyspark.sql import DataFrame
 
 from dstl_core.aggregates import Aggregate
 from dstl_core.checkpoint.store.epoch_facts import LATE_SUFFIX
@@ -25,6 +24,7 @@ from dstl_core.functions import (
     RichFunction,
     WindowFunction,
 )
+from dstl_core.job.spec.output_types import stored_arrow_type
 from dstl_core.model.checkpoint import DeclaredDecimals
 from dstl_core.model.ids import OperatorID
 from dstl_core.operators.aggregate_merge import (
@@ -40,7 +40,6 @@ from dstl_core.operators.aggregated_windows import (
 )
 from dstl_core.operators.merge_choice import merge_of
 from dstl_core.savepoint.write.column_fit import fit
-from dstl_core.spark.engine.schema import spark_type_of
 from dstl_core.spark.task.operator_checks import (
     FOR_KEYS,
     FOR_ROWS,
@@ -56,12 +55,12 @@ from dstl_core.spark.task.operator_checks import (
 )
 from dstl_core.state.windows.windowing import WindowAssigner
 
-Frames: TypeAlias = Mapping[str, DataFrame]
-"""DataFrames by name: the batch as ``input``, outputs of operators by uid, late rows of windows by
-``<uid>.late``."""
+Frames: TypeAlias = Mapping[str, Any]
+"""Rows of the engine, DataFrames on Spark, by name: the batch as ``input``, outputs of operators by
+uid, late rows of windows by ``<uid>.late``."""
 
-Source: TypeAlias = str | Callable[[Frames], DataFrame]
-"""A name of ``Frames``, or a function that makes a DataFrame from them."""
+Source: TypeAlias = str | Callable[[Frames], Any]
+"""A name of ``Frames``, or a function that makes rows from them."""
 
 INPUT = "input"
 
@@ -163,7 +162,7 @@ def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
     check_output_names(uid, schema.names)
     for each in schema:
         try:
-            spark_type_of(each.type)
+            stored_arrow_type(each.type)
         except ConfigError as error:
             raise ConfigError(
                 f"The output of {uid!r} has a column {each.name!r} that cannot be read back: "

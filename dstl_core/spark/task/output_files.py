@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from dstl_core.errors import UserFunctionError
 from dstl_core.functions import Row
-from dstl_core.spark.engine.schema import for_spark, spark_arrow_schema
+from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
 
@@ -105,7 +105,7 @@ class OutputFiles:
     def _write(self, table: pa.Table) -> None:
         raw = io.BytesIO()
         try:
-            pq.write_table(for_spark(table, spark_arrow_schema(table.schema)), raw)
+            pq.write_table(as_stored(table, stored_arrow_schema(table.schema)), raw)
         except pa.ArrowException as error:  # e.g. a time between two microseconds
             raise UserFunctionError(
                 f"{self._what} has a value that Spark cannot store ({error}); round or cast it."

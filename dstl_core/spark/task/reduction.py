@@ -15,6 +15,7 @@ from dstl_core.codec.columnar.types.java_decimals import DIGITS
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
+from dstl_core.job.spec.fingerprint import HIGH_COLUMN, LOW_COLUMN, ROWS_COLUMN, TIME_COLUMN
 from dstl_core.operators.aggregate_merge import (
     FLOATING,
     HALF,
@@ -52,10 +53,6 @@ from dstl_core.spark.task.row_identity import identity_of
 from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
 from dstl_core.state.windows.windowing import EventTimeSessionWindows
 
-ROWS_COLUMN = "__dstl_rows"
-HIGH_COLUMN = "__dstl_hash_high"
-LOW_COLUMN = "__dstl_hash_low"
-TIME_COLUMN = "__dstl_latest_time"
 _DISTINCT = (
     T.BooleanType,
     T.NumericType,

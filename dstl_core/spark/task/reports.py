@@ -10,7 +10,6 @@ from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import Row
 
 from dstl_core.checkpoint.store.epoch_facts import (
     EpochFacts,
@@ -21,11 +20,11 @@ from dstl_core.checkpoint.store.epoch_facts import (
     WorkFacts,
 )
 from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
+from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import UPPER_BOUND_MAX_PARALLELISM
-from dstl_core.spark.task.inputs import Fingerprint
 from dstl_core.storage.written_files import WrittenFile
 
 _COLUMN_TYPES = {"int": pa.int64(), "tuple[str, ...]": pa.list_(pa.string())}
@@ -97,8 +96,8 @@ class SubtaskReport(WorkFacts):
     latest_time: int | None = None
 
     @classmethod
-    def of(cls, row: Row) -> SubtaskReport:
-        values = row.asDict(recursive=True)
+    def of(cls, values: Mapping[str, Any]) -> SubtaskReport:
+        """The report of a row of ``REPORT_SCHEMA``, with dictionaries for structs."""
         return cls._of_values({**values, "state": bytes(values["state"])})
 
     @classmethod

@@ -9,12 +9,8 @@ from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from dstl_core.job.spec.fingerprint import FINGERPRINT_VERSION
 from dstl_core.spark.engine.schema import quoted
-
-FINGERPRINT_VERSION = 2
-"""Number of the rule that hashes rows. A record without a version has version 1, which hashes the
-values in the order of the columns, without names, types and the sign of zero.
-"""
 
 
 def row_hash_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:

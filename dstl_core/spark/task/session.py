@@ -9,6 +9,7 @@ from pickle import PicklingError
 from uuid import uuid4
 
 import pyarrow as pa
+from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
@@ -16,7 +17,7 @@ from dstl_core.errors import ConfigError
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import map_in_arrow
 from dstl_core.spark.engine.worker_errors import errors_of_workers
-from dstl_core.spark.engine.workers import settle, settled, uncounted_bytes
+from dstl_core.spark.engine.workers import report_of, settle, settled, uncounted_bytes
 from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport
 
 _LOG = logging.getLogger(__name__)
@@ -74,7 +75,13 @@ class SparkTasks:
         what = f"{self._name}: {description}"
         with described(self._spark, what, self._tag), uncounted_bytes(rows), _errors_of_shipping():
             reports = map_in_arrow(rows, run, spark_schema_of(REPORT_SCHEMA)).collect()
-        return [SubtaskReport.of(row) for row in reports]
+        return [report_of(row) for row in reports]
+
+
+def attempt_of_task() -> int:
+    """Number of the attempt of the Spark task that calls, from 0."""
+    context = TaskContext.get()
+    return 0 if context is None else context.attemptNumber()
 
 
 @contextmanager

@@ -12,8 +12,9 @@ from dataclasses import asdict
 from typing import Any, Protocol
 
 import pyarrow as pa
-from pyspark import TaskContext
 
+from dstl_core.job.spec.fingerprint import OWN_COLUMNS, Fingerprint, later, latest_time_in
+from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.snapshot_type import (
     CheckpointMetaData,
@@ -21,10 +22,8 @@ from dstl_core.model.snapshot_type import (
     CheckpointType,
 )
 from dstl_core.operators.aggregated_windows import AggregatedWindows
-from dstl_core.spark.engine.row_hashes import RowHash
 from dstl_core.spark.task.columns.column_subtask import ColumnSubtask
 from dstl_core.spark.task.columns.rows_in_columns import may_be_in_columns, open_rows
-from dstl_core.spark.task.inputs import OWN_COLUMNS, Fingerprint, later, latest_time_in
 from dstl_core.spark.task.job_spec import EpochSpec, TaskSpec
 from dstl_core.spark.task.operators import is_columnar, late_name, late_schema_of
 from dstl_core.spark.task.output_files import OutputFiles
@@ -111,7 +110,11 @@ def open_subtask(task: TaskSpec, subtask: int) -> Subtask:
 
 
 def run_epoch_subtask(
-    task: TaskSpec, epoch: EpochSpec, subtask: int, batches: Iterable[pa.RecordBatch]
+    task: TaskSpec,
+    epoch: EpochSpec,
+    subtask: int,
+    batches: Iterable[pa.RecordBatch],
+    attempt: int = 0,
 ) -> SubtaskReport:
     """Runs one epoch of a subtask: restores, applies rows in order, fires timers, persists."""
     file_io = open_file_io(task.job.layout.root)
@@ -144,7 +147,6 @@ def run_epoch_subtask(
         running.abandon()
         raise
     running.close(state)
-    context = TaskContext.get()
     return SubtaskReport(
         task.operator.uid,
         subtask,
@@ -157,7 +159,7 @@ def run_epoch_subtask(
         restore_ms=int(1000 * (restored - started)),
         apply_ms=int(1000 * (applied - restored)),
         persist_ms=int(1000 * (persisted - applied)),
-        attempt=0 if context is None else context.attemptNumber(),
+        attempt=attempt,
         late_files=tuple(late.names),
         latest_time=latest_time,
         written=running.written,

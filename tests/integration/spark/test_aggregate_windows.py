@@ -23,8 +23,9 @@ from dstl_core import (
 from dstl_core.codec.serializers.structs import Row
 from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.functions import ProcessWindowFunction
+from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.spark.task.inputs import Fingerprint
+from dstl_core.spark.task.inputs import fingerprint_of
 from dstl_core.spark.task.operators import LocalCopies
 from tests.integration.spark.job_functions import random_windowed_batch
 from tests.integration.spark.test_aggregates import SCHEMA, aggregates_of, random_rows, same
@@ -106,7 +107,7 @@ def test_windows_are_what_spark_gives_in_one_epoch_or_in_two(spark, tmp_path, na
             rows = frame.where(f"pmod(coalesce(o, l, 0), {parts}) = {part}")
             done = job.run(rows, part)
             if part == 0:
-                assert Fingerprint.of_committed(done.facts.input) == Fingerprint.of(rows)
+                assert Fingerprint.of_committed(done.facts.input) == fingerprint_of(rows)
         kept.append(sorted(str(each) for each in job.snapshot()["u"].timer_entries()))
         job.stop_with_savepoint(str(tmp_path / f"savepoint-{parts}"), drain=True)
         output = job.output_of(job.history()[-2])["u"]

@@ -17,7 +17,8 @@ from dstl_core import (
     aggregates,
 )
 from dstl_core.errors import ConfigError
-from dstl_core.spark.task.inputs import Fingerprint, place
+from dstl_core.job.spec.fingerprint import Fingerprint
+from dstl_core.spark.task.inputs import fingerprint_of, place
 
 pytestmark = pytest.mark.spark
 
@@ -160,7 +161,7 @@ def epochs_of(spark, tmp_path, frame, declared, expected):
     done = whole.run(frame, 1)
     given = {"whole": {row["k"]: row.asDict() for row in done.output.collect()}, "split": {}}
     assert done.facts.input.rows == frame.count()
-    assert Fingerprint.of_committed(done.facts.input) == Fingerprint.of(frame)
+    assert Fingerprint.of_committed(done.facts.input) == fingerprint_of(frame)
     split = job_of(spark, tmp_path, "split", declared, frame.schema)
     for part in range(3):
         part_done = split.run(frame.where(f"pmod(coalesce(o, l, 0), 3) = {part}"), part)

@@ -4,7 +4,8 @@ import pytest
 
 from dstl_core.checkpoint.store.epoch_facts import InputFacts
 from dstl_core.errors import ConfigError, FormatError
-from dstl_core.spark.task.inputs import Fingerprint
+from dstl_core.job.spec.fingerprint import Fingerprint
+from dstl_core.spark.task.inputs import fingerprint_of
 
 pytestmark = pytest.mark.spark
 
@@ -44,7 +45,7 @@ OTHERS = {
 
 @pytest.mark.parametrize("name", OTHERS)
 def test_other_values_are_another_batch(spark, name):
-    one, other = (Fingerprint.of(spark.sql(query)) for query in OTHERS[name])
+    one, other = (fingerprint_of(spark.sql(query)) for query in OTHERS[name])
     assert one.rows == other.rows == 1
     assert one != other
 
@@ -57,23 +58,23 @@ def test_the_same_rows_in_another_order_are_the_same_batch(spark):
     last = "SELECT map() m, array(7) r, named_struct('x', NULL) s, 1 n"
     one = spark.sql(f"{queries[0]} UNION ALL {last}")
     other = spark.sql(f"{last} UNION ALL {queries[1]}")
-    assert Fingerprint.of(one) == Fingerprint.of(other)
-    assert Fingerprint.of(one).rows == 2
+    assert fingerprint_of(one) == fingerprint_of(other)
+    assert fingerprint_of(one).rows == 2
 
 
 def test_the_same_columns_in_another_order_are_the_same_batch(spark):
     one = spark.sql("SELECT 1 a, 'x' b, map(1, 2) m")
     other = spark.sql("SELECT map(1, 2) m, 1 a, 'x' b")
-    assert Fingerprint.of(one) == Fingerprint.of(other)
+    assert fingerprint_of(one) == fingerprint_of(other)
 
 
 def test_what_was_committed_by_the_first_rule_is_compared_by_it(spark):
     # Commit f2ffa34 stored this hash of these rows.
     rows = spark.sql("SELECT * FROM VALUES (1, 'x'), (2, 'y') AS t(a, b)")
     stored = InputFacts(id=1, rows=2, hash_sum="00b525f40ff02cf4")
-    assert Fingerprint.of(rows, version=1) == Fingerprint.of_committed(stored)
-    assert Fingerprint.of(rows.select("b", "a"), version=1) != Fingerprint.of_committed(stored)
-    assert Fingerprint.of_committed(Fingerprint.of(rows).of_input(1)) == Fingerprint.of(rows)
+    assert fingerprint_of(rows, version=1) == Fingerprint.of_committed(stored)
+    assert fingerprint_of(rows.select("b", "a"), version=1) != Fingerprint.of_committed(stored)
+    assert Fingerprint.of_committed(fingerprint_of(rows).of_input(1)) == fingerprint_of(rows)
 
 
 def test_a_fingerprint_of_a_newer_release_is_refused():

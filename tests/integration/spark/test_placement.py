@@ -8,12 +8,13 @@ import pytest
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.dates import LocalDate
 from dstl_core.functions import KeyedProcessFunction
+from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, SUBTASK_COLUMN, Fingerprint
 from dstl_core.model.key_group import (
     assign_to_key_group,
     compute_operator_index_for_key_group,
 )
-from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, partition_by_subtask
-from dstl_core.spark.task.inputs import FINGERPRINT_COLUMN, Fingerprint, place
+from dstl_core.spark.engine.key_groups import partition_by_subtask
+from dstl_core.spark.task.inputs import fingerprint_of, place
 from dstl_core.spark.task.operators import KeyedOperator
 
 pytestmark = pytest.mark.spark
@@ -128,4 +129,4 @@ def test_a_function_gets_the_columns_that_it_declares_and_the_fingerprint_is_tha
     rows, found = placed(spark, function, [])
     assert found.columns == ["k", "v", FINGERPRINT_COLUMN, SUBTASK_COLUMN]
     hashes = found.select(FINGERPRINT_COLUMN).toArrow().column(0).combine_chunks()
-    assert Fingerprint.of_column(hashes) == Fingerprint.of(rows)
+    assert Fingerprint.of_column(hashes) == fingerprint_of(rows)

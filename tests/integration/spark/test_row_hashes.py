@@ -4,8 +4,9 @@ import pyarrow as pa
 import pytest
 
 from dstl_core import AggregateOperator, KeyedOperator, KeyedProcessFunction, aggregates
-from dstl_core.spark.engine.row_hashes import RowHash
-from dstl_core.spark.task.inputs import Fingerprint, place
+from dstl_core.job.spec.fingerprint import Fingerprint
+from dstl_core.job.spec.row_hashes import RowHash
+from dstl_core.spark.task.inputs import fingerprint_of, place
 from dstl_core.spark.task.row_identity import header_of, row_hash_of
 
 pytestmark = pytest.mark.spark
@@ -104,4 +105,4 @@ def test_tasks_hash_rows_if_all_simple_columns_reach_them_and_no_order_needs_the
     assert (placed.row_hash is not None) == in_tasks
     batches = placed.frame.toArrow().to_batches()
     found = [Fingerprint.of_batch(each, placed.row_hash) for each in batches if each.num_rows]
-    assert sum(found, Fingerprint(0, 0)) == Fingerprint.of(rows)
+    assert sum(found, Fingerprint(0, 0)) == fingerprint_of(rows)

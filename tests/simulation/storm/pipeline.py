@@ -23,12 +23,11 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
+from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, SUBTASK_COLUMN, Fingerprint
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import assign_to_key_group, compute_operator_index_for_key_group
-from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN
 from dstl_core.spark.job.job_coordinator import JobCoordinator
 from dstl_core.spark.job.tasks import JobTasks
-from dstl_core.spark.task.inputs import FINGERPRINT_COLUMN, Fingerprint
 from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, task_changelog_options
 from dstl_core.spark.task.lineage import find_input
 from dstl_core.spark.task.operators import KeyedOperator
@@ -101,6 +100,9 @@ class TasksInProcess:
     def beside(self) -> TasksInProcess:
         return self
 
+    def cancel(self) -> None:
+        """Nothing runs while another thread could call this."""
+
     def per_subtask(
         self, run: Callable[[int], SubtaskReport], subtasks: list[int], description: str
     ) -> list[SubtaskReport]:
@@ -141,7 +143,7 @@ class Pipeline:
             ),
             clock=clock,
             coordinator=self.coordinator,
-            spark_tasks=TasksInProcess(),  # type: ignore[arg-type]
+            runner=TasksInProcess(),
         )
 
     def apply(self, number: int) -> CompletedCheckpoint:

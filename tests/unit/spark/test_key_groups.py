@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from dstl_core.spark.engine.key_groups import SUBTASK_COLUMN, split_by_subtask
+from dstl_core.job.spec.fingerprint import SUBTASK_COLUMN
+from dstl_core.spark.engine.key_groups import split_by_subtask
 
 Batches = list[list[tuple[int, int]]]
 

@@ -17,7 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import types as T
 
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.memory import address_of, get32, get64, load8, put64
@@ -25,11 +24,6 @@ from dstl_core.codec.columnar.keyed.key_group_columns import bounds_and_data
 
 SEED = 42
 """The seed of Spark's ``xxhash64``."""
-_SIMPLE = (
-    *(T.BooleanType(), T.ByteType(), T.ShortType(), T.IntegerType(), T.LongType()),
-    *(T.FloatType(), T.DoubleType(), T.StringType(), T.BinaryType()),
-    *(T.DateType(), T.TimestampType(), T.TimestampNTZType()),
-)
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
@@ -62,11 +56,6 @@ class RowHash:
         for name in self.columns:
             _fold(hashes, batch.column(name))
         return pa.array(hashes)
-
-
-def can_hash(schema: T.StructType) -> bool:
-    """Whether ``RowHash`` knows all types of these columns."""
-    return all(each.dataType in _SIMPLE for each in schema)
 
 
 def _fold(hashes: Hashes, column: pa.Array) -> None:

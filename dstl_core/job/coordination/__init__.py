@@ -1,0 +1,1 @@
+"""The driver of a job: its tasks, its checkpoints and its history."""

@@ -1,0 +1,129 @@
+"""What is known of a batch of input: its fingerprint, its latest time, the columns of both."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.checkpoint.store.epoch_facts import InputFacts
+from dstl_core.errors import ConfigError, FormatError, InvariantViolation
+from dstl_core.job.spec.row_hashes import RowHash
+
+FINGERPRINT_COLUMN = "__dstl_row_hash"
+SUBTASK_COLUMN = "__dstl_subtask"
+ROWS_COLUMN = "__dstl_rows"
+HIGH_COLUMN = "__dstl_hash_high"
+LOW_COLUMN = "__dstl_hash_low"
+TIME_COLUMN = "__dstl_latest_time"
+OWN_COLUMNS = (
+    FINGERPRINT_COLUMN,
+    SUBTASK_COLUMN,
+    ROWS_COLUMN,
+    HIGH_COLUMN,
+    LOW_COLUMN,
+    TIME_COLUMN,
+)
+"""Columns that a runner adds for the job."""
+HASHES = 1 << 64
+
+FINGERPRINT_VERSION = 2
+"""Number of the rule that hashes rows. A record without a version has version 1, which hashes the
+values in the order of the columns, without names, types and the sign of zero.
+"""
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """Identity of a batch, independent of the order of rows and columns.
+
+    It is the number of rows and the sum of their 64-bit hashes. A hash covers the names, types and
+    values of the columns. Fingerprints of different versions cannot be compared.
+    """
+
+    rows: int
+    hash_sum: int
+    version: int = FINGERPRINT_VERSION
+
+    @classmethod
+    def of_column(cls, hashes: pa.Array) -> Fingerprint:
+        """The fingerprint of rows with these hashes. Summing halves of 32 bits cannot overflow."""
+        high = pc.sum(pc.shift_right(hashes, 32)).as_py() or 0
+        low = pc.sum(pc.bit_wise_and(hashes, 0xFFFFFFFF)).as_py() or 0
+        return cls(len(hashes), ((high << 32) + low) % HASHES)
+
+    @classmethod
+    def of_batch(cls, batch: pa.RecordBatch, row_hash: RowHash | None = None) -> Fingerprint:
+        """The fingerprint of rows from ``place``; each may stand for several input rows."""
+        if row_hash is not None:
+            return cls.of_column(row_hash.of(batch))
+        if FINGERPRINT_COLUMN in batch.schema.names:
+            return cls.of_column(batch.column(FINGERPRINT_COLUMN))
+        rows, high, low = (
+            pc.sum(batch.column(name)).as_py() or 0
+            for name in (ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
+        )
+        return cls(rows, ((high << 32) + low) % HASHES)
+
+    @classmethod
+    def of_committed(cls, stored: InputFacts) -> Fingerprint:
+        """The fingerprint in a commit record.
+
+        Raises:
+            ConfigError: This release does not know the version of the fingerprint.
+            FormatError: The record is damaged.
+        """
+        version = stored.fingerprint_version
+        if not 1 <= version <= FINGERPRINT_VERSION:
+            raise ConfigError(
+                f"A newer release of dstl committed the input {stored.id!r}: expected a "
+                f"fingerprint of version {FINGERPRINT_VERSION} at most, got {version}; use that "
+                f"release."
+            )
+        try:
+            hash_sum = int(stored.hash_sum, 16)
+        except ValueError as error:
+            raise FormatError(
+                f"The commit record of the input {stored.id!r} is damaged",
+                field="facts.input.hash_sum",
+                expected="hexadecimal digits",
+                got=repr(stored.hash_sum),
+            ) from error
+        return cls(stored.rows, hash_sum, version)
+
+    def of_input(self, input_id: str | int) -> InputFacts:
+        """The facts of an input with this fingerprint in a commit record."""
+        return InputFacts(
+            id=input_id,
+            rows=self.rows,
+            hash_sum=f"{self.hash_sum:016x}",
+            fingerprint_version=self.version,
+        )
+
+    def __add__(self, other: Fingerprint) -> Fingerprint:
+        if self.version != other.version:
+            raise InvariantViolation("fingerprints of different versions were added")
+        hash_sum = (self.hash_sum + other.hash_sum) % HASHES
+        return Fingerprint(self.rows + other.rows, hash_sum, self.version)
+
+    def __str__(self) -> str:
+        return f"{self.rows} rows, hash {self.hash_sum:016x}"
+
+
+def later(one: int | None, other: int | None) -> int | None:
+    """The later of two times; None is no time."""
+    return max((time for time in (one, other) if time is not None), default=None)
+
+
+def latest_time_in(batch: pa.RecordBatch, column: str | None) -> int | None:
+    """The latest event time of rows in milliseconds, rounded down; None if there is none."""
+    if TIME_COLUMN in batch.schema.names:
+        column = TIME_COLUMN
+    if column is None:
+        return None
+    latest = pc.max(batch.column(column))
+    if not pa.types.is_timestamp(latest.type):
+        return latest.as_py()  # type: ignore[no-any-return]
+    micros = latest.cast(pa.timestamp("us", latest.type.tz)).value
+    return None if micros is None else micros // 1000
