@@ -39,9 +39,9 @@ from dstl_core.model.checkpoint import (  # noqa: E402
     OperatorSubtaskState,
 )
 from dstl_core.model.ids import OperatorID  # noqa: E402
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections  # noqa: E402
 from dstl_core.savepoint.write.folder import SavepointFolder  # noqa: E402
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder, StateRuns  # noqa: E402
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder, StateRuns  # noqa: E402
+from dstl_core.state.columns.keyed_sections import KeyedSections  # noqa: E402
 
 STEPS = ["encode", "decode", "write", "read", "first", "sst", "heap", "changelog"]
 BATCH = 1 << 16

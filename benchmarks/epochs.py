@@ -47,7 +47,7 @@ from dstl_core import (
     ValueStateDescriptor,
     aggregates,
 )
-from dstl_core.spark.task.operators import LocalCopies
+from dstl_core.job.spec.operators import LocalCopies
 
 CASES = (
     *("10000:1000000", "200000:1000000", "2000000:1000000"),

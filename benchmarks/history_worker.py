@@ -23,7 +23,7 @@ from pyspark.sql import SparkSession
 
 from benchmarks.sessions import local_session
 from dstl_core import KeyedOperator, KeyedProcessFunction, StatefulJob, ValueStateDescriptor
-from dstl_core.spark.task.operators import LocalCopies
+from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FsspecFileIO, open_file_io
 from dstl_core.storage.location import JobLayout, Location

@@ -47,8 +47,8 @@ from dstl_core.functions import (
     Row,
     RuntimeContext,
 )
+from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.spark.job.stateful_job import StatefulJob
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.storage.location import Location

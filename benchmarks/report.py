@@ -36,9 +36,9 @@ from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections
 
 BATCH = 1 << 16
 MAX_PARALLELISM = 128

@@ -32,13 +32,13 @@ from dstl_core import (
     ValueStateDescriptor,
 )
 from dstl_core.codec.serializers import Types
+from dstl_core.job.spec.job_spec import JobSpec, TaskSpec, task_changelog_options
+from dstl_core.job.spec.operators import LocalCopies
+from dstl_core.job.task.assigned_state import encode_assigned
+from dstl_core.job.task.output_files import OutputFiles
+from dstl_core.job.task.subtask import open_subtask
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
-from dstl_core.spark.task.assigned_state import encode_assigned
-from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
-from dstl_core.spark.task.operators import LocalCopies
-from dstl_core.spark.task.output_files import OutputFiles
-from dstl_core.spark.task.subtask import open_subtask
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.backends.timers import MIN_WATERMARK
 from dstl_core.storage.file_io import open_file_io

@@ -27,7 +27,7 @@ from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.sequence import SequenceNumber
 from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 
 _VOID = b"\0"
 

@@ -28,7 +28,7 @@ from pyspark.sql import functions as F
 from benchmarks import results
 from benchmarks.sessions import local_session
 from dstl_core import AggregateOperator, StatefulJob, aggregates, windows
-from dstl_core.spark.task.operators import LocalCopies
+from dstl_core.job.spec.operators import LocalCopies
 
 CASES = ("2000000:1000", "2000000:10000", "2000000:100000")
 SIZE = 60_000

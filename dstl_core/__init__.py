@@ -30,6 +30,7 @@ if TYPE_CHECKING:
         WindowFunction,
         WindowReaderFunction,
     )
+    from dstl_core.job.spec.operators import AggregateOperator, KeyedOperator, ProcessOperator
     from dstl_core.model.ids import OperatorIdentifier
     from dstl_core.savepoint.check.jar_check import check_jar
     from dstl_core.savepoint.check.restore_check import check_restore
@@ -53,7 +54,6 @@ if TYPE_CHECKING:
     from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
     from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
     from dstl_core.spark.savepoints.transformations import OperatorTransformation
-    from dstl_core.spark.task.operators import AggregateOperator, KeyedOperator, ProcessOperator
     from dstl_core.state.backends.state_backend import (
         EmbeddedRocksDBStateBackend,
         HashMapStateBackend,
@@ -141,7 +141,7 @@ _HOME = {
     "ProcessWindowFunction": "functions",
     "WindowFunction": "functions",
     "__version__": "version",
-    "AggregateOperator": "spark.task.operators",
+    "AggregateOperator": "job.spec.operators",
     "AggregatingStateDescriptor": "state.tables.descriptor",
     "ChangelogOptions": "config",
     "ColumnOptions": "codec.columnar.types.type_registry",
@@ -150,13 +150,13 @@ _HOME = {
     "JobDescription": "savepoint.check.restore_plan",
     "JobOperator": "savepoint.check.restore_plan",
     "JobState": "savepoint.check.restore_plan",
-    "KeyedOperator": "spark.task.operators",
+    "KeyedOperator": "job.spec.operators",
     "ListStateDescriptor": "state.tables.descriptor",
     "MapStateDescriptor": "state.tables.descriptor",
     "Migration": "savepoint.migrate.declaration",
     "OperatorIdentifier": "model.ids",
     "OperatorTransformation": "spark.savepoints.transformations",
-    "ProcessOperator": "spark.task.operators",
+    "ProcessOperator": "job.spec.operators",
     "ReducingStateDescriptor": "state.tables.descriptor",
     "SavepointMigration": "savepoint.migrate.migrated_savepoint",
     "SavepointReader": "spark.savepoints.savepoint_reader",

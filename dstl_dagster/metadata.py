@@ -11,9 +11,9 @@ import dagster as dg
 from dstl_core.errors import DstlError
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.state_size import StateSize
-from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport
+from dstl_core.state.columns.state_columns import is_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa

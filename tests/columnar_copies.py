@@ -10,11 +10,11 @@ from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle, OperatorStreamStateHandle
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 from dstl_core.savepoint.write.operator_columns import OperatorStateEncoder, operator_columns
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections
 
 WITH_PROPERTIES = 4
 Keyed = dict[int, KeyGroupsSavepointStateHandle | None]

@@ -134,9 +134,9 @@ def _write_savepoint(path: Path) -> None:
     from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
     from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
     from dstl_core.model.ids import OperatorID
-    from dstl_core.savepoint.columns.keyed_sections import KeyedSections
     from dstl_core.savepoint.write.folder import SavepointFolder
-    from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+    from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+    from dstl_core.state.columns.keyed_sections import KeyedSections
 
     if (path / "_metadata").exists():
         return

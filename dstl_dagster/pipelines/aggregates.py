@@ -21,8 +21,8 @@ from dstl_dagster.translator import DagsterDstlTranslator
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+    from dstl_core.job.spec.operators import AggregateOperator
     from dstl_core.spark.job.stateful_job import StatefulJob
-    from dstl_core.spark.task.operators import AggregateOperator
     from dstl_core.state.windows.windowing import WindowAssigner
 
 
@@ -153,7 +153,7 @@ class AggregatingJob:
     @property
     def operator(self) -> AggregateOperator:
         """The operator of the job."""
-        from dstl_core.spark.task.operators import AggregateOperator
+        from dstl_core.job.spec.operators import AggregateOperator
 
         windows = {} if self.windows is None else vars(self.windows)
         return AggregateOperator(
@@ -168,7 +168,7 @@ class AggregatingJob:
     @property
     def outputs(self) -> list[str]:
         """The names of what the operator gives."""
-        from dstl_core.spark.task.operators import output_names_of
+        from dstl_core.job.spec.operators import output_names_of
 
         return output_names_of(self.operator)
 

@@ -146,7 +146,7 @@ class StatefulPipeline:
             ConfigError: The job has another name or operator than the pipeline, or an operator of
                 ``outputs`` gives none.
         """
-        from dstl_core.spark.task.operators import output_names_of
+        from dstl_core.job.spec.operators import output_names_of
 
         job = self._factory()(session, storage.jobs)
         if (job.name, job.operator.uid) != (self.name, self.uid):

@@ -93,7 +93,7 @@ def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) 
         required_resource_keys=_resource_keys(uploads),
     )
     def confirm(context: dg.OpExecutionContext, persisted: dict[str, Any]) -> None:
-        from dstl_core.spark.job.job_coordinator import PersistedCheckpoint
+        from dstl_core.job.coordination.job_coordinator import PersistedCheckpoint
 
         storage, spark = context.resources.storage, context.resources.spark
         store, run_id = pipeline.store(storage), context.run.run_id

@@ -19,7 +19,7 @@ from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import ConfigError
-from dstl_core.spark.task.lineage import find_input
+from dstl_core.job.spec.lineage import find_input
 
 REWIND_TAG, TRUE = "dstl/rewind", "true"
 """A run with this tag and the value ``true`` first rewinds to the state before its first window."""

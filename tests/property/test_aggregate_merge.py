@@ -23,6 +23,8 @@ from dstl_core.codec.columnar.types.java_decimals import decimals_of, largest_sc
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, FormatError
+from dstl_core.job.task import reduced_rows
+from dstl_core.job.task.reduced_rows import ReducedRows
 from dstl_core.operators.aggregate_merge import (
     Average,
     ByBatch,
@@ -40,9 +42,7 @@ from dstl_core.operators.list_merges import BoundedList
 from dstl_core.operators.merge_choice import merge_of
 from dstl_core.operators.row_reduction import is_reduced_by_columns
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
-from dstl_core.savepoint.write.column_fit import fit
-from dstl_core.spark.engine import reduced_rows
-from dstl_core.spark.engine.reduced_rows import ReducedRows
+from dstl_core.state.columns.column_fit import fit
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 LIMITS = {Types.INT: 31, Types.LONG: 63}

@@ -21,6 +21,7 @@ from dstl_core import Snapshot, edit_savepoint
 from dstl_core.codec.big_decimal import two_s_complement
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.check.verify import verify_snapshot
@@ -36,7 +37,6 @@ from dstl_core.spark.savepoints.column_bootstrap import (
     _MergeRuns,
 )
 from dstl_core.spark.savepoints.transformations import _state_of
-from dstl_core.spark.task.reports import SubtaskReport
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 LONGS = st.integers(-(2**63), 2**63 - 1)

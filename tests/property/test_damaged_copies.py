@@ -13,13 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dstl_core.errors import DstlError
-from dstl_core.spark.engine.held_state import HELD
+from dstl_core.job.task.held_state import HELD
 from dstl_core.state.backends.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
     StateBackend,
 )
-from tests.unit.spark.subtasks import ByColumn, ByRowInTables, Subtask
+from tests.unit.job.subtasks import ByColumn, ByRowInTables, Subtask
 
 KEYS = 40
 MOMENTS = ("before", "while it runs", "at the snapshot", "at the end", "never")

@@ -23,13 +23,13 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.data_io import float32_from_bits
 from dstl_core.codec.serializers import AnySerializer, Types, VoidNamespaceSerializer, serialize_key
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.spark.task.columns.column_store import ColumnStore
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.state_backend import (
     EmbeddedRocksDBStateBackend,
     HashMapStateBackend,
     KeyedStateBackendParameters,
 )
+from dstl_core.state.columns.column_store import ColumnStore
 from dstl_core.state.tables.descriptor import MapStateDescriptor, ValueStateDescriptor
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver

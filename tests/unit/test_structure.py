@@ -87,8 +87,8 @@ def test_a_module_of_dstl_core_has_a_name_of_its_own() -> None:
 
 WIDE = {"DstlError", "Exception", "BaseException"}
 SILENT = {
-    "dstl_core.spark.task.columns.column_state": "a local copy: the restore reads the store itself",
-    "dstl_core.spark.task.warm_backend": "a local copy: the restore reads the store itself",
+    "dstl_core.job.task.column_state": "a local copy: the restore reads the store itself",
+    "dstl_core.job.task.warm_backend": "a local copy: the restore reads the store itself",
     "dstl_core.state.backends.rocksdb_store": "the database that is closed is deleted",
     "dstl_core.storage.file_io": "a second error, while the first one is raised",
     "dstl_core.testing.simulation": "the simulation makes the errors",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol
 
-from dstl_core.spark.task.reports import SubtaskReport
+from dstl_core.job.task.reports import SubtaskReport
 
 
 class TaskRunner(Protocol):

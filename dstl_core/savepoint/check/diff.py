@@ -26,14 +26,14 @@ from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.check.structure_diff import Change
-from dstl_core.savepoint.columns.state_columns import is_queue
-from dstl_core.savepoint.progress import Advance, Portion, no_progress
 from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.stored_records import Records, read_records
 from dstl_core.savepoint.read.timer_queues import with_readable_timers
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from dstl_core.state.columns.progress import Advance, Portion, no_progress
+from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.tables.keyed_state import types_of
 
 BYTES_AT_ONCE = 64 << 20

@@ -27,9 +27,9 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
 )
 from dstl_core.savepoint.check.verify import Finding, Report, sha256_of, verify_snapshot
-from dstl_core.savepoint.progress import Stage
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.state.columns.progress import Stage
 from dstl_core.storage.handle_resolver import HandleResolver
 
 NOTHING_COUNTED: Mapping[tuple[str, str], int] = {}

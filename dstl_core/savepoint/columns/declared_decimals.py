@@ -15,7 +15,7 @@ from dstl_core.codec.columnar.types.java_decimals import BIG_DECIMAL, element_of
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.errors import ColumnValueError
 from dstl_core.model.checkpoint import DeclaredDecimals
-from dstl_core.savepoint.columns.state_columns import LIST_VALUE_COLUMN, VALUE_COLUMN
+from dstl_core.state.columns.state_columns import LIST_VALUE_COLUMN, VALUE_COLUMN
 
 
 def declared_types(

@@ -42,9 +42,9 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.savepoint.edit.converted_values import Recoded, StateValues
 from dstl_core.savepoint.edit.operator_copy import copy_managed_state, copy_operator_state
-from dstl_core.savepoint.progress import Portion
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles
+from dstl_core.state.columns.progress import Portion
 from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
 
 Counted = Callable[[str, int], None]

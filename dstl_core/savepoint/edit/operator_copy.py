@@ -28,15 +28,15 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.edit.operator_state_copy import spread_operator_state
-from dstl_core.savepoint.progress import Portion
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.read.timer_queues import with_timer_queues
 from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.state.columns.progress import Portion
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
 
 if TYPE_CHECKING:
-    from dstl_core.savepoint.columns.keyed_sections import KeyedSections
+    from dstl_core.state.columns.keyed_sections import KeyedSections
 
 
 def _is_redistributed(operator: OperatorCatalog, max_parallelism: int) -> bool:

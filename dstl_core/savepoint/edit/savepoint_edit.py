@@ -25,10 +25,10 @@ from dstl_core.savepoint.edit.operator_copy import (
     compose_operator,
     rewrite_operator,
 )
-from dstl_core.savepoint.progress import Advance, no_progress, written_and_read_back
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder, StateFiles
+from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
 
 _LOG = logging.getLogger(__name__)
 DEFAULT_MAX_PARALLELISM = 128

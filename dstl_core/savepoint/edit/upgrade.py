@@ -44,11 +44,11 @@ from dstl_core.savepoint.edit.converted_state import (
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
-from dstl_core.savepoint.progress import Advance, no_progress, written_and_read_back
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
 from dstl_core.state.tables.compatibility import (
     Rules,
     Verdict,

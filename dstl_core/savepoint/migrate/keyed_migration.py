@@ -17,8 +17,18 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import ColumnValueError, error_context
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
-from dstl_core.savepoint.columns.state_columns import (
+from dstl_core.savepoint.edit.operator_copy import key_group_ranges_of, streams_of
+from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
+from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorPlan, StatePlan
+from dstl_core.savepoint.migrate.sql_cast import OPTIONS
+from dstl_core.savepoint.migrate.value_conversion import Misfits, Values, kind_of
+from dstl_core.savepoint.read.keyed_copy import copy_states
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections
+from dstl_core.state.columns.progress import Advance, Portion, no_progress
+from dstl_core.state.columns.state_columns import (
     KEY_COLUMN,
     LIST_INDEX_COLUMN,
     LIST_VALUE_COLUMN,
@@ -26,16 +36,6 @@ from dstl_core.savepoint.columns.state_columns import (
     MAP_VALUE_COLUMN,
     VALUE_COLUMN,
 )
-from dstl_core.savepoint.edit.operator_copy import key_group_ranges_of, streams_of
-from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
-from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorPlan, StatePlan
-from dstl_core.savepoint.migrate.sql_cast import OPTIONS
-from dstl_core.savepoint.migrate.value_conversion import Misfits, Values, kind_of
-from dstl_core.savepoint.progress import Advance, Portion, no_progress
-from dstl_core.savepoint.read.keyed_copy import copy_states
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.write.folder import StateFiles
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.tables.keyed_state import state_key
 
 MEMORY = 128 << 20

@@ -36,9 +36,9 @@ from dstl_core.savepoint.migrate.operator_migration import write_operator_states
 from dstl_core.savepoint.migrate.plan_notes import plan_notes, state_without_a_carrier
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
 from dstl_core.savepoint.migrate.planning import plan_of
-from dstl_core.savepoint.progress import Advance, no_progress, written_and_read_back
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
 from dstl_core.state.tables.compatibility import Verdict
 
 _LOG = logging.getLogger(__name__)

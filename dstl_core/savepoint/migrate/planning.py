@@ -21,7 +21,6 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.state_meta import KEY_SERIALIZER
 from dstl_core.errors import ConfigError, DstlError, NotInColumnsError
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.columns.state_columns import is_queue, namespace_type
 from dstl_core.savepoint.migrate.colliding_rows import check_merge
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
 from dstl_core.savepoint.migrate.expression import Aggregate, Expression, Literal
@@ -44,6 +43,7 @@ from dstl_core.savepoint.migrate.value_conversion import (
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.state.columns.state_columns import is_queue, namespace_type
 from dstl_core.state.tables.same_bytes import pojo_classes, same_bytes
 
 _SCALAR_KINDS = ("value", "reducing", "aggregating")

@@ -34,14 +34,14 @@ from dstl_core.errors import (
     error_context,
 )
 from dstl_core.model.handle import ChangelogStateBackendHandle, ChangelogStateHandle
-from dstl_core.savepoint.columns.state_columns import (
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.state.columns.state_columns import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
     VALUE_COLUMN,
     is_queue,
     namespace_column,
 )
-from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.tables.keyed_state import types_of
 
 SUBTASK_COLUMN = "subtask"

@@ -32,13 +32,13 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, divided, key_group_prefix_bytes
-from dstl_core.savepoint.columns.keyed_sections import WRITE_MEMORY, KeyedSections, StateRuns
-from dstl_core.savepoint.columns.state_columns import is_queue
-from dstl_core.savepoint.progress import Advance, Portion, no_progress
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.read.stored_records import handle_parts, open_part
+from dstl_core.state.columns.keyed_sections import WRITE_MEMORY, KeyedSections, StateRuns
+from dstl_core.state.columns.progress import Advance, Portion, no_progress
+from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import StateKey, describe_state, state_key, types_of
 

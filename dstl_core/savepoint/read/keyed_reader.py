@@ -54,7 +54,15 @@ from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint.columns.declared_decimals import as_declared, declared_types
 from dstl_core.savepoint.columns.job_columns import TextOf, as_texts, job_text
-from dstl_core.savepoint.columns.state_columns import (
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
+from dstl_core.savepoint.read.stored_records import (
+    handle_parts,
+    open_part,
+    open_part_records,
+    state_id,
+)
+from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
+from dstl_core.state.columns.state_columns import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
     LIST_INDEX_COLUMN,
@@ -66,14 +74,6 @@ from dstl_core.savepoint.columns.state_columns import (
     namespace_type,
     role_names,
 )
-from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
-from dstl_core.savepoint.read.stored_records import (
-    handle_parts,
-    open_part,
-    open_part_records,
-    state_id,
-)
-from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords
 from dstl_core.state.tables.keyed_state import describe_state, types_of
 

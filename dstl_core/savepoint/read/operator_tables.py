@@ -11,11 +11,6 @@ import pyarrow as pa
 from dstl_core.codec.serializers import MapSerializer
 from dstl_core.errors import NoSuchStateError
 from dstl_core.model.handle import OperatorStateMode
-from dstl_core.savepoint.columns.arrow_values import (
-    column_of_elements,
-    column_of_values,
-    column_type,
-)
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -28,6 +23,11 @@ from dstl_core.savepoint.read.table_base import (
     SnapshotTable,
     Split,
     TableOptions,
+)
+from dstl_core.state.columns.arrow_values import (
+    column_of_elements,
+    column_of_values,
+    column_type,
 )
 
 

@@ -18,8 +18,6 @@ from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.columns.arrow_values import column_of_values, column_type
-from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN, is_queue
 from dstl_core.savepoint.read.entries import EVENT_TIMER, PROC_TIMER
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.keyed_reader import (
@@ -43,6 +41,8 @@ from dstl_core.savepoint.read.table_base import (
 from dstl_core.savepoint.read.timer_queues import with_timer_services
 from dstl_core.savepoint.read.window_entries import MERGING_SETS, WindowEntry, windows_of
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
+from dstl_core.state.columns.arrow_values import column_of_values, column_type
+from dstl_core.state.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN, is_queue
 
 
 def open_table(

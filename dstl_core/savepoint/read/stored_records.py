@@ -21,9 +21,9 @@ from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import error_context
 from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.columns.state_columns import is_queue
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.into_sections import KeyGroupsOpener
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords
 

@@ -18,7 +18,6 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.errors import UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.savepoint.progress import Advance, Portion, no_progress
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
@@ -30,6 +29,7 @@ from dstl_core.savepoint.report.spread import Spread
 from dstl_core.savepoint.report.state_counts import COUNT_OPTIONS, StateCounts
 from dstl_core.savepoint.report.union_counts import UnionCounts
 from dstl_core.state.backends.timers import MIN_WATERMARK
+from dstl_core.state.columns.progress import Advance, Portion, no_progress
 
 WATERMARK = "watermark"
 """The list state in which Flink's SQL operators record their watermark, one for each subtask."""

@@ -22,13 +22,13 @@ from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.check.summary import snapshot_summary
 from dstl_core.savepoint.connectors.pending_commits import COMMITTED_AT_RESTORE, pending_commits
 from dstl_core.savepoint.connectors.source_positions import source_positions
-from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.entries import PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.spread import Spread
 from dstl_core.shown import command_text
+from dstl_core.state.columns.progress import Advance, no_progress
 
 HIGH_SKEW = {"subtask": 2.0, "key group": 20.0}
 """A share with this many times the median is worth a look. Key groups hold few keys each, so that

@@ -8,8 +8,8 @@ from typing import Any
 
 from dstl_core.errors import DstlError
 from dstl_core.savepoint.check.diff import count_changes
-from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.state.columns.progress import Advance, no_progress
 
 Contents = Mapping[str, dict[str, Any]]
 

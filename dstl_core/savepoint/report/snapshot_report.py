@@ -10,12 +10,12 @@ from typing import Any
 
 from dstl_core.clock import SystemClock
 from dstl_core.errors import UNREADABLE, ConfigError
-from dstl_core.savepoint.progress import Advance, no_progress
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import report_figures
 from dstl_core.savepoint.report.html_page import report_page
 from dstl_core.shown import size_text
+from dstl_core.state.columns.progress import Advance, no_progress
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,6 @@ from dstl_core.codec.serializers.runtime import TtlAwareSerializer, TtlSerialize
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import ColumnValueError, DstlError, NotInColumnsError
-from dstl_core.savepoint.columns.state_columns import namespace_type
 from dstl_core.savepoint.read.operator_catalog import kind_of
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.largest import KeyNames, KeyTotals, Largest
@@ -32,6 +31,7 @@ from dstl_core.savepoint.report.value_counts import (
     TimeCounts,
     WindowCounts,
 )
+from dstl_core.state.columns.state_columns import namespace_type
 
 COUNT_OPTIONS = ColumnOptions("utf16", "entries", "exact", "column", "null")
 """Columns that hold every value; one that needs Java is null."""

@@ -22,13 +22,13 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import ColumnValueError
-from dstl_core.savepoint.columns.state_columns import (
+from dstl_core.savepoint.read.change_reader import change_names
+from dstl_core.state.columns.state_columns import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
     VALUE_COLUMN,
     is_queue,
 )
-from dstl_core.savepoint.read.change_reader import change_names
 
 
 class StateChangeEncoder:

@@ -22,14 +22,14 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
     StreamStateHandle,
 )
-from dstl_core.savepoint.progress import Advance, no_progress
+from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
 
 if TYPE_CHECKING:
-    from dstl_core.savepoint.columns.keyed_sections import KeyedStream
+    from dstl_core.state.columns.keyed_sections import KeyedStream
 
 DATA_INLINE_THRESHOLD = 20 * 1024
 """Streams up to this size are stored inside ``_metadata`` (Flink's default)."""

@@ -37,15 +37,15 @@ from dstl_core.model.handle import (
     OperatorStateMode,
     OperatorStreamStateHandle,
 )
-from dstl_core.savepoint.columns.element_columns import decode_elements, encode_elements
-from dstl_core.savepoint.columns.state_columns import (
+from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.state.columns.element_columns import decode_elements, encode_elements
+from dstl_core.state.columns.state_columns import (
     LIST_VALUE_COLUMN,
     MAP_KEY_COLUMN,
     MAP_VALUE_COLUMN,
 )
-from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.write.folder import SavepointFolder
 
 SUBTASK_COLUMN = "subtask"
 _VERSION = 6

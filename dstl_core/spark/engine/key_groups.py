@@ -15,9 +15,9 @@ from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.fingerprint import SUBTASK_COLUMN
-from dstl_core.savepoint.columns.arrow_values import column_type
-from dstl_core.savepoint.write.column_fit import fit
 from dstl_core.spark.engine.schema import quoted
+from dstl_core.state.columns.arrow_values import column_type
+from dstl_core.state.columns.column_fit import fit
 
 _SEED_ZERO = -1693959553
 """Spark's ``hash`` of this int is 0. Hashed first, it gives the next column Flink's seed, 0."""

@@ -15,8 +15,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import types as T
 
-from dstl_core.spark.engine.held_state import holds_state
-from dstl_core.spark.task.reports import SubtaskReport
+from dstl_core.job.task.held_state import holds_state
+from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.storage.profiles import profile_file, use_profile_file
 
 MAX_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"

@@ -15,17 +15,10 @@ from pyspark.sql import DataFrame, SparkSession
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
+from dstl_core.job.coordination.definitions import definitions_of
 from dstl_core.job.spec.fingerprint import Fingerprint, later
-from dstl_core.model.checkpoint import OperatorState
-from dstl_core.operators.aggregated_windows import AggregatedWindows
-from dstl_core.spark.engine.key_groups import split_by_subtask
-from dstl_core.spark.job.definitions import definitions_of
-from dstl_core.spark.job.result import printable
-from dstl_core.spark.job.stored_output import read_output
-from dstl_core.spark.task.input_checks import check_batch, check_input
-from dstl_core.spark.task.inputs import fingerprint_of, latest_time_of, place
-from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, TaskSpec
-from dstl_core.spark.task.operators import (
+from dstl_core.job.spec.job_spec import EpochSpec, JobSpec, TaskSpec
+from dstl_core.job.spec.operators import (
     INPUT,
     Operator,
     Source,
@@ -33,10 +26,17 @@ from dstl_core.spark.task.operators import (
     late_name,
     late_schema_of,
 )
-from dstl_core.spark.task.reports import SubtaskReport, encode_state, epoch_facts
-from dstl_core.spark.task.restore import carried
-from dstl_core.spark.task.session import SparkTasks, attempt_of_task
-from dstl_core.spark.task.subtask import run_epoch_subtask
+from dstl_core.job.task.reports import SubtaskReport, encode_state, epoch_facts
+from dstl_core.job.task.restore import carried
+from dstl_core.job.task.subtask import run_epoch_subtask
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.operators.aggregated_windows import AggregatedWindows
+from dstl_core.spark.engine.key_groups import split_by_subtask
+from dstl_core.spark.engine.session import SparkTasks, attempt_of_task
+from dstl_core.spark.job.input_checks import check_batch, check_input
+from dstl_core.spark.job.inputs import fingerprint_of, latest_time_of, place
+from dstl_core.spark.job.result import printable
+from dstl_core.spark.job.stored_output import read_output
 from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
 
 MAX_BROADCAST_BYTES = 64 << 20

@@ -9,8 +9,8 @@ from typing import Any
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.config import ChangelogOptions
 from dstl_core.errors import ConfigError
-from dstl_core.spark.task.operator_checks import check_order, is_text
-from dstl_core.spark.task.operators import (
+from dstl_core.job.spec.operator_checks import check_order, is_text
+from dstl_core.job.spec.operators import (
     AggregateOperator,
     KeyedOperator,
     LocalCopies,

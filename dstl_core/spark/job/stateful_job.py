@@ -20,34 +20,34 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.config import ChangelogOptions, plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
-from dstl_core.model.checkpoint import OperatorState
-from dstl_core.model.state_size import StateSize
-from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
-from dstl_core.spark.job.definitions import check_definitions, recorded_definitions
-from dstl_core.spark.job.epoch import EpochRun, InputEpoch
-from dstl_core.spark.job.history import JobHistory
-from dstl_core.spark.job.job_checks import check_job, check_run
-from dstl_core.spark.job.job_coordinator import JobCoordinator, PersistedCheckpoint
-from dstl_core.spark.job.key_counts import keys_before, no_keys
-from dstl_core.spark.job.materialize import (
+from dstl_core.job.coordination.definitions import check_definitions, recorded_definitions
+from dstl_core.job.coordination.history import JobHistory
+from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
+from dstl_core.job.coordination.job_materialization import (
     BackgroundMaterialization,
     adopt,
     materialize,
     materialize_beside,
 )
-from dstl_core.spark.job.one_at_a_time import OneAtATime
+from dstl_core.job.coordination.key_counts import keys_before, no_keys
+from dstl_core.job.coordination.one_at_a_time import OneAtATime
+from dstl_core.job.coordination.savepoint import start_from_savepoint, write_savepoint
+from dstl_core.job.coordination.tasks import JobTasks
+from dstl_core.job.spec.job_spec import JobSpec, TaskSpec, task_changelog_options
+from dstl_core.job.spec.lineage import before_input, check_order_of_inputs, find_input
+from dstl_core.job.spec.operators import LocalCopies, Operator
+from dstl_core.job.task.reports import SubtaskReport, epoch_facts
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.state_size import StateSize
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
+from dstl_core.spark.engine.session import SparkTasks
+from dstl_core.spark.job.epoch import EpochRun, InputEpoch
+from dstl_core.spark.job.input_checks import check_named_batch
+from dstl_core.spark.job.inputs import committed_before
+from dstl_core.spark.job.job_checks import check_job, check_run
 from dstl_core.spark.job.result import EpochResult
-from dstl_core.spark.job.savepoint import start_from_savepoint, write_savepoint
 from dstl_core.spark.job.stored_output import StoredOutput
-from dstl_core.spark.job.tasks import JobTasks
-from dstl_core.spark.task.input_checks import check_named_batch
-from dstl_core.spark.task.inputs import committed_before
-from dstl_core.spark.task.job_spec import JobSpec, TaskSpec, task_changelog_options
-from dstl_core.spark.task.lineage import before_input, check_order_of_inputs, find_input
-from dstl_core.spark.task.operators import LocalCopies, Operator
-from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
-from dstl_core.spark.task.session import SparkTasks
 from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
 from dstl_core.storage.json_document import as_read_back

@@ -10,10 +10,10 @@ from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import StateFileNotFoundError
+from dstl_core.job.spec.job_spec import JobSpec
+from dstl_core.job.spec.operators import late_name, late_schema_of
 from dstl_core.job.spec.output_types import stored_arrow_schema
 from dstl_core.spark.engine.parquet_rows import ParquetRows
-from dstl_core.spark.task.job_spec import JobSpec
-from dstl_core.spark.task.operators import late_name, late_schema_of
 from dstl_core.storage.location import JobLayout
 
 

@@ -26,26 +26,26 @@ from dstl_core.codec.serializers import AnySerializer, ListSerializer
 from dstl_core.codec.serializers.structs import RowSerializer
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError, StorageError
+from dstl_core.job.task.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.model.checkpoint import DeclaredDecimals, OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections, StateRuns
-from dstl_core.savepoint.columns.state_columns import (
+from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.spark.engine.parallelism import subtasks_of
+from dstl_core.spark.engine.parquet_rows import ParquetRows, ReadParquet
+from dstl_core.spark.engine.schema import quoted, spark_schema_of
+from dstl_core.spark.engine.session import described
+from dstl_core.spark.engine.table_frames import frame_of_splits, map_in_arrow, split_numbers
+from dstl_core.spark.engine.workers import Settled, report_of, together, uncounted_bytes
+from dstl_core.state.columns.column_fit import fit
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
+from dstl_core.state.columns.state_columns import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
     LIST_VALUE_COLUMN,
     VALUE_COLUMN,
 )
-from dstl_core.savepoint.write.column_fit import fit
-from dstl_core.savepoint.write.folder import StateFiles
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
-from dstl_core.spark.engine.parallelism import subtasks_of
-from dstl_core.spark.engine.parquet_rows import ParquetRows, ReadParquet
-from dstl_core.spark.engine.schema import quoted, spark_schema_of
-from dstl_core.spark.engine.table_frames import frame_of_splits, map_in_arrow, split_numbers
-from dstl_core.spark.engine.workers import Settled, report_of, together, uncounted_bytes
-from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport
-from dstl_core.spark.task.session import described
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 

@@ -18,7 +18,6 @@ from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
 from dstl_core.codec.serializers import Types
-from dstl_core.savepoint.columns.state_columns import KEY_COLUMN
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.table_base import METADATA, OFFSETS
 from dstl_core.spark.engine.schema import spark_schema_of
@@ -33,6 +32,7 @@ from dstl_core.spark.savepoints.read_only_source import (
 )
 from dstl_core.spark.savepoints.source_options import spec_of
 from dstl_core.spark.savepoints.views import create_views
+from dstl_core.state.columns.state_columns import KEY_COLUMN
 from dstl_core.storage.profiles import profile_file, use_profile_file
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"

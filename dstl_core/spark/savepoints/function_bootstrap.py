@@ -17,6 +17,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.job.spec.fingerprint import SUBTASK_COLUMN
+from dstl_core.job.task.reports import REPORT_SCHEMA, SubtaskReport, encode_state
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
@@ -26,7 +27,6 @@ from dstl_core.savepoint.write.bootstrap import (
     WindowOperation,
     rows_of,
 )
-from dstl_core.savepoint.write.column_fit import values_of_column
 from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.spark.engine.key_groups import (
     partition_by_subtask,
@@ -34,11 +34,11 @@ from dstl_core.spark.engine.key_groups import (
 )
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
+from dstl_core.spark.engine.session import described
 from dstl_core.spark.engine.table_frames import map_in_arrow
 from dstl_core.spark.engine.workers import report_of
-from dstl_core.spark.task.reports import REPORT_SCHEMA, SubtaskReport, encode_state
-from dstl_core.spark.task.session import described
 from dstl_core.state.backends.function_state import StateAccess
+from dstl_core.state.columns.column_fit import values_of_column
 from dstl_core.state.tables.keyed_state import KeyedState
 
 # ------------------------------------------------------------------------------------ keyed

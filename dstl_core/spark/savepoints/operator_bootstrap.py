@@ -23,7 +23,7 @@ from dstl_core.savepoint.write.bootstrap import (
     run_broadcast_bootstrap,
     run_state_bootstrap,
 )
-from dstl_core.savepoint.write.column_fit import elements_of_column
+from dstl_core.state.columns.column_fit import elements_of_column
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,12 @@ from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
 from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.flink_text import whole_number
-from dstl_core.savepoint.columns.arrow_values import column_type
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.snapshot_names import relocations
 from dstl_core.savepoint.read.table_base import KINDS, SPLIT_BYTES, TableOptions
-from dstl_core.savepoint.write.column_fit import values_of_column
 from dstl_core.spark.engine.table_frames import SnapshotPlace, TableSpec
+from dstl_core.state.columns.arrow_values import column_type
+from dstl_core.state.columns.column_fit import values_of_column
 
 _OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
 _TYPE_OPTIONS = ("strings", "maps", "timestamps", "row_kinds", "unreadable", "decimals")

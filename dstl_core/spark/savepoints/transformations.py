@@ -41,7 +41,6 @@ from dstl_core.functions import (
     WindowFunction,
 )
 from dstl_core.model.handle import OperatorStateMode
-from dstl_core.savepoint.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.write.bootstrap import WindowOperation
 from dstl_core.spark.engine.parquet_rows import ParquetRows, read_parquet
@@ -57,6 +56,7 @@ from dstl_core.spark.savepoints.function_bootstrap import (
 )
 from dstl_core.spark.savepoints.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
+from dstl_core.state.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.state.tables.descriptor import AggregateFunction, StateDescriptor
 from dstl_core.state.windows.evictors import Evictor
 from dstl_core.state.windows.triggers import Trigger

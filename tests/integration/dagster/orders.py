@@ -23,8 +23,8 @@ from pyspark import cloudpickle
 from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
+from dstl_core.job.spec.operators import KeyedOperator
 from dstl_core.spark.job.stateful_job import StatefulJob
-from dstl_core.spark.task.operators import KeyedOperator
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_dagster import (
     DstlSparkResource,

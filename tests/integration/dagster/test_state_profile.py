@@ -14,9 +14,9 @@ from dstl_core.codec.serializers import Types
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections
 from dstl_dagster.metadata import rows_table
 from dstl_dagster.pipelines import state_profile
 from dstl_dagster.pipelines.state_profile import StateSample, key_count

@@ -12,11 +12,11 @@ import pytest
 from dstl_core import AggregateOperator, Snapshot, aggregates
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
+from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.state.windows.evictors import CountEvictor
 from dstl_core.state.windows.triggers import CountTrigger, PurgingTrigger
 from dstl_core.state.windows.windowing import (

@@ -15,8 +15,8 @@ from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import BUILT_IN, Types, TypeSerializer
 from dstl_core.functions import KeyedProcessFunction
+from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.spark.job.stateful_job import StatefulJob
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     MapStateDescriptor,

@@ -24,9 +24,9 @@ from dstl_core.codec.serializers.structs import Row
 from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.functions import ProcessWindowFunction
 from dstl_core.job.spec.fingerprint import Fingerprint
+from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.spark.task.inputs import fingerprint_of
-from dstl_core.spark.task.operators import LocalCopies
+from dstl_core.spark.job.inputs import fingerprint_of
 from tests.integration.spark.job_functions import random_windowed_batch
 from tests.integration.spark.test_aggregates import SCHEMA, aggregates_of, random_rows, same
 

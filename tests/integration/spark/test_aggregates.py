@@ -18,7 +18,7 @@ from dstl_core import (
 )
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.fingerprint import Fingerprint
-from dstl_core.spark.task.inputs import fingerprint_of, place
+from dstl_core.spark.job.inputs import fingerprint_of, place
 
 pytestmark = pytest.mark.spark
 

@@ -8,7 +8,7 @@ import pytest
 
 from dstl_core import AggregateOperator, StatefulJob, aggregates
 from dstl_core.errors import ConfigError
-from dstl_core.spark.task.operators import LocalCopies
+from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.state.windows.windowing import TumblingEventTimeWindows
 
 pytestmark = pytest.mark.spark

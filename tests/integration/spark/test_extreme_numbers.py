@@ -19,10 +19,10 @@ from pyspark.sql import functions as F
 from dstl_core import aggregates
 from dstl_core.aggregates import Aggregate
 from dstl_core.errors import ConfigError
+from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.operators.aggregate_merge import Merge, part_name
 from dstl_core.operators.row_reduction import combined_parts, parts_of_rows
-from dstl_core.spark.task.operators import AggregateOperator
-from dstl_core.spark.task.reduction import reduced
+from dstl_core.spark.job.reduction import reduced
 
 pytestmark = pytest.mark.spark
 

@@ -5,7 +5,7 @@ import pytest
 from dstl_core.checkpoint.store.epoch_facts import InputFacts
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.job.spec.fingerprint import Fingerprint
-from dstl_core.spark.task.inputs import fingerprint_of
+from dstl_core.spark.job.inputs import fingerprint_of
 
 pytestmark = pytest.mark.spark
 

@@ -12,10 +12,10 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, StorageError
+from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.spark.job.stateful_job import StatefulJob
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from tests.full_disk import full_disk
 from tests.integration.spark import job_functions

@@ -15,8 +15,8 @@ from pyspark.sql import types as T
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, RestoreError, UserFunctionError
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
+from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.spark.job.stateful_job import StatefulJob
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 pytestmark = pytest.mark.spark

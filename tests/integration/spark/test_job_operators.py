@@ -22,11 +22,11 @@ from dstl_core.functions import (
     KeyedProcessFunction,
     ProcessFunction,
 )
+from dstl_core.job.coordination.job_materialization import BackgroundMaterialization
+from dstl_core.job.spec.operators import KeyedOperator, LocalCopies, ProcessOperator
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
-from dstl_core.spark.job.materialize import BackgroundMaterialization
 from dstl_core.spark.job.stateful_job import StatefulJob
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies, ProcessOperator
 from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     MapStateDescriptor,

@@ -9,9 +9,9 @@ from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
+from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.spark.job.stateful_job import StatefulJob
-from dstl_core.spark.task.operators import KeyedOperator, LocalCopies
 from dstl_core.state.windows.triggers import CountTrigger, PurgingTrigger
 from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,

@@ -10,7 +10,7 @@ from dstl_core import AggregateOperator, KeyedOperator, StatefulJob, aggregates
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedProcessFunction
-from dstl_core.spark.task.operators import LocalCopies
+from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.windows.windowing import EventTimeSessionWindows, TumblingEventTimeWindows
 

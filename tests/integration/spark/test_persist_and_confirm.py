@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dstl_core.errors import CheckpointError, FencedError, FormatError
+from dstl_core.job.coordination.job_coordinator import PersistedCheckpoint
 from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.spark.job.job_coordinator import PersistedCheckpoint
 from tests.integration.spark.test_job import batch, job_on
 
 pytestmark = pytest.mark.spark

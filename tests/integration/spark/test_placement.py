@@ -9,13 +9,13 @@ from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.dates import LocalDate
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, SUBTASK_COLUMN, Fingerprint
+from dstl_core.job.spec.operators import KeyedOperator
 from dstl_core.model.key_group import (
     assign_to_key_group,
     compute_operator_index_for_key_group,
 )
 from dstl_core.spark.engine.key_groups import partition_by_subtask
-from dstl_core.spark.task.inputs import fingerprint_of, place
-from dstl_core.spark.task.operators import KeyedOperator
+from dstl_core.spark.job.inputs import fingerprint_of, place
 
 pytestmark = pytest.mark.spark
 

@@ -9,8 +9,8 @@ import pytest
 from pyspark.sql import functions as F
 
 from dstl_core import AggregateOperator, StatefulJob, aggregates, windows
-from dstl_core.spark.task.operators import LocalCopies
-from dstl_core.spark.task.reduction import reduced
+from dstl_core.job.spec.operators import LocalCopies
+from dstl_core.spark.job.reduction import reduced
 
 pytestmark = pytest.mark.spark
 SCHEMA = "k string, v double, t bigint"

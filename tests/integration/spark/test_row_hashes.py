@@ -6,8 +6,8 @@ import pytest
 from dstl_core import AggregateOperator, KeyedOperator, KeyedProcessFunction, aggregates
 from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.job.spec.row_hashes import RowHash
-from dstl_core.spark.task.inputs import fingerprint_of, place
-from dstl_core.spark.task.row_identity import header_of, row_hash_of
+from dstl_core.spark.job.inputs import fingerprint_of, place
+from dstl_core.spark.job.row_identity import header_of, row_hash_of
 
 pytestmark = pytest.mark.spark
 

@@ -17,6 +17,7 @@ from dstl_core.codec.state_meta import (
     KeyedStateType,
     StateMetaInfoSnapshot,
 )
+from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.check.gc import collect_garbage
@@ -28,7 +29,6 @@ from dstl_core.spark.savepoints.column_bootstrap import (
     _index_of,
     _MergeRuns,
 )
-from dstl_core.spark.task.reports import SubtaskReport
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]

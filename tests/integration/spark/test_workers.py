@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
+from dstl_core.job.task import held_state
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.engine import held_state
 from dstl_core.spark.engine.workers import (
     MAX_BYTES,
     MAX_RECORDS,

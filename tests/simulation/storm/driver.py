@@ -15,14 +15,14 @@ from typing import Protocol
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import DstlError, FencedError
-from dstl_core.spark.job.job_coordinator import JobCoordinator
-from dstl_core.spark.job.materialize import (
+from dstl_core.job.coordination.job_coordinator import JobCoordinator
+from dstl_core.job.coordination.job_materialization import (
     BackgroundMaterialization,
     adopt,
     materialize,
     materialize_beside,
 )
-from dstl_core.spark.job.tasks import JobTasks
+from dstl_core.job.coordination.tasks import JobTasks
 from tests.simulation.storm.actor import say, say_error
 from tests.simulation.storm.pipeline import NAME, Pipeline, next_input
 

@@ -23,16 +23,16 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
+from dstl_core.job.coordination.job_coordinator import JobCoordinator
+from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, SUBTASK_COLUMN, Fingerprint
+from dstl_core.job.spec.job_spec import EpochSpec, JobSpec, task_changelog_options
+from dstl_core.job.spec.lineage import find_input
+from dstl_core.job.spec.operators import KeyedOperator
+from dstl_core.job.task.reports import SubtaskReport, epoch_facts
+from dstl_core.job.task.subtask import run_epoch_subtask
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import assign_to_key_group, compute_operator_index_for_key_group
-from dstl_core.spark.job.job_coordinator import JobCoordinator
-from dstl_core.spark.job.tasks import JobTasks
-from dstl_core.spark.task.job_spec import EpochSpec, JobSpec, task_changelog_options
-from dstl_core.spark.task.lineage import find_input
-from dstl_core.spark.task.operators import KeyedOperator
-from dstl_core.spark.task.reports import SubtaskReport, epoch_facts
-from dstl_core.spark.task.subtask import run_epoch_subtask
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import JobLayout, Location

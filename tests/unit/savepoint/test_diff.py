@@ -15,9 +15,9 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, Operat
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.check.diff import diff_snapshots
 from dstl_core.savepoint.check.structure_diff import structure_differences
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections
 from tests.golden_files import SNAPSHOTS, snapshot
 
 VALUE = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.LONG)

@@ -28,10 +28,10 @@ from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.progress import Stage, no_progress
 from dstl_core.savepoint.write import folder
 from dstl_core.savepoint.write.folder import SavepointFolder, StateFiles
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend
+from dstl_core.state.columns.progress import Stage, no_progress
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState
 from tests.command_line import is_one_sentence

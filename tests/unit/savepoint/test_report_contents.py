@@ -30,7 +30,6 @@ from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import assign_to_key_group, key_group_prefix_bytes
 from dstl_core.model.sequence import SequenceNumber
 from dstl_core.savepoint.check.diff import count_changes
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.report.contents import operator_contents
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import bytes_to_read, report_figures
@@ -43,8 +42,9 @@ from dstl_core.savepoint.report.html_page import report_page
 from dstl_core.savepoint.report.value_counts import MAX_WINDOWS, NumberCounts, WindowCounts
 from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
 from dstl_core.shown import size_text
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections
 from tests.command_line import run
 from tests.golden_files import GOLDEN, PLANTED, Fixture
 

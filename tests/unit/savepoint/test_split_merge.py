@@ -14,10 +14,10 @@ from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import NoSuchOperatorError, NoSuchStateError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
-from dstl_core.savepoint.columns.keyed_sections import KeyedSections
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections
 from tests.golden_files import as_lines, snapshot
 
 UID = OperatorIdentifier.for_uid

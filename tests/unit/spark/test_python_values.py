@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from dstl_core.errors import ConfigError
-from dstl_core.spark.engine.python_rows import rows_of
+from dstl_core.job.task.python_rows import rows_of
 
 LAST, FIRST = (1 << 63) - 1, -(1 << 63)
 NO_VALUES = {

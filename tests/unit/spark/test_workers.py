@@ -6,7 +6,7 @@ from collections import OrderedDict
 import pyarrow as pa
 import pytest
 
-from dstl_core.spark.engine import held_state
+from dstl_core.job.task import held_state
 from dstl_core.spark.engine.workers import TASK_BYTES, TASK_ROWS, Settled, settle, together
 from dstl_core.spark.savepoints.changelog_source import ChangelogReader, ChangelogSpec
 from tests.golden_files import GOLDEN, snapshot

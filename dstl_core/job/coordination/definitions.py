@@ -1,0 +1,64 @@
+"""Definitions of aggregates that their state does not show.
+
+The state of a histogram is a list of numbers. With other bounds, the same numbers mean something
+else. So each epoch records the bounds, and the next one compares them with its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from itertools import dropwhile
+from textwrap import shorten
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.errors import ConfigError
+from dstl_core.job.spec.operators import AggregateOperator, Operator
+
+_SHOWN = 200
+"""Characters of a definition that a message shows."""
+
+
+def definitions_of(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
+    """The definitions to record: by uid of the operator and name of the aggregate."""
+    defined = {
+        operator.uid: {
+            merge.name: merge.definition for merge in operator.function.merges if merge.definition
+        }
+        for operator in operators
+        if isinstance(operator, AggregateOperator)
+    }
+    return {uid: texts for uid, texts in defined.items() if texts}
+
+
+def recorded_definitions(
+    line: Iterable[CompletedCheckpoint], parent: CompletedCheckpoint
+) -> Mapping[str, Mapping[str, str]]:
+    """The definitions with which the state of a commit was written.
+
+    They are those of the last epoch up to the commit. The state of a savepoint, or of an earlier
+    release, has none.
+
+    Args:
+        line: The lineage of the latest commit, newest first.
+        parent: A commit in it.
+    """
+    for commit in dropwhile(lambda each: each.checkpoint_id != parent.checkpoint_id, line):
+        if commit.facts.kind == "epoch":
+            return commit.facts.definitions
+    return {}
+
+
+def check_definitions(
+    recorded: Mapping[str, Mapping[str, str]], operators: Iterable[Operator]
+) -> None:
+    """Raises ConfigError if an aggregate would add to state that means something else."""
+    for uid, texts in definitions_of(operators).items():
+        for name, text in texts.items():
+            before = recorded.get(uid, {}).get(name, text)
+            if before != text:
+                raise ConfigError(
+                    f"The aggregate {name!r} of operator {uid!r} was changed, and its state cannot "
+                    f"be converted: expected {shorten(before, _SHOWN)}, got "
+                    f"{shorten(text, _SHOWN)}; keep the definition, or give the new aggregate "
+                    f"another name."
+                )

@@ -1,0 +1,102 @@
+"""Starts a job from a savepoint, and writes a savepoint of a job."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.checkpoint.store.epoch_facts import EpochFacts, SourceFacts
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file
+from dstl_core.errors import RestoreError, SavepointError
+from dstl_core.job.coordination.tasks import JobTasks
+from dstl_core.job.spec.operators import declared_decimals
+from dstl_core.job.task.restore import assign
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.model.snapshot_type import CheckpointOptions
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.storage.file_io import open_file_io
+
+
+def start_from_savepoint(
+    tasks: JobTasks, savepoint: str, names: Mapping[str, str]
+) -> CompletedCheckpoint:
+    """Commits the first checkpoint of a pipeline: a full copy of the state of a savepoint.
+
+    Args:
+        tasks: The tasks of the job.
+        savepoint: A savepoint or checkpoint, of dstl or of Flink.
+        names: An operator's uid in the job to its uid in the savepoint, where they differ.
+
+    Raises:
+        RestoreError: The savepoint has another max parallelism or other types.
+    """
+    snapshot = Snapshot.load(savepoint, serializers=tasks.job.registry)
+    old_ids = {}
+    for operator in tasks.job.operators:
+        found = snapshot[f"uid:{names.get(operator.uid, operator.uid)}"]
+        if operator.key_type is not None and found.max_parallelism != tasks.job.max_parallelism:
+            raise RestoreError(
+                f"The savepoint has another max parallelism: expected {tasks.job.max_parallelism}, "
+                f"got {found.max_parallelism}; create the job with the savepoint's, or rewrite the "
+                f"savepoint with the job's.",
+                location=str(snapshot.folder),
+            )
+        old_ids[operator.operator_id] = found.operator_id
+    file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
+    states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
+    source = SourceFacts(savepoint=str(snapshot.folder), sha256=snapshot.file.sha256)
+    specs = tasks.specs(str(snapshot.folder), states)
+    return tasks.full_checkpoint(specs, EpochFacts(kind="start", source=source), after=None)
+
+
+def write_savepoint(tasks: JobTasks, path: str) -> str:
+    """Writes the latest checkpoint in canonical form, once per checkpoint and path.
+
+    Returns:
+        The path of the savepoint.
+
+    Raises:
+        SavepointError: The folder has another snapshot.
+    """
+    latest, job = tasks.coordinator.require_latest(), tasks.job
+    source = {"checkpoint": latest.data_version, "job": job.job_id.hex, "name": job.name}
+    existing = _existing_savepoint(path, source)
+    if existing is not None:
+        return existing
+    target = SavepointFolder(path)
+    options = CheckpointOptions.for_savepoint(str(target.folder))
+    specs = tasks.specs_of(latest, tasks.load(latest))
+    reports = tasks.snapshot(specs, latest.checkpoint_id, options, f"savepoint {target.folder}")
+    target.learn(file for report in reports for file in report.written)
+    operators = tuple(
+        OperatorState(
+            spec.operator.operator_id,
+            job.parallelism,
+            job.max_parallelism,
+            tuple(
+                report.subtask_state
+                for report in sorted(reports, key=lambda each: each.subtask)
+                if report.uid == spec.operator.uid
+            ),
+            uid=spec.operator.uid,
+            decimals=declared_decimals(spec.operator),
+        )
+        for spec in specs
+    )
+    metadata = CheckpointMetadata(3, latest.checkpoint_id, operators)
+    return target.publish(metadata, {"kind": "savepoint", "source": source})
+
+
+def _existing_savepoint(path: str, source: Mapping[str, Any]) -> str | None:
+    try:
+        found = Snapshot.load(path)
+    except FileNotFoundError:
+        return None
+    sidecar = found.file.sidecar
+    if sidecar is not None and sidecar.notes.get("source") == source:
+        return str(found.folder)
+    raise SavepointError(
+        f"Another snapshot is already there: {found.folder}; choose another folder."
+    )

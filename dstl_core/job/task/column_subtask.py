@@ -1,0 +1,137 @@
+"""A subtask whose function processes columns, without Python per row or key."""
+
+from __future__ import annotations
+
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from dstl_core.errors import ConfigError, UserFunctionError
+from dstl_core.functions import KEY_INDEX, ColumnResult, KeyedColumnFunction, RuntimeContext
+from dstl_core.job.spec.job_spec import TaskSpec
+from dstl_core.job.spec.operators import AggregateOperator
+from dstl_core.job.task.column_state import StateInColumns, one_chunk
+from dstl_core.job.task.output_files import OutputFiles
+from dstl_core.job.task.reduced_rows import ReducedRows
+from dstl_core.job.task.restore import Assigned
+from dstl_core.operators.aggregate_merge import AggregateMerge
+from dstl_core.operators.user_code import user_code
+from dstl_core.state.columns.column_differences import differ
+from dstl_core.state.columns.column_fit import fit
+from dstl_core.state.columns.column_store import Keys
+
+
+class ColumnSubtask(StateInColumns):
+    """One subtask of one task, whose function processes columns. One thread.
+
+    Args:
+        task: The operator, and the folders of its files.
+        subtask: Index of this subtask, from 0.
+        given: The state that it restores.
+    """
+
+    def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
+        operator, function = task.operator, task.operator.function
+        if not isinstance(function, KeyedColumnFunction):
+            raise ConfigError(f"The operator {operator.uid!r} has no column function.")
+        super().__init__(task, subtask, given, function.states)
+        self._function = function
+        self._reduced_rows: ReducedRows[Keys] | None = (
+            ReducedRows(
+                self._key_by,
+                list(zip(operator.aggregates.values(), operator.function.merges, strict=True)),
+                self._number_keys,
+            )
+            if isinstance(operator, AggregateOperator)
+            else None
+        )
+        with user_code(function, "open"):
+            function.open(RuntimeContext(None, subtask, task.job.parallelism))
+
+    def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
+        if self._reduced_rows is not None and self._reduced_rows.takes(batch):
+            self._merge_reduced(self._reduced_rows.add(batch), output)
+        else:
+            super().apply(batch, output)
+
+    def finish(self, watermark: int, output: OutputFiles) -> None:
+        """Processes the waiting rows, and closes the function."""
+        if self._reduced_rows is not None:
+            self._merge_reduced(self._reduced_rows.take(), output)
+        super().finish(watermark, output)
+        with user_code(self._function, "close"):
+            self._function.close()
+
+    def _merge_reduced(
+        self, reduced: tuple[Keys, pa.RecordBatch] | None, output: OutputFiles
+    ) -> None:
+        if reduced is not None:
+            keys, rows = reduced
+            self._merge(keys, np.arange(len(keys)), rows, output)
+
+    def _merge(
+        self,
+        keys: Keys,
+        numbers: npt.NDArray[np.int64],
+        rows: pa.RecordBatch,
+        output: OutputFiles,
+    ) -> None:
+        """Calls the function with rows and the states of their keys, and keeps the new states."""
+        before = self._store.lookup(keys)
+        with_index = rows.append_column(KEY_INDEX, pa.array(numbers, pa.int64()))
+        with self._calling("process_batch"):
+            result = self._function.process_batch(keys.values, _batch(before), with_index)
+            after = self._checked(result, before)
+        changes = [
+            differ(one_chunk(old), one_chunk(new))
+            for old, new in zip(before.columns, after.columns, strict=True)
+        ]
+        changed = self._keep(keys, before, after, changes)
+        output.add_columns(result.output)
+        if output.schema is None or not changed.any():
+            return
+        places = pa.array(np.flatnonzero(changed))
+        new = after.take(places).combine_chunks()
+        with self._calling("output_of_changes"):
+            rows_of_changes = self._function.output_of_changes(
+                keys.values.take(places), _batch(new)
+            )
+        output.add_columns(rows_of_changes)
+
+    def _calling(self, method: str) -> AbstractContextManager[None]:
+        """Names the function in errors of a user's code; declared aggregates are dstl's code."""
+        own = isinstance(self._function, AggregateMerge)
+        return nullcontext() if own else user_code(self._function, method)
+
+    def _checked(self, result: Any, before: pa.Table) -> pa.Table:
+        """The new state of every key; columns that the function left out are unchanged."""
+        if not isinstance(result, ColumnResult):
+            raise UserFunctionError(f"expected a ColumnResult, got a {type(result).__name__}")
+        state, after = result.state, before
+        if not isinstance(state, pa.RecordBatch | pa.Table):
+            raise UserFunctionError(
+                f"expected the new state as a record batch, got a {type(state).__name__}"
+            )
+        unknown = set(state.schema.names) - set(before.schema.names)
+        if unknown or state.num_rows != before.num_rows:
+            raise UserFunctionError(
+                f"expected columns out of {before.schema.names} with {before.num_rows} rows, got "
+                f"{state.schema.names} with {state.num_rows}"
+            )
+        for name in state.schema.names:
+            at = before.schema.get_field_index(name)
+            kind = before.schema.field(at)
+            column = state.column(name)
+            if isinstance(column, pa.ChunkedArray):
+                column = column.combine_chunks()
+            after = after.set_column(at, kind, fit(column, kind.type, f"State {name!r}"))
+        return after
+
+
+def _batch(table: pa.Table) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays(
+        [one_chunk(column) for column in table.columns], schema=table.schema
+    )

@@ -1,0 +1,212 @@
+"""A subtask whose function processes single rows."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.errors import ConfigError
+from dstl_core.functions import BroadcastFunction, Row
+from dstl_core.job.spec.job_spec import TaskSpec
+from dstl_core.job.task.output_files import OutputFiles
+from dstl_core.job.task.python_rows import rows_of
+from dstl_core.job.task.reports import SubtaskMetrics
+from dstl_core.job.task.restore import Assigned
+from dstl_core.job.task.subtask_files import SubtaskFiles
+from dstl_core.job.task.waiting_rows import WaitingRows
+from dstl_core.job.task.warm_backend import WarmStateBackend
+from dstl_core.model.checkpoint import OperatorSubtaskState
+from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.operators.subtask import OperatorSubtask
+from dstl_core.operators.user_code import user_code
+from dstl_core.state.backends.backend import KeyedStateBackend
+from dstl_core.state.backends.timers import MIN_WATERMARK
+from dstl_core.state.columns.arrow_values import column_type
+from dstl_core.state.columns.column_fit import fit
+from dstl_core.storage.written_files import WrittenFile
+
+ROWS_IN_PYTHON = 10_000
+"""Number of rows that are converted to Python objects at a time."""
+
+
+class RowSubtask:
+    """A subtask whose function processes single rows.
+
+    Args:
+        task: The operator, and the folders of its files.
+        subtask: Index of this subtask, from 0.
+        given: The state that it restores.
+        is_open: Whether the function was opened before, or is being opened.
+    """
+
+    def __init__(
+        self, task: TaskSpec, subtask: int, given: Assigned, *, is_open: bool = False
+    ) -> None:
+        operator = task.operator
+        self._operator = operator
+        self._function: Any = operator.function
+        self._files = SubtaskFiles(task)
+        self._backend = WarmStateBackend(task, subtask)
+        self._waiting = WaitingRows()
+        self._watermark = task.watermark
+        try:
+            self._subtask = OperatorSubtask(
+                self._files.setup(operator.key_by or ""),
+                self._files.environment(self._backend, given.resolver),
+                subtask,
+                operator.function,
+                given.state,
+                is_open=is_open,
+            )
+            self._subtask.advance_watermark(task.watermark)
+        except BaseException:
+            self._backend.abandon()
+            raise
+
+    @property
+    def keyed(self) -> KeyedStateBackend | None:
+        """The keyed state of the subtask."""
+        return self._subtask.keyed
+
+    @property
+    def warmth(self) -> str:
+        return self._backend.warmth
+
+    @property
+    def written(self) -> list[WrittenFile]:
+        return self._files.written
+
+    @property
+    def metrics(self) -> SubtaskMetrics:
+        changelog = self._subtask.changelog
+        return SubtaskMetrics(
+            changes=0 if changelog is None else changelog.changes,
+            changed_keys=0 if changelog is None else len(changelog.changed_scopes),
+            keys_gained=0,
+            late_rows=self._subtask.late_rows,
+            back_pressure_ms=self._files.back_pressure_ms,
+            failed_uploads=self._files.failed_uploads,
+        )
+
+    def take_late(self) -> list[Any]:
+        return self._subtask.take_late()
+
+    def begin(self, output: OutputFiles) -> None:
+        """Fires processing-time timers that became due since the last epoch, before the rows."""
+        self._emit(self._subtask.advance_processing_time(), output)
+
+    def apply_broadcast(self, raw: bytes) -> None:
+        function = self._function
+        if not isinstance(function, BroadcastFunction):
+            raise ConfigError(
+                f"The operator {self._operator.uid!r} has a broadcast input; its function has to "
+                f"be a BroadcastFunction, got {type(function).__name__}."
+            )
+        batches = pa.ipc.open_stream(io.BytesIO(raw)).read_all().to_batches()
+        rows = [row for batch in batches for row in rows_of(batch)]
+        with user_code(function, "process_broadcast_element"):
+            for row in rows:
+                function.process_broadcast_element(row)
+
+    def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
+        if self._waiting.add(batch):
+            self._process(output)
+
+    def _process(self, output: OutputFiles) -> None:
+        rows = self._waiting.take()
+        if rows is not None:
+            self._process_rows(rows, self._keys(rows), output)
+
+    def _keys(self, rows: pa.RecordBatch) -> pa.Array | None:
+        """The keys in the form of their state; None for an operator without a key."""
+        key_type = self._operator.key_type
+        if key_type is None:
+            return None
+        keys = rows.column(self._operator.key_by)
+        if keys.null_count:
+            raise ConfigError(
+                f"A key is null, in the column {self._operator.key_by!r} of operator "
+                f"{self._operator.uid!r}; keyed state needs a key: drop or fill such rows."
+            )
+        return fit(keys, column_type(key_type), "The key")
+
+    def _process_rows(
+        self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
+    ) -> None:
+        parts = parts_of(rows, self._operator.event_time)
+        for found in self._subtask.process_batch(keys, parts):
+            output.add(found)
+
+    def finish(self, watermark: int, output: OutputFiles) -> None:
+        """Applies the waiting rows, advances event time and fires timers."""
+        self._process(output)
+        self._emit(self._subtask.advance_watermark(max(watermark, self._watermark)), output)
+        self._emit(self._subtask.advance_processing_time(), output)
+
+    def _emit(self, found: list[Any], output: OutputFiles) -> None:
+        output.add(found)
+
+    def snapshot(
+        self, checkpoint: CheckpointMetaData, options: CheckpointOptions
+    ) -> OperatorSubtaskState:
+        return self._subtask.snapshot(checkpoint, options)
+
+    def close(self, state: OperatorSubtaskState | None) -> None:
+        if state is not None and self._subtask.keyed is not None:
+            self._backend.keep(self._subtask.keyed, state)
+        self._subtask.close()
+        self._files.close()
+
+    def abandon(self) -> None:
+        self._subtask.abandon()
+        self._files.close()
+        self._backend.abandon()
+
+
+class AggregatedWindowSubtask(RowSubtask):
+    """A subtask of windows of declared aggregates. Its state is that of rows; it takes a row per
+    key and window, and merges them by columns.
+    """
+
+    _until = MIN_WATERMARK
+
+    def finish(self, watermark: int, output: OutputFiles) -> None:
+        self._until = max(watermark, self._watermark)
+        super().finish(watermark, output)
+
+    def _process_rows(
+        self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
+    ) -> None:
+        output.add_columns(self._subtask.process_columns(keys, rows, self._until))
+
+    def _emit(self, found: list[Any], output: OutputFiles) -> None:
+        for each in found:
+            output.add_columns(each)
+
+
+def parts_of(
+    rows: pa.RecordBatch, event_time: str | None
+) -> Iterator[tuple[Sequence[Row], Iterable[int | None]]]:
+    """Rows as Python objects with their times, ``ROWS_IN_PYTHON`` at a time."""
+    for start in range(0, rows.num_rows, ROWS_IN_PYTHON):
+        part = rows.slice(start, ROWS_IN_PYTHON)
+        yield rows_of(part), _times(part, event_time) or repeat(None)
+
+
+def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None:
+    """The time of each row in milliseconds."""
+    if column is None:
+        return None
+    values = batch.column(column)
+    if pa.types.is_timestamp(values.type):
+        # Rounding uses local time, which is ambiguous in the session's zone.
+        zone = None if values.type.tz is None else "UTC"
+        exact = values.cast(pa.timestamp(values.type.unit, zone))
+        values = pc.floor_temporal(exact, unit="millisecond").cast(pa.timestamp("ms", zone))
+    times: list[int | None] = values.cast(pa.int64()).to_pylist()
+    return times

@@ -1,1 +1,0 @@
-"""The code that runs in a Spark task: one subtask of one operator."""

@@ -1,1 +1,0 @@
-"""Subtasks with value state in columns."""

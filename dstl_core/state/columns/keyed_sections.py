@@ -1,0 +1,288 @@
+"""Assembles runs of records: the sections of key groups, and whole streams of keyed state."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import IO
+
+import numpy as np
+import pyarrow as pa
+
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
+from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, write_section
+from dstl_core.codec.snappy_frames import compress_frames
+from dstl_core.codec.state_meta import (
+    KeyedBackendHeader,
+    KeyedStateType,
+    StateMetaInfoSnapshot,
+    write_keyed_header,
+)
+from dstl_core.errors import DuplicateKeyError, InvariantViolation
+from dstl_core.model.handle import KeyGroupRangeOffsets
+from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.state.columns.state_columns import is_kind, is_queue
+
+WRITE_MEMORY = 512 << 20
+"""Default for the bytes of records in memory; more records go to a temporary file."""
+_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
+_DELIMITER = b","
+_SCAN_ROWS = 1 << 18
+_LEAST_RECORD_BYTES = 11
+"""Size of two lengths, a key group, a key and a namespace."""
+
+Piece = tuple[int, int, memoryview | int, int]
+"""State id, sequence number, bytes or position in the file, size."""
+
+
+@dataclass(frozen=True)
+class StateRuns:
+    """Records of one state, divided by key group.
+
+    The records of ``key_groups[i]`` are ``data[bounds[i] : bounds[i + 1]]``: a whole run, or
+    nothing.
+    """
+
+    state_id: int
+    key_groups: KeyGroupRange
+    data: pa.Buffer
+    bounds: Int64s
+
+
+class KeyedSections:
+    """Collects the runs of some key groups with bounded memory. Not thread-safe.
+
+    Args:
+        header: The states, by id.
+        key_groups: The key groups that runs may have.
+        max_parallelism: Number of key groups of the operator.
+        memory: Bytes to keep in memory.
+        check_duplicates: Whether to look for keys that occur several times in one state: lists are
+            joined, one of several equal timers is kept, and other states raise. Without the check,
+            Flink keeps the last value of such a key.
+    """
+
+    def __init__(
+        self,
+        header: KeyedBackendHeader,
+        key_groups: KeyGroupRange,
+        max_parallelism: int,
+        *,
+        memory: int = WRITE_MEMORY,
+        check_duplicates: bool = True,
+    ) -> None:
+        self.header = header
+        self.key_groups = key_groups
+        self._prefix_bytes = key_group_prefix_bytes(max_parallelism)
+        self._memory = memory
+        self._check_duplicates = check_duplicates
+        self._pieces: dict[int, list[Piece]] = {}
+        self._held = 0
+        self._spilled: IO[bytes] | None = None
+        self._count = 0
+
+    def __enter__(self) -> KeyedSections:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Releases memory and the temporary file."""
+        self._pieces.clear()
+        if self._spilled is not None:
+            self._spilled.close()
+
+    # ------------------------------------------------------------------------------ collecting
+
+    def add(self, runs: StateRuns) -> None:
+        """Adds the runs of one batch."""
+        data = memoryview(runs.data)
+        bounds = runs.bounds
+        for at in np.flatnonzero(np.diff(bounds)):
+            start, end = int(bounds[at]), int(bounds[at + 1])
+            key_group = runs.key_groups.start_key_group + int(at)
+            self._add(runs.state_id, key_group, data[start:end])
+        self._spill_if_full()
+
+    def add_run(self, state_id: int, key_group: int, data: bytes | memoryview) -> None:
+        """Adds one run, or several, of a state and key group."""
+        if len(data):
+            self._add(state_id, key_group, memoryview(data))
+            self._spill_if_full()
+
+    def _add(self, state_id: int, key_group: int, data: memoryview) -> None:
+        if not self.key_groups.contains(key_group):
+            raise InvariantViolation(f"key group {key_group} is outside {self.key_groups}")
+        self._pieces.setdefault(key_group, []).append((state_id, self._count, data, len(data)))
+        self._count += 1
+        self._held += len(data)
+
+    def _spill_if_full(self) -> None:
+        if self._held <= self._memory:
+            return
+        if self._spilled is None:
+            self._spilled = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # see close
+        for pieces in self._pieces.values():
+            for at, (state_id, number, data, size) in enumerate(pieces):
+                if isinstance(data, memoryview):
+                    pieces[at] = state_id, number, self._spilled.tell(), size
+                    self._spilled.write(data)
+        self._held = 0
+
+    # -------------------------------------------------------------------------------- sections
+
+    def raw_size(self, key_groups: KeyGroupRange) -> int:
+        """Uncompressed size of the records of some key groups in bytes."""
+        return sum(size for each in key_groups for _, _, _, size in self._pieces.get(each, ()))
+
+    def section(self, key_group: int) -> bytes:
+        """The section of a key group in the form of a stream; empty without records.
+
+        Raises:
+            DuplicateKeyError: A key has two values in one state.
+        """
+        pieces = sorted(self._pieces.get(key_group, ()), key=lambda each: each[:2])
+        if not pieces:
+            return b""
+        if self._spilled is not None:
+            self._spilled.flush()
+        raw = b"".join([*map(self._bytes, pieces), _END])
+        if self._check_duplicates:
+            raw = self._checked(raw, key_group, pieces)
+        return compress_frames(raw) if self.header.compressed else raw
+
+    def _bytes(self, piece: Piece) -> bytes | memoryview:
+        _, _, data, size = piece
+        if isinstance(data, memoryview):
+            return data
+        assert self._spilled is not None  # pieces outside memory are in the file
+        return os.pread(self._spilled.fileno(), size, data)
+
+    def _checked(self, raw: bytes, key_group: int, pieces: list[Piece]) -> bytes:
+        repeated = {}
+        records = self._records(raw, key_group)
+        state_ids = {piece[0] for piece in pieces}
+        for state_id in state_ids:
+            meta = self.header.states[state_id]
+            is_only = len(state_ids) == 1
+            own = records if is_only else records.take(records.states == state_id)
+            index = ByteIndex(_stored_keys(own))
+            if len(index) == len(own):
+                continue
+            if is_queue(meta):
+                firsts = own.take(index.firsts)  # Flink's queue holds each timer once
+                repeated[state_id] = [(key, b"") for key in _keys(firsts, self._prefix_bytes)]
+            elif is_kind(meta, KeyedStateType.LIST):
+                repeated[state_id] = _joined_lists(own, index, self._prefix_bytes)
+            else:
+                raise _duplicate(meta, key_group, index)
+        if not repeated:
+            return raw
+        return self._rewritten(pieces, repeated)
+
+    def _records(self, raw: bytes, key_group: int) -> SpanBatch:
+        rows = min(_SCAN_ROWS, len(raw) // _LEAST_RECORD_BYTES + 1)
+        scanner = SectionScanner(
+            self._prefix_bytes, [True] * len(self.header.states), rows, len(raw) + 1
+        )
+        batches = list(scanner.batches(_whole(raw, key_group)))
+        return SpanBatch(np.concatenate([each.spans for each in batches]), batches[0].source)
+
+    def _rewritten(
+        self, pieces: list[Piece], repeated: dict[int, list[tuple[bytes, bytes]]]
+    ) -> bytes:
+        """The section with replaced records for some states."""
+        parts: list[bytes | memoryview] = []
+        for state_id, group in groupby(pieces, key=lambda piece: piece[0]):
+            if state_id in repeated:
+                parts.append(write_section([(state_id, repeated[state_id])])[: -len(_END)])
+            else:
+                parts += map(self._bytes, group)
+        return b"".join([*parts, _END])
+
+    def stream(self, key_groups: KeyGroupRange | None = None) -> KeyedStream:
+        """The header and the sections of some key groups; by default of all."""
+        return KeyedStream(self, key_groups or self.key_groups)
+
+
+class KeyedStream:
+    """A whole stream of keyed state, built while it is iterated. It can be iterated once.
+
+    ``offsets`` and ``size`` are available after that.
+    """
+
+    def __init__(self, sections: KeyedSections, key_groups: KeyGroupRange) -> None:
+        self._sections = sections
+        self._key_groups = key_groups
+        self._offsets: list[int] = []
+        self.size = 0
+        self.raw_size = sections.raw_size(key_groups)
+
+    def __iter__(self) -> Iterator[bytes]:
+        out = DataOutput()
+        write_keyed_header(out, self._sections.header)
+        header = out.to_bytes()
+        self._offsets, self.size = [], len(header)
+        yield header
+        for key_group in self._key_groups:
+            section = self._sections.section(key_group)
+            self._offsets.append(self.size if section else 0)
+            self.size += len(section)
+            if section:
+                yield section
+
+    @property
+    def offsets(self) -> KeyGroupRangeOffsets:
+        """The offsets of the sections."""
+        if len(self._offsets) != len(self._key_groups):
+            raise InvariantViolation("the stream was not written")
+        return KeyGroupRangeOffsets(self._key_groups, tuple(self._offsets))
+
+
+def _whole(raw: bytes, key_group: int) -> SectionChunks:
+    yield SectionChunk(raw, [Section(key_group, 0, len(raw), 0)])
+
+
+def _stored_keys(records: SpanBatch) -> Ranges:
+    return Ranges(records.spans[:, scan.KEY_START], records.spans[:, scan.KEY_END])
+
+
+def _duplicate(meta: StateMetaInfoSnapshot, key_group: int, index: ByteIndex) -> DuplicateKeyError:
+    more = len(index.numbers) - len(index)
+    return DuplicateKeyError(
+        f"State {meta.name!r} has {more} rows too many in key group {key_group}: a key comes more "
+        f"than once; keep one row per key (and window, and map key)."
+    )
+
+
+def _joined_lists(
+    records: SpanBatch, index: ByteIndex, prefix_bytes: int
+) -> list[tuple[bytes, bytes]]:
+    """One record per key, with the elements of all records of the key."""
+    data = memoryview(records.source.data)
+    places = records.spans - records.source.base
+    values: list[list[bytes]] = [[] for _ in range(len(index))]
+    for row, number in enumerate(index.numbers):
+        start, end = places[row, scan.VALUE_START], places[row, scan.VALUE_END]
+        values[number].append(bytes(data[start:end]))
+    firsts = records.take(index.firsts)
+    return list(zip(_keys(firsts, prefix_bytes), map(_DELIMITER.join, values), strict=True))
+
+
+def _keys(records: SpanBatch, prefix_bytes: int) -> Iterator[bytes]:
+    """The stored keys with their key group, without marks."""
+    data = memoryview(records.source.data)
+    places = records.spans - records.source.base
+    for start, end in places[:, [scan.KEY_START, scan.KEY_END]].tolist():
+        key = bytearray(data[start - prefix_bytes : end])
+        key[0] &= 0x7F
+        yield bytes(key)
