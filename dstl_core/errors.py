@@ -316,6 +316,14 @@ Code that has another way to read state, or goes on without it, catches these. A
 store, e.g. of its network, is not among them: it says nothing about the state.
 """
 
+DAMAGED = (*UNREADABLE, StateFileNotFoundError, PathNotAllowedError)
+"""Errors that say what is wrong with a snapshot: its bytes, or files that are not where
+they belong.
+
+Code that answers whether state is whole or can be read catches these. If the store cannot be asked,
+there is no answer.
+"""
+
 
 @contextmanager
 def error_context(**context: object) -> Iterator[None]:

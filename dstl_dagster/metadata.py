@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dstl_core.errors import DstlError
+from dstl_core.errors import DAMAGED
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
@@ -131,7 +131,7 @@ def report_metadata(report: SnapshotReport, page: str | None = None) -> dict[str
 def _names_of_states(operator: Any) -> str:
     try:
         infos = operator.states + operator.operator_states
-    except DstlError as error:
+    except DAMAGED as error:
         return f"unreadable: {error}"
     return ", ".join(f"{info.name} {info.kind} {info.type}" for info in infos)
 

@@ -10,7 +10,7 @@ from typing import Any
 
 import dagster as dg
 
-from dstl_core.errors import ConfigError, DstlError
+from dstl_core.errors import DAMAGED, ConfigError
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_id_of
@@ -323,7 +323,7 @@ def _materialization(
         metadata: dict[str, Any] = show.snapshot_metadata(snapshot)
     except FileNotFoundError:  # Flink has retired it since the listing
         return None
-    except DstlError as error:
+    except DAMAGED as error:
         metadata = {"dagster/uri": path, "dstl/problem": str(error)}
         return dg.AssetMaterialization(
             key, metadata={**metadata, "dstl/checkpoint_id": checkpoint_id}

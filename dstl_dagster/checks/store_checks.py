@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import dagster as dg
 
-from dstl_core.errors import ConfigError, DstlError, FormatError, StateFileNotFoundError
+from dstl_core.errors import DAMAGED, ConfigError, FormatError, StateFileNotFoundError
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.pipelines.drift import CHECKED_COMMITS, Drift
@@ -63,7 +63,7 @@ def _committed(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
         ]
         try:
             store.metadata_of(store.require_latest())
-        except DstlError as error:
+        except DAMAGED as error:
             problems.append(str(error))
         return dg.AssetCheckResult(
             passed=not problems,

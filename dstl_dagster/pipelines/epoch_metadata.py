@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
-from dstl_core.errors import DstlError
+from dstl_core.errors import DAMAGED
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
@@ -157,7 +157,7 @@ class EpochMetadata:
             return found
         try:
             sample = StateSample.of(snapshot, uid)
-        except DstlError as error:
+        except DAMAGED as error:
             # State without columns, e.g. of a serializer that only Java knows, still has epochs.
             found["checkpoint"]["dstl/profile"] = f"none: {type(error).__name__}"
             return found

@@ -97,6 +97,30 @@ SILENT = {
 """Modules that catch any error and do not pass it on, and why it is no answer to a question."""
 
 
+ANSWERED = {
+    "dstl_core.changelog.inbox": "a callback of the user: the writer goes on, and logs it",
+    "dstl_core.changelog.persist": "a callback of the user",
+    "dstl_core.changelog.upload.callbacks": "a callback of the user",
+    "dstl_core.changelog.upload.retry": "the waiting tasks get the error",
+    "dstl_core.changelog.upload.scheduler": "the task gets the error",
+    "dstl_core.changelog.upload.task": "raised when all tasks were told",
+    "dstl_core.checkpoint.coordination.action_runner": "the protocol declines or doubts",
+    "dstl_core.checkpoint.store.cleaner": "a file stays for gc",
+    "dstl_core.checkpoint.store.completed_store": "a file stays for gc",
+    "dstl_core.cli.dump_lines": "the command prints it, and its exit code says so",
+    "dstl_core.cli.ls_command": "the row of the snapshot shows it",
+    "dstl_core.savepoint.check.listing": "the row of the snapshot shows it",
+    "dstl_core.scheduling": "a thread that others wait for goes on",
+    "dstl_core.state.backends.materialization": "the future gets the error",
+    "dstl_core.testing.manual": "the test gets the error",
+    "dstl_core.testing.simulated_job": "the checkpoint is declined",
+}
+"""Modules that catch any error, do not raise it again, and tell it: whom, and why that is enough.
+
+What answers whether state can be read catches ``errors.DAMAGED`` instead.
+"""
+
+
 def names_in(node: ast.AST | None) -> set[str]:
     return set() if node is None else {n.id for n in ast.walk(node) if isinstance(n, ast.Name)}
 
@@ -143,6 +167,24 @@ def test_no_error_of_a_store_is_lost_in_a_wide_catch() -> None:
         if any(map(is_silent, ast.walk(ast.parse(path.read_text()))))
     }
     assert silent == set(SILENT)
+
+
+def catches_any(node: ast.AST) -> bool:
+    """Whether code catches any error of dstl, and raises none for it."""
+    if not isinstance(node, ast.ExceptHandler):
+        return is_silent(node)
+    if node.type is not None and not names_in(node.type) & WIDE:
+        return False
+    return not any(isinstance(below, ast.Raise) for part in node.body for below in ast.walk(part))
+
+
+def test_what_catches_any_error_has_a_reason() -> None:
+    catching = {
+        name
+        for name, path in MODULES.items()
+        if any(map(catches_any, ast.walk(ast.parse(path.read_text()))))
+    }
+    assert catching == set(SILENT) | set(ANSWERED)
 
 
 OPTION = re.compile(r"(^|[\s('])(--[a-z-]+[ =]|dstl [a-z]+ ['\"]?)$")

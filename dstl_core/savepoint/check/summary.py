@@ -10,7 +10,7 @@ from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer, UnknownSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSerializer
 from dstl_core.codec.state_meta import BackendStateType
-from dstl_core.errors import DstlError, PathNotAllowedError
+from dstl_core.errors import DAMAGED, PathNotAllowedError
 from dstl_core.model.handle import StreamStateHandle
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -118,7 +118,7 @@ def _key_type(operator: OperatorSnapshot) -> tuple[str | None, str | None]:
         return None, None
     try:
         found = operator.key_type
-    except DstlError as error:
+    except DAMAGED as error:
         return None, str(error)
     return (None, None) if found is None else (found.serializer.type_name, found.note)
 

@@ -19,7 +19,7 @@ from dstl_core.codec.serializers import (
     TimerSerializer,
 )
 from dstl_core.codec.state_meta import KEY_SERIALIZER
-from dstl_core.errors import ConfigError, DstlError, NotInColumnsError
+from dstl_core.errors import ConfigError, NoSuchOperatorError, NotInColumnsError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.migrate.colliding_rows import check_merge
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
@@ -109,7 +109,7 @@ class _Planning:
     def _find(self, snapshot: Snapshot, name: str, whose: str) -> OperatorSnapshot:
         try:
             return snapshot[name]
-        except DstlError as error:
+        except NoSuchOperatorError as error:
             known = ", ".join(each.label for each in snapshot.operators)
             raise ConfigError(
                 f"Operator {name!r} is not in {whose}; its savepoint has: {known}."

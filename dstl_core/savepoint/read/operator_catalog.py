@@ -21,9 +21,9 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
 )
 from dstl_core.errors import (
+    DAMAGED,
     UNREADABLE,
     ConfigError,
-    DstlError,
     NoSuchStateError,
     error_context,
 )
@@ -326,6 +326,6 @@ class OperatorCatalog:
         try:
             self.states  # noqa: B018  # reading them is the test
             self.operator_states  # noqa: B018
-        except DstlError as error:
+        except DAMAGED as error:
             return str(error)
         return None

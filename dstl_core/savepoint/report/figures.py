@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from dstl_core.errors import DstlError
+from dstl_core.errors import DAMAGED
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
@@ -142,7 +142,7 @@ def _contents(
     for each in snapshot.operators:
         try:
             counted = operator_contents(each, options, on_progress) | {"problem": None}
-        except DstlError as error:
+        except DAMAGED as error:
             counted = {"states": [], "operator_states": [], "problem": str(error)}
         found[each.operator_id.hex] = counted
     return found
@@ -332,7 +332,7 @@ def _compared(snapshot: Snapshot, older: Snapshot) -> dict[str, Any]:
     ]
     try:
         changes = [str(each) for each in structure_differences(older, snapshot)]
-    except DstlError as error:
+    except DAMAGED as error:
         changes = [f"states cannot be compared: {error}"]
     shared = files[0].keys() & files[1].keys()
     return {

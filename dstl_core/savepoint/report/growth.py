@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from dstl_core.errors import DstlError
+from dstl_core.errors import DAMAGED
 from dstl_core.savepoint.check.diff import count_changes
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.columns.progress import Advance, no_progress
@@ -44,7 +44,7 @@ def state_growth(
         label = operator.label
         try:
             changes = [asdict(each) for each in count_changes(one, two, on_progress)]
-        except DstlError as error:
+        except DAMAGED as error:
             yield {"operator": label, "state": None, "problem": str(error)}
             continue
         for each in changes:

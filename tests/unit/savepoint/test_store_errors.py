@@ -10,8 +10,11 @@ import pytest
 from dstl_core import Snapshot, verify_snapshot
 from dstl_core.errors import StorageError
 from dstl_core.savepoint.check.column_lines import ColumnLines
+from dstl_core.savepoint.check.summary import snapshot_summary
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_columns import check_range
+from dstl_core.savepoint.report.count_options import CountOptions
+from dstl_core.savepoint.report.figures import report_figures
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.testing import FaultyFileIO
@@ -73,3 +76,24 @@ def test_a_check_ends_when_the_store_fails_and_calls_nothing_damaged() -> None:
         failing, _ = with_failing_read(number)
         with pytest.raises(StorageError, match="no answer"):
             verify_snapshot(failing)
+
+
+def in_full(loaded: Snapshot) -> object:
+    return report_figures(loaded, contents=CountOptions(0))
+
+
+def compared(loaded: Snapshot) -> object:
+    return report_figures(loaded, Snapshot.load(snapshot(FILES)))
+
+
+@pytest.mark.parametrize("look", [snapshot_summary, in_full, compared])
+def test_no_state_is_called_not_readable_because_a_store_fails(
+    look: Callable[[Snapshot], object],
+) -> None:
+    loaded, reads = with_failing_read(-1)
+    look(loaded)
+    assert reads() > 5
+    for number in range(0, reads(), 3):
+        failing, _ = with_failing_read(number)
+        with pytest.raises(StorageError, match="no answer"):
+            look(failing)
