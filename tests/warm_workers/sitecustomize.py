@@ -1,8 +1,8 @@
 """Python runs this at its start: Spark's daemons import here what each of their workers needs.
 
-A worker is a fork of its daemon, and an error of its task ends it. So tests of errors start hundreds
-of workers, and each would import pandas, pyarrow and dstl again. Spark also puts its Python code on
-the path as an archive, whose modules every process would compile.
+A worker is a fork of its daemon, and an error of its task ends it. So tests of errors start
+hundreds of workers, and each would import pandas, pyarrow and dstl again. Spark also puts its
+Python code on the path as an archive, whose modules every process would compile.
 """
 
 import sys
