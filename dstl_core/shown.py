@@ -10,6 +10,8 @@ import shlex
 from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 
+LONGEST_SHOWN = 2_000
+"""Characters of a type that a sentence shows."""
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _AGES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -45,6 +47,13 @@ def command_text(*words: str) -> str:
 def option_text(option: str, value: str) -> str:
     """An option with its value, as a shell takes them."""
     return f"{option} {shlex.quote(value)}"
+
+
+def cut_text(text: str) -> str:
+    """A text for a sentence or a cell. A type that classes make may have a megabyte."""
+    if len(text) <= LONGEST_SHOWN:
+        return text
+    return f"{text[:LONGEST_SHOWN]}.. ({len(text):,} characters)"
 
 
 def size_text(size: int) -> str:

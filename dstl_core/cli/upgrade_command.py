@@ -20,7 +20,7 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import print_lines, write_json, write_savepoint
 from dstl_core.errors import ConfigError
-from dstl_core.shown import size_text, table_lines
+from dstl_core.shown import cut_text, size_text, table_lines
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.edit.upgrade import SavepointUpgrade, UpgradeStep
@@ -117,8 +117,9 @@ def _print(found: SavepointUpgrade, steps: list[UpgradeStep], written: str | Non
 
 
 def _types(step: UpgradeStep) -> str:
+    old, new = cut_text(step.old), cut_text(step.new)
     if step.reason:
-        return f"{step.old}: {step.reason}"
-    if step.new == step.old:
-        return f"{step.old}, as Kryo 5" if "Kryo<" in step.old else step.old
-    return f"{step.old} -> {step.new}" if step.new else step.old
+        return f"{old}: {step.reason}"
+    if new == old:
+        return f"{old}, as Kryo 5" if "Kryo<" in step.old else old
+    return f"{old} -> {new}" if new else old

@@ -31,6 +31,7 @@ from dstl_core.codec.serializers.runtime import TtlAwareSerializer
 from dstl_core.codec.serializers.structs import EnumSerializer, NullableSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
+from dstl_core.shown import cut_text
 from dstl_core.state.tables.avro_evolution import can_read_avro
 from dstl_core.state.tables.convertible import OPAQUE, outer_of, parts_of, unconvertible_type
 from dstl_core.state.tables.same_bytes import same_bytes
@@ -345,9 +346,8 @@ def _avro(stored: AvroSerializer, wanted: AvroSerializer) -> Compatibility:
 
 
 def _changed(stored: AnySerializer, wanted: AnySerializer) -> Compatibility:
-    return Compatibility(
-        Verdict.INCOMPATIBLE, f"the type changed from {stored.type_name} to {wanted.type_name}"
-    )
+    was, now = cut_text(stored.type_name), cut_text(wanted.type_name)
+    return Compatibility(Verdict.INCOMPATIBLE, f"the type changed from {was} to {now}")
 
 
 def _nested(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
