@@ -8,13 +8,14 @@ from pydantic import Field
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.codec.declared_type import parse_type
+from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster import metadata as show
-from dstl_dagster.pipelines.pipeline import KIND, PIPELINE
+from dstl_dagster.pipelines.pipeline import KIND, PIPELINE, registry_from
 from dstl_dagster.pipelines.pipeline import UID as OPERATOR
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.spark_resource import DstlSparkResource
@@ -54,6 +55,10 @@ class DstlIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[DstlSparkResource]
     max_parallelism: int = Field(default=128, ge=1, description="Key groups.")
     parallelism: int = Field(default=2, ge=1, description="Subtasks.")
+    serializers: str | None = Field(
+        default=None,
+        description="Registry of types with readers of your own serializers: package.module:name.",
+    )
 
     def handle_output(self, context: dg.OutputContext, obj: "DataFrame") -> None:
         """Writes the next savepoint of the asset."""
@@ -61,7 +66,7 @@ class DstlIOManager(dg.ConfigurableIOManager):
         number, _ = _latest(folder)
         path = str(folder.child(str(number + 1)))
         self._write(context.definition_metadata or {}, obj, path)
-        snapshot = Snapshot.load(path)
+        snapshot = Snapshot.load(path, serializers=self._registry)
         context.add_output_metadata(
             {**show.snapshot_metadata(snapshot), "dstl/data_version": version_of(snapshot)}
         )
@@ -76,19 +81,27 @@ class DstlIOManager(dg.ConfigurableIOManager):
         _, path = _latest(folder)
         if path is None:
             raise SavepointError(f"There is no savepoint of the asset in {folder}.")
-        return read_state(self.spark.spark_session, path, str(metadata[UID]))
+        uid = str(metadata[UID])
+        return read_state(self.spark.spark_session, path, uid, None, self._registry)
+
+    @property
+    def _registry(self) -> SerializerRegistry:
+        return registry_from(self.serializers, "the IO manager")
 
     def _load_committed(self, context: dg.InputContext, metadata: Any) -> Any:
         self.storage.connect()
         name, kind, uid = (str(metadata[each]) for each in (PIPELINE, KIND, OPERATOR))
-        load = {"state": committed_state, "output": committed_output}.get(kind)
-        if load is None:
+        if kind not in ("state", "output"):
             raise ConfigError(
                 f"The asset {context.asset_key.to_user_string()!r} has no rows to load: expected "
                 f"state or output of a pipeline, got its {kind}."
             )
         store = PipelineStore(self.storage.jobs, name)
-        rows = load(store, name, uid, _keys(context))
+        keys = _keys(context)
+        if kind == "state":
+            rows = committed_state(store, name, uid, keys, self._registry)
+        else:
+            rows = committed_output(store, name, uid, keys)
         return rows.as_type(context.dagster_type.typing_type, lambda: self.spark.spark_session)
 
     def _folder(self, context: dg.OutputContext | dg.InputContext) -> Location:

@@ -11,11 +11,10 @@ from dstl_core.savepoint.check.restore_plan import (
     StateFate,
     plan_restore,
 )
-from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.compatibility import Verdict
 from dstl_dagster.checks.store_checks import ERROR, Asset, lines_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.sources import SnapshotSource
+from dstl_dagster.snapshots.sources import SnapshotSource, load_from
 
 ExpectedJob = JobDescription | Callable[[DstlStorageResource], JobDescription]
 """A job, or a function that finds it when the check runs."""
@@ -23,7 +22,7 @@ ExpectedJob = JobDescription | Callable[[DstlStorageResource], JobDescription]
 
 def expected_of(template: SnapshotSource) -> ExpectedJob:
     """The job that wrote a snapshot."""
-    return lambda storage: JobDescription.from_snapshot(Snapshot.load(template(storage)))
+    return lambda storage: JobDescription.from_snapshot(load_from(template, storage))
 
 
 def build_restore_plan_check(
@@ -135,7 +134,7 @@ def build_schema_check(
 
 def _plan(job: ExpectedJob, source: SnapshotSource, storage: DstlStorageResource) -> RestorePlan:
     expected = job if isinstance(job, JobDescription) else job(storage)
-    return plan_restore(Snapshot.load(source(storage)), expected)
+    return plan_restore(load_from(source, storage), expected)
 
 
 def _compared(plan: RestorePlan) -> Iterator[tuple[OperatorFate, StateFate]]:

@@ -8,7 +8,7 @@ import dagster as dg
 from dstl_dagster.checks.store_checks import ERROR, WARN, Asset
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.sources import SnapshotSource
+from dstl_dagster.snapshots.sources import SnapshotSource, registry_of
 from dstl_dagster.snapshots.stored_rows import read_state
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def build_state_check(
     ) -> dg.AssetCheckResult:
         path = source(storage)
         with spark.tagged("dstl", context.run.run_id, uid) as session:
-            rows = read_state(session, path, uid, state)
+            rows = read_state(session, path, uid, state, registry_of(source))
             violations = session.sql(sql, state=rows).count()
         return dg.AssetCheckResult(
             passed=violations == 0,
@@ -95,8 +95,9 @@ def build_diff_size_check(
         spark: DstlSparkResource,
     ) -> dg.AssetCheckResult:
         with spark.tagged("dstl", context.run.run_id, "diff") as session:
-            old = read_state(session, before(storage), before_uid or uid)
-            new = read_state(session, source(storage), uid)
+            types = registry_of(before), registry_of(source)
+            old = read_state(session, before(storage), before_uid or uid, None, types[0])
+            new = read_state(session, source(storage), uid, None, types[1])
             counts = _count_differences(old, new)
         changed = counts["added"] + counts["removed"] + counts["changed"]
         ratio = changed / max(counts["before"], 1)

@@ -13,7 +13,7 @@ from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.sources import SnapshotSource, checkpoint_of
+from dstl_dagster.snapshots.sources import SnapshotSource, checkpoint_of, registry_of
 
 MAX_SHOWN = 5
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
@@ -174,7 +174,8 @@ def build_verify_check(
         storage.connect()
         path = source(storage)
         try:
-            findings = [str(finding) for finding in verify_snapshot(Snapshot.load(path)).findings]
+            snapshot = Snapshot.load(path, serializers=registry_of(source))
+            findings = [str(finding) for finding in verify_snapshot(snapshot).findings]
         except (FormatError, StateFileNotFoundError) as error:
             findings = [str(error)]
         return dg.AssetCheckResult(

@@ -182,14 +182,7 @@ class StatefulPipeline:
         Raises:
             ConfigError: ``serializers`` names no registry.
         """
-        named = self.serializers
-        registry = load_object(named) if isinstance(named, str) else named or BUILT_IN
-        if not isinstance(registry, SerializerRegistry):
-            raise ConfigError(
-                f"The serializers of pipeline {self.name!r} are wrong: expected a "
-                f"SerializerRegistry, e.g. BUILT_IN.copy(), got {registry!r}."
-            )
-        return registry
+        return registry_from(self.serializers, f"pipeline {self.name!r}")
 
     def _factory(self) -> JobFactory:
         return load_object(self.job) if isinstance(self.job, str) else self.job
@@ -197,6 +190,25 @@ class StatefulPipeline:
 
 def _duration_ms(text: str | None) -> int:
     return 0 if text is None else parse_duration_ms(text)
+
+
+def registry_from(named: SerializerRegistry | str | None, owner: str) -> SerializerRegistry:
+    """A registry of types, from itself or from ``package.module:name``.
+
+    Args:
+        named: The registry or its name; None: that of the built-in types.
+        owner: What it belongs to, for the error.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    registry = load_object(named) if isinstance(named, str) else named or BUILT_IN
+    if not isinstance(registry, SerializerRegistry):
+        raise ConfigError(
+            f"The serializers of {owner} are wrong: expected a SerializerRegistry, e.g. "
+            f"BUILT_IN.copy(), got {registry!r}."
+        )
+    return registry
 
 
 def load_object(path: str) -> Any:

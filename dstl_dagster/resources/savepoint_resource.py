@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.savepoint.check.verify import Report, verify_snapshot
 from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
@@ -16,6 +17,7 @@ from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
+from dstl_dagster.pipelines.pipeline import registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
@@ -28,6 +30,10 @@ class SavepointResource(dg.ConfigurableResource):
     storage: dg.ResourceDependency[DstlStorageResource]
     allow_roots: list[str] = Field(default=[], description="Further folders handles may name.")
     relocate: dict[str, str] = Field(default={}, description="Old root to new root of files.")
+    serializers: str | None = Field(
+        default=None,
+        description="Registry of types with readers of your own serializers: package.module:name.",
+    )
 
     def load(self, place: str) -> Snapshot:
         """Loads a snapshot.
@@ -37,7 +43,20 @@ class SavepointResource(dg.ConfigurableResource):
             FormatError: Its metadata is damaged.
         """
         path = self.storage.path_of(place)
-        return Snapshot.load(path, allow_roots=self.allow_roots, relocate=self.relocate)
+        return self._load(path)
+
+    def _load(self, path: str, jars: Sequence[str] = ()) -> Snapshot:
+        return Snapshot.load(
+            path,
+            allow_roots=self.allow_roots,
+            relocate=self.relocate,
+            serializers=self._registry,
+            jars=jars,
+        )
+
+    @property
+    def _registry(self) -> SerializerRegistry:
+        return registry_from(self.serializers, "the resource of savepoints")
 
     def find(self, place: str) -> Snapshot | None:
         """Loads a snapshot; returns None if there is none."""
@@ -110,9 +129,7 @@ class SavepointResource(dg.ConfigurableResource):
                 source, or by another edit.
         """
         path = self.storage.path_of(source)
-        snapshot = Snapshot.load(
-            path, allow_roots=self.allow_roots, relocate=self.relocate, jars=jars
-        )
+        snapshot = self._load(path, jars)
         write = SavepointUpgrade(snapshot, to, drop, types).write
         return self._copied(write, snapshot, out, [to, sorted(drop), dict(types or {})])
 
@@ -179,7 +196,8 @@ class SavepointResource(dg.ConfigurableResource):
         """Reads keyed state as a DataFrame: a column per state, or one state in flat form."""
         from dstl_core.spark.savepoints.data_source import load_state
 
-        return load_state(session, self.storage.path_of(place), uid=uid, state=state)
+        path = self.storage.path_of(place)
+        return load_state(session, path, uid=uid, state=state, serializers=self._registry)
 
 
 def _is_copy(snapshot: Snapshot, source: Snapshot, run_key: str) -> bool:

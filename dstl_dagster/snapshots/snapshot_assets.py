@@ -132,7 +132,7 @@ def latest_savepoint(pipeline: StatefulPipeline, storage: DstlStorageResource) -
     for commit in pipeline.store(storage).commits():
         path = storage.savepoint(savepoint_name(pipeline, commit.checkpoint_id))
         try:
-            return str(Snapshot.load(path).folder)
+            return str(Snapshot.load(path, serializers=pipeline.registry).folder)
         except FileNotFoundError:
             continue
     raise dg.Failure(

@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
-from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.pipeline import StatefulPipeline, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.snapshot_assets import latest_savepoint
 
 SnapshotSource = Callable[[DstlStorageResource], str]
 """Finds the path of a snapshot."""
+
+
+@dataclass(frozen=True)
+class TypedSource:
+    """A source whose state has types of one's own serializers.
+
+    Args:
+        find: Finds the path.
+        registry: Returns the registry of the types.
+    """
+
+    find: SnapshotSource
+    registry: Callable[[], SerializerRegistry]
+
+    def __call__(self, storage: DstlStorageResource) -> str:
+        return self.find(storage)
+
+
+def registry_of(source: SnapshotSource) -> SerializerRegistry:
+    """The registry that reads the types of a source."""
+    return source.registry() if isinstance(source, TypedSource) else BUILT_IN
+
+
+def load_from(source: SnapshotSource, storage: DstlStorageResource) -> Snapshot:
+    """Loads the snapshot of a source, with the types that it knows."""
+    return Snapshot.load(source(storage), serializers=registry_of(source))
 
 
 def checkpoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
@@ -22,17 +51,28 @@ def checkpoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
         store = pipeline.store(storage)
         return store.path_of(store.require_latest())
 
-    return find
+    return TypedSource(find, lambda: pipeline.registry)
 
 
 def savepoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
     """The latest savepoint of a pipeline."""
-    return lambda storage: latest_savepoint(pipeline, storage)
+    return TypedSource(
+        lambda storage: latest_savepoint(pipeline, storage), lambda: pipeline.registry
+    )
 
 
-def snapshot_at(place: str) -> SnapshotSource:
-    """A savepoint by name, or any snapshot by path."""
-    return lambda storage: storage.path_of(place)
+def snapshot_at(place: str, serializers: SerializerRegistry | str | None = None) -> SnapshotSource:
+    """A savepoint by name, or any snapshot by path.
+
+    Args:
+        place: The name or the path.
+        serializers: The registry of types, with readers of your own serializers; or
+            ``package.module:name``.
+    """
+    return TypedSource(
+        lambda storage: storage.path_of(place),
+        lambda: registry_from(serializers, f"the snapshot {place!r}"),
+    )
 
 
 def latest_below(name: str) -> SnapshotSource:

@@ -16,6 +16,7 @@ import pyarrow as pa
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.kept_outputs import current_outputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import ConfigError, StateFileNotFoundError
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.pipelines.epoch_output import (
@@ -80,7 +81,11 @@ def _library_and_name(wanted: Any) -> tuple[str, str]:
 
 
 def committed_state(
-    store: PipelineStore, pipeline: str, uid: str, keys: Sequence[str] | None
+    store: PipelineStore,
+    pipeline: str,
+    uid: str,
+    keys: Sequence[str] | None,
+    serializers: SerializerRegistry = BUILT_IN,
 ) -> StoredRows:
     """Returns the keyed state of an operator: a row per key, with ``state_key`` and a column per
     state.
@@ -91,6 +96,7 @@ def committed_state(
         uid: Uid of the operator.
         keys: Partition keys: the state is the one after the last of their windows. None means the
             latest state.
+        serializers: The registry of types.
 
     Raises:
         ConfigError: A window is not in the latest state: it was not committed, or a rewind undid
@@ -102,7 +108,7 @@ def committed_state(
         commit = max(_commits_of(store, pipeline, keys), key=lambda each: each.checkpoint_id)
     path = store.path_of(commit)
     try:
-        snapshot = Snapshot.load(path)
+        snapshot = Snapshot.load(path, serializers=serializers)
     except FileNotFoundError as error:
         raise StateFileNotFoundError(
             f"The state of checkpoint {commit.checkpoint_id} of pipeline {pipeline!r} is no longer "
@@ -114,7 +120,7 @@ def committed_state(
         reader = snapshot[f"uid:{uid}"].keyed()
         return pa.Table.from_batches(reader.read(), reader.schema)
 
-    return StoredRows(in_arrow, lambda session: read_state(session, path, uid))
+    return StoredRows(in_arrow, lambda session: read_state(session, path, uid, None, serializers))
 
 
 def committed_output(
@@ -168,11 +174,17 @@ def committed_output(
     return StoredRows(in_arrow, in_spark)
 
 
-def read_state(session: SparkSession, path: str, uid: str, state: str | None = None) -> DataFrame:
+def read_state(
+    session: SparkSession,
+    path: str,
+    uid: str,
+    state: str | None = None,
+    serializers: SerializerRegistry = BUILT_IN,
+) -> DataFrame:
     """Returns the keyed state of an operator of a snapshot as a DataFrame."""
     from dstl_core.spark.savepoints.data_source import load_state
 
-    return load_state(session, path, uid=uid, state=state)
+    return load_state(session, path, uid=uid, state=state, serializers=serializers)
 
 
 def _commits_of(

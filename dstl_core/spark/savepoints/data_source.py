@@ -17,11 +17,11 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import datasource as ds
 from pyspark.sql.types import StructType
 
-from dstl_core.codec.serializers import Types
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry, Types
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.table_base import METADATA, OFFSETS
 from dstl_core.spark.engine.schema import spark_schema_of
-from dstl_core.spark.engine.table_frames import SMALL_BYTES, TableSpec
+from dstl_core.spark.engine.table_frames import SMALL_BYTES, SnapshotPlace, TableSpec, frame_of
 from dstl_core.spark.engine.worker_errors import errors_of_workers, short_traceback
 from dstl_core.spark.engine.workers import settle, settled
 from dstl_core.spark.savepoints.changelog_source import StateChangelogDataSource
@@ -221,7 +221,12 @@ def register(
 
 
 def load_state(
-    spark: SparkSession, path: str, *, uid: str | None = None, state: str | None = None
+    spark: SparkSession,
+    path: str,
+    *,
+    uid: str | None = None,
+    state: str | None = None,
+    serializers: SerializerRegistry = BUILT_IN,
 ) -> DataFrame:
     """Registers the source and reads keyed state: a column per state, or one state in flat form.
 
@@ -230,10 +235,15 @@ def load_state(
         path: The snapshot.
         uid: Uid of the operator; not needed if only one operator has keyed state.
         state: The only state to read.
+        serializers: The registry of types. Options of Spark are texts, so with one of your own
+            the tasks get it instead of the source.
 
     Raises:
         DstlError: What is wrong with an argument, as itself and not in an error of Spark.
     """
+    if serializers is not BUILT_IN:
+        place = SnapshotPlace(path, serializers=serializers)
+        return frame_of(spark, TableSpec(place, None if uid is None else f"uid:{uid}", None, state))
     register(spark)
     reader = spark.read.format("savepoint")
     if uid is not None:
