@@ -13,7 +13,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 from dstl_core.job.task.python_rows import values_of
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend, KeyedStateBackend
-from dstl_core.state.backends.keyed_access import State
+from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.held.held_values import HeldValues, form_of
 from dstl_core.state.tables.descriptor import StateDescriptor, ValueStateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -50,7 +50,7 @@ class RowStates:
         self._tables: KeyedStateBackend | None = None
         self._is_open = False
         self._held: dict[str, HeldValues] = {}
-        self._given: list[tuple[AnySerializer, StateDescriptor, State[Any]]] = []
+        self._given: list[tuple[AnySerializer, StateDescriptor, ValueState]] = []
 
     def get_or_create_keyed_state(
         self, namespace_serializer: AnySerializer, descriptor: StateDescriptor
@@ -74,7 +74,7 @@ class RowStates:
         if not fits:
             return self.in_tables().get_or_create_keyed_state(namespace_serializer, descriptor)
         state: Any = self.current.get_or_create_keyed_state(namespace_serializer, descriptor)
-        if not self._is_open:
+        if not self._is_open and isinstance(state, ValueState):
             self._given.append((namespace_serializer, descriptor, state))
         if known is None and isinstance(descriptor, ValueStateDescriptor):
             self.descriptors[descriptor.name] = descriptor
@@ -91,10 +91,11 @@ class RowStates:
             except Exception as error:
                 self.failure = error
                 raise
-            for namespace_serializer, descriptor, given in self._given:
-                state = self._tables.get_or_create_keyed_state(namespace_serializer, descriptor)
-                vars(given).clear()
-                vars(given).update(vars(state))
+            for namespace_serializer, descriptor, state in self._given:
+                of_tables: Any = self._tables.get_or_create_keyed_state(
+                    namespace_serializer, descriptor
+                )
+                state.move_to(of_tables)
         return self._tables
 
     def opened(self) -> bool:

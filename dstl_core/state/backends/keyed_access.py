@@ -90,6 +90,9 @@ class _SingleValue(State[ValueTable]):
     """The held values; empty outside a batch."""
 
     def __init__(self, backend: CurrentKey, table: ValueTable, ttl: TtlPolicy | None) -> None:
+        self._bind(backend, table, ttl)
+
+    def _bind(self, backend: CurrentKey, table: ValueTable, ttl: TtlPolicy | None) -> None:
         super().__init__(backend, table, ttl)
         serializer = table.meta.value_serializer
         if ttl is not None and isinstance(serializer, TtlSerializer):
@@ -238,6 +241,12 @@ class ValueState(_SingleValue):
     ) -> None:
         super().__init__(backend, table, ttl)
         self._default = default
+
+    def move_to(self, other: ValueState) -> None:
+        """Accesses the entries of another state from now on. Who has this object keeps it."""
+        self._slots = ()
+        self._bind(other._backend, other._table, other._ttl)
+        self._serializer, self._default = other._serializer, other._default
 
     def value(self) -> Any:
         if self._slots or self._hold():
