@@ -43,7 +43,7 @@ LONGS = st.integers(-(2**63), 2**63 - 1)
 INTS = st.integers(-(2**31), 2**31 - 1)
 DOUBLES = st.floats()
 FLOATS = st.floats(width=32)
-DECIMALS = st.decimals(-(10**28), 10**28, allow_nan=False, places=10)
+DECIMALS = st.decimals(1 - 10**28, 10**28 - 1, allow_nan=False, places=10)
 
 KEYS: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
     (Types.STRING, pa.string(), TEXT),
