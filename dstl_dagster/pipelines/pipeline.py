@@ -5,7 +5,6 @@ Nothing here imports Spark; the job is made when a run needs it.
 
 from __future__ import annotations
 
-import importlib
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -14,10 +13,11 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
-from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
+from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.config import plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
+from dstl_dagster.resources.named_objects import load_object, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
@@ -190,37 +190,3 @@ class StatefulPipeline:
 
 def _duration_ms(text: str | None) -> int:
     return 0 if text is None else parse_duration_ms(text)
-
-
-def registry_from(named: SerializerRegistry | str | None, owner: str) -> SerializerRegistry:
-    """A registry of types, from itself or from ``package.module:name``.
-
-    Args:
-        named: The registry or its name; None: that of the built-in types.
-        owner: What it belongs to, for the error.
-
-    Raises:
-        ConfigError: It is none.
-    """
-    registry = load_object(named) if isinstance(named, str) else named or BUILT_IN
-    if not isinstance(registry, SerializerRegistry):
-        raise ConfigError(
-            f"The serializers of {owner} are wrong: expected a SerializerRegistry, e.g. "
-            f"BUILT_IN.copy(), got {registry!r}."
-        )
-    return registry
-
-
-def load_object(path: str) -> Any:
-    """The object that ``package.module:name`` names.
-
-    Raises:
-        ConfigError: There is none.
-    """
-    module, _, name = path.partition(":")
-    try:
-        return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ConfigError(
-            f"Cannot import {path!r} ({error}); write it as 'package.module:name'."
-        ) from error

@@ -17,7 +17,7 @@ from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
-from dstl_dagster.pipelines.pipeline import registry_from
+from dstl_dagster.resources.named_objects import registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:

@@ -10,7 +10,8 @@ from dstl_core.errors import StateFileNotFoundError
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
-from dstl_dagster.pipelines.pipeline import StatefulPipeline, registry_from
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.resources.named_objects import registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.snapshot_assets import latest_savepoint
 
