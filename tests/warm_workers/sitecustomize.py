@@ -9,7 +9,8 @@ import sys
 
 _DAEMON = "pyspark.daemon"
 
-if _DAEMON in sys.orig_argv:
+# A stream has a daemon of its own, with one worker.
+if _DAEMON in sys.orig_argv and "streaming" not in sys.orig_argv[-1]:
     import gc
     import importlib
     import os
