@@ -9,7 +9,6 @@ from contextlib import AbstractContextManager, ExitStack
 
 from dstl_core.codec.change_format import COMPRESSED_FLAG, segment_body
 from dstl_core.codec.snappy_frames import Allocate
-from dstl_core.errors import FormatError
 from dstl_core.model.handle import FileStateHandle, StreamStateHandle
 from dstl_core.storage.location import Location
 
@@ -109,14 +108,8 @@ class OpenSegments:
         with ExitStack() as stack:
             segment = stack.enter_context(self._open_segment(stream))
             self._compressed = segment[:1] == COMPRESSED_FLAG
-            body = segment_body(segment, self._allocate)
-            size = stream.state_size if isinstance(stream, FileStateHandle) else len(body)
-            if len(body) != size:
-                raise FormatError(
-                    "A changelog segment has the wrong size",
-                    expected=f"{size} bytes uncompressed",
-                    got=len(body),
-                )
+            size = stream.state_size if isinstance(stream, FileStateHandle) else None
+            body = segment_body(segment, size, self._allocate)
             return stack.pop_all(), body
 
 

@@ -119,7 +119,7 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
             return memoryview(mmap.mmap(entry.file.fileno(), 0, access=mmap.ACCESS_READ))
 
     def _download(self, handle: FileStateHandle) -> IO[bytes]:
-        body = segment_body(self._read_segment(handle))
+        body = segment_body(self._read_segment(handle), handle.state_size)
         folder = self._folders[next(self._next) % len(self._folders)]
         file: IO[bytes] = tempfile.TemporaryFile(dir=folder)  # noqa: SIM115  # lives as long as its entry
         try:

@@ -17,7 +17,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import cast
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.snappy_frames import Allocate, decompress_all_frames
+from dstl_core.codec.snappy_frames import (
+    MAX_UNPACKED_BYTES,
+    Allocate,
+    decompress_all_frames,
+)
 from dstl_core.errors import FormatError
 from dstl_core.model.change import META_KEY_GROUP, StateChange
 
@@ -98,17 +102,35 @@ def _bucket(key_group: int, capacity: int) -> int:
     return (code ^ code >> 16) & (capacity - 1)
 
 
-def segment_body(segment: bytes | memoryview, allocate: Allocate = bytearray) -> memoryview:
+def segment_body(
+    segment: bytes | memoryview, size: int | None = None, allocate: Allocate = bytearray
+) -> memoryview:
     """The uncompressed body of a segment, without a copy if the segment is not compressed.
 
     Flag 1 means compressed. Every other flag means uncompressed, as in Flink.
+
+    Args:
+        segment: The whole segment file.
+        size: Of the body, as the handle has it; None if no handle says it.
+        allocate: Makes the memory of the body.
+
+    Raises:
+        FormatError: The segment is damaged, or has another size.
     """
     if not len(segment):
         raise FormatError("A changelog segment is empty", offset=0, expected="a flag byte")
     view = memoryview(segment)
+    body = view[1:]
     if view[0] == COMPRESSED_FLAG[0]:
-        return decompress_all_frames(view, 1, allocate)
-    return view[1:]
+        most = MAX_UNPACKED_BYTES if size is None else size
+        body = decompress_all_frames(view, 1, allocate, most)
+    if size is not None and len(body) != size:
+        raise FormatError(
+            "A changelog segment has the wrong size",
+            expected=f"{size} bytes uncompressed",
+            got=len(body),
+        )
+    return body
 
 
 def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChange]:

@@ -24,6 +24,11 @@ _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 
 MAX_UTF_BYTES = 0xFFFF
+MAX_FREE_VALUES = 1 << 20
+"""Values of one input that take no bytes, or that repeat others, on top of some for each byte. The
+bytes that remain do not limit how many of them a count announces.
+"""
+_FREE_VALUES_OF_A_BYTE = 8
 CANONICAL_NAN_32 = 0x7FC00000
 CANONICAL_NAN_64 = 0x7FF8000000000000
 """The bits of every NaN that Java compares, hashes or writes."""
@@ -38,10 +43,11 @@ class _Reader(Protocol):
 class DataInput:
     """Reads from ``buffer[start:end]``; positions count from the start of ``buffer``."""
 
-    __slots__ = ("_buffer", "_end", "_position")
+    __slots__ = ("_buffer", "_end", "_free_values", "_position")
 
     def __init__(self, buffer: bytes, start: int = 0, end: int | None = None) -> None:
         self._buffer = buffer
+        self._free_values = 0
         self._position = start
         self._end = len(buffer) if end is None else end
 
@@ -72,6 +78,22 @@ class DataInput:
     def window(self) -> tuple[bytes, int, int]:
         """The buffer, the position in it, and its end, for readers that keep their own place."""
         return self._buffer, self._position, self._end
+
+    def count_free(self, values: int) -> None:
+        """Counts values that take no bytes, or that repeat others.
+
+        Raises:
+            FormatError: This input has too many of them.
+        """
+        self._free_values += values
+        most = MAX_FREE_VALUES + _FREE_VALUES_OF_A_BYTE * self._end
+        if self._free_values > most:
+            raise FormatError(
+                "Too many values take no bytes of their own",
+                offset=self._position,
+                expected=f"<= {most}",
+                got=self._free_values,
+            )
 
     def _take(self, size: int, field: str) -> int:
         start = self._position
@@ -113,6 +135,10 @@ class DataInput:
         """Reads ``count`` longs; ``count`` is not negative."""
         start = self._take(8 * count, field)
         return struct.unpack_from(f">{count}q", self._buffer, start)
+
+    def read_counted_i64s(self, field: str) -> tuple[int, ...]:
+        """Reads an i32 count and that many longs."""
+        return self.read_i64s(self.read_count(field, 8), field)
 
     def read_f32(self, field: str = "float") -> float:
         return float32_from_bits(_U32.unpack_from(self._buffer, self._take(4, field))[0])

@@ -19,6 +19,7 @@ an error, and take the first element of a chunk for each of its offsets (FLINK-3
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -36,6 +37,7 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.serializers.unknown import read_with_unknown
 from dstl_core.codec.snappy_frames import (
     MAX_CHUNK_DATA,
+    MAX_UNPACKED_BYTES,
     STREAM_IDENTIFIER,
     chunk_sizes,
     decompress_frames,
@@ -291,7 +293,30 @@ class OperatorStateReader:
         """
         if self.shares_chunks:
             return self._in_order[info.name, info.mode]
+        self._check_size(info)
         return [self._element(offset) for offset in info.offsets]
+
+    def _check_size(self, info: OperatorStateMetaInfo) -> None:
+        """Checks how large the elements are together, before one is read.
+
+        An offset of eight bytes may stand for an element of any size, more than once.
+        """
+        limit = max(MAX_UNPACKED_BYTES, len(self._raw))
+        total = sum(
+            times * self._element_size(offset) for offset, times in Counter(info.offsets).items()
+        )
+        if total > limit:
+            raise FormatError(
+                f"The elements of operator state {info.name!r} are too large together",
+                expected=f"<= {limit} bytes unpacked",
+                got=total,
+            )
+
+    def _element_size(self, offset: int) -> int:
+        end = min(self._ends[offset], len(self._raw))
+        if self.header.compressed:
+            return sum(size for _, size in chunk_sizes(self._raw[offset:end], 0))
+        return max(end - offset, 0)
 
     def elements(self, info: OperatorStateMetaInfo) -> list[Any]:
         """The elements of a list or union state; ``OpaqueValue`` where only Java can read them."""

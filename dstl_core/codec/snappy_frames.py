@@ -24,6 +24,8 @@ _HEAD = struct.Struct("<II")
 MAX_CHUNK_DATA = 65536
 MOST_TIMES = 32
 """Snappy unpacks at most 64 bytes from 3 bytes, so a stream that claims more is damaged."""
+MAX_UNPACKED_BYTES = 4 << 30
+"""Largest size of data that is unpacked at once, unless the packed data is larger."""
 
 
 Allocate = Callable[[int], bytearray | memoryview]
@@ -181,15 +183,22 @@ def _data_size(buffer: bytes | memoryview, position: int, size: int, kind: int) 
 def decompress_frames(buffer: bytes | memoryview, start: int, end: int) -> bytes:
     """Decompresses the framed stream at ``start``; ignores the bytes after it."""
     chunks = list(_chunks(buffer, start, end))
-    return bytes(_unpacked(buffer, start, chunks, bytearray))
+    most = max(MAX_UNPACKED_BYTES, end - start)
+    return bytes(_unpacked(buffer, start, chunks, bytearray, most))
 
 
 def decompress_all_frames(
-    buffer: bytes | memoryview, start: int, allocate: Allocate = bytearray
+    buffer: bytes | memoryview,
+    start: int,
+    allocate: Allocate = bytearray,
+    most: int = MAX_UNPACKED_BYTES,
 ) -> memoryview:
     """Decompresses up to the end of the buffer; the stream identifier may repeat.
 
     Other threads run meanwhile.
+
+    Raises:
+        FormatError: The data is damaged, or has more than ``most`` bytes.
     """
     chunks: list[_Chunk] = []
     at = start
@@ -197,14 +206,22 @@ def decompress_all_frames(
         own = list(_chunks(buffer, at, len(buffer)))
         chunks += own
         at = own[-1].end if own else at + len(STREAM_IDENTIFIER)
-    return _unpacked(buffer, start, chunks, allocate)
+    return _unpacked(buffer, start, chunks, allocate, most)
 
 
 def _unpacked(
-    buffer: bytes | memoryview, start: int, chunks: Sequence[_Chunk], allocate: Allocate
+    buffer: bytes | memoryview,
+    start: int,
+    chunks: Sequence[_Chunk],
+    allocate: Allocate,
+    most: int,
 ) -> memoryview:
     view = memoryview(buffer)
     total = sum(chunk.data_size for chunk in chunks)
+    if total > most:
+        raise FormatError(
+            "Compressed data is too large", offset=start, expected=f"<= {most} bytes", got=total
+        )
     room = memoryview(allocate(min(total, MOST_TIMES * (len(view) - start))))
     filled = 0
     for chunk in chunks:

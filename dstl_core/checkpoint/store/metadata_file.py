@@ -34,6 +34,8 @@ SIDECAR_VERSION = 1
 _WHAT = f"A sidecar {SIDECAR_FILE_NAME}"
 MAX_METADATA_BYTES = 1 << 31
 _MAX_DEPTH = 32
+MAX_SIDECAR_BYTES = 256 << 20
+"""A file in it takes 200 bytes."""
 NOTHING_KNOWN: Mapping[str, WrittenFile] = MappingProxyType({})
 
 
@@ -177,8 +179,15 @@ def _load_sidecar(file_io: FileIO, folder: Location, digest: str) -> Sidecar | N
 def read_sidecar(file_io: FileIO, folder: Location) -> Sidecar | None:
     """The sidecar of a folder, even if it belongs to other metadata; None if there is none."""
     location = folder.child(SIDECAR_FILE_NAME)
-    if file_io.size(location) is None:
+    size = file_io.size(location)
+    if size is None:
         return None
+    if size > MAX_SIDECAR_BYTES:
+        raise StorageError(
+            f"The sidecar is too large: expected at most {MAX_SIDECAR_BYTES} bytes, got {size}; "
+            f"delete it to read the snapshot without it.",
+            location=str(location),
+        )
     with error_context(location=str(location)):
         return Sidecar.from_bytes(file_io.read_bytes(location))
 

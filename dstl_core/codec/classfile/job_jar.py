@@ -22,6 +22,8 @@ MAX_NESTED_BYTES = 512 << 20
 """Of all jars inside the jars of a job, which are held together."""
 MAX_SCANNED_BYTES = 1 << 30
 MAX_PARENTS = 128
+MAX_ENTRIES = 1 << 18
+"""Of all jars of a job and the jars inside them: their names are held, 400 bytes each."""
 _LIBRARIES = "lib/"
 
 
@@ -44,7 +46,9 @@ class JobClasses:
     """
 
     def __init__(self, jars: Sequence[JarFile] = ()) -> None:
-        self._jars = [_OpenJar(each) for each in jars]
+        self._jars: list[_OpenJar] = []
+        for jar in jars:
+            self._jars.append(_OpenJar(jar, MAX_ENTRIES - _entries(self._jars)))
         self._libraries: list[_OpenJar] | None = None
         self._classes: dict[str, ClassFile | None] = {}
         self._parsed_bytes = 0
@@ -89,15 +93,17 @@ class JobClasses:
     def _open_libraries(self) -> list[_OpenJar]:
         libraries: list[_OpenJar] = []
         held = 0
+        entries = _entries(self._jars)
         for jar in self._jars:
-            for library, size in jar.libraries(MAX_NESTED_JARS - len(libraries)):
-                held += size
+            for name, raw in jar.libraries(MAX_NESTED_JARS - len(libraries)):
+                held += len(raw)
                 if held > MAX_NESTED_BYTES:
                     raise FormatError(
-                        f"The jars in {_LIBRARIES} are too large together, at {library.name}",
+                        f"The jars in {_LIBRARIES} are too large together, at {name}",
                         expected=f"<= {MAX_NESTED_BYTES} bytes unpacked",
                     )
-                libraries.append(library)
+                library = JarFile(name, io.BytesIO(raw))
+                libraries.append(_OpenJar(library, MAX_ENTRIES - entries - _entries(libraries)))
         return libraries
 
     def parents(self, found: ClassFile) -> list[ClassFile]:
@@ -162,11 +168,53 @@ class JobClasses:
         return found is not None and found.has(Flag.FINAL)
 
 
+class _ZipFile(zipfile.ZipFile):
+    """A zip file that stops where its directory lists too many entries.
+
+    An entry of 46 bytes becomes an object of 400, so the limit holds while they are read.
+    """
+
+    def __init__(self, name: str, content: BinaryIO, most: int) -> None:
+        self._name = name
+        self._most = most
+        super().__init__(content)
+
+    @property
+    def filelist(self) -> list[zipfile.ZipInfo]:
+        return self._entries
+
+    @filelist.setter
+    def filelist(self, entries: list[zipfile.ZipInfo]) -> None:
+        self._entries = _Entries(self._name, self._most)
+        self._entries.extend(entries)
+
+
+class _Entries(list[zipfile.ZipInfo]):
+    def __init__(self, name: str, most: int) -> None:
+        super().__init__()
+        self._name = name
+        self._most = most
+
+    def append(self, entry: zipfile.ZipInfo) -> None:
+        if len(self) >= self._most:
+            raise FormatError(
+                f"The jars have too many entries together, at {self._name}",
+                expected=f"<= {MAX_ENTRIES}",
+            )
+        super().append(entry)
+
+
+def _entries(jars: Sequence[_OpenJar]) -> int:
+    return sum(len(jar) for jar in jars)
+
+
 class _OpenJar:
-    def __init__(self, jar: JarFile) -> None:
+    def __init__(self, jar: JarFile, most: int) -> None:
         self.name = jar.name
         try:
-            self._zip = zipfile.ZipFile(jar.content)
+            self._zip = _ZipFile(jar.name, jar.content, most)
+        except FormatError:
+            raise
         except (zipfile.BadZipFile, ValueError, RuntimeError, OSError) as error:
             raise FormatError(
                 f"{jar.name} is not a jar: expected a zip file, got {error}"
@@ -182,6 +230,9 @@ class _OpenJar:
 
     def __contains__(self, path: str) -> bool:
         return path in self._entries
+
+    def __len__(self) -> int:
+        return len(self._zip.filelist)
 
     def class_at(self, path: str, name: str) -> tuple[ClassFile, int]:
         """A class, and how many bytes its file has."""
@@ -199,11 +250,11 @@ class _OpenJar:
             if name.endswith(".class") and not name.startswith("META-INF/"):
                 yield self._read(name, MAX_CLASS_BYTES)
 
-    def libraries(self, most: int) -> Iterator[tuple[_OpenJar, int]]:
-        """The jars inside this one with their sizes, one after the other.
+    def libraries(self, most: int) -> Iterator[tuple[str, bytes]]:
+        """The jars inside this one with their names for messages, one after the other.
 
         Raises:
-            FormatError: There are more than ``most``, or one is damaged or too large.
+            FormatError: There are more than ``most``, or one cannot be unpacked or is too large.
         """
         names = [
             each for each in self._entries if each.startswith(_LIBRARIES) and each.endswith(".jar")
@@ -215,8 +266,7 @@ class _OpenJar:
                 got=len(names),
             )
         for each in names:
-            raw = self._read(each, MAX_NESTED_JAR_BYTES)
-            yield _OpenJar(JarFile(f"{self.name}!/{each}", io.BytesIO(raw))), len(raw)
+            yield f"{self.name}!/{each}", self._read(each, MAX_NESTED_JAR_BYTES)
 
     def _read(self, path: str, limit: int) -> bytes:
         """The bytes of an entry. What the entry says of its size is not trusted."""

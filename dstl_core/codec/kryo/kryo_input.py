@@ -33,6 +33,14 @@ class KryoInput:
     def commit(self) -> None:
         self._data.rewind(self.position)
 
+    def count_free(self, values: int) -> None:
+        """Counts values that take no bytes, or that repeat others.
+
+        Raises:
+            FormatError: There are too many of them.
+        """
+        self._data.count_free(values)
+
     def take(self, size: int, field: str = "bytes") -> bytes:
         start = self.position
         if size > self.end - start:

@@ -226,8 +226,18 @@ class KryoValueReader:
                 expected=name,
                 got=found.class_name,
             )
-        self._add(self._sizes[number])
+        self.repeat(self._sizes[number])
         return found
+
+    def repeat(self, objects: int) -> None:
+        """Counts objects that have no bytes of their own: nulls, and shared ones.
+
+        Raises:
+            UnreadableValueError: The value has too many objects.
+            FormatError: All values of the input have too many of them.
+        """
+        self._add(objects)
+        self.input.count_free(objects)
 
     def _add(self, objects: int) -> None:
         self._count += objects

@@ -244,6 +244,7 @@ class CollectionBody:
                 raise FormatError(
                     "A list of nulls is too long", offset=at, expected=f"<= {MAX_NULLS}", got=count
                 )
+            reader.repeat(count)
             return comparator, [None] * count
         with_nulls = self.has_nulls and source.boolean()
         read = reader.object_or_null if with_nulls else reader.object

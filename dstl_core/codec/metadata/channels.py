@@ -37,7 +37,7 @@ def read_channel_handle(
     subtask = data.read_i32("subtask index")
     if kind in (ChannelStateKind.INPUT_CHANNEL, ChannelStateKind.RESULT_SUBPARTITION):
         info = (data.read_i32("gate or partition"), data.read_i32("channel or subpartition"))
-        offsets = data.read_i64s(data.read_count("buffer offsets", 8), "buffer offsets")
+        offsets = data.read_counted_i64s("buffer offsets")
         size = data.read_i64("state size")
         stream = read_required_stream_handle(data, "channel state stream")
         return ChannelStateHandle(kind, subtask, info, offsets, size, stream)

@@ -367,7 +367,7 @@ def _read_operator_state(data: DataInput) -> OperatorStateMetaInfo:
     mode = data.read_u8("distribution mode")
     if mode > 2:
         raise FormatError("A distribution mode is unknown", offset=at, expected="0..2", got=mode)
-    offsets = data.read_i64s(data.read_count("element offsets", 8), "element offsets")
+    offsets = data.read_counted_i64s("element offsets")
     return OperatorStateMetaInfo(name, OperatorStateMode(mode), offsets)
 
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.java_stream import skip_java_object
 from dstl_core.codec.metadata.channels import read_channel_handle, write_channel_handle
+from dstl_core.codec.metadata.counted_input import CountedInput
 from dstl_core.codec.metadata.handles import (
     read_keyed_handle,
     read_operator_handle,
@@ -56,7 +57,7 @@ def read_metadata(raw: bytes) -> CheckpointMetadata:
         FormatError: The bytes are not a snapshot's metadata. The message has the offset and the
             field.
     """
-    data = DataInput(raw)
+    data = CountedInput(raw)
     magic = data.read_i32("magic number")
     if magic != HEADER_MAGIC_NUMBER:
         raise FormatError(
@@ -181,14 +182,9 @@ def _read_operator_state(data: DataInput, version: int) -> OperatorState:
     finished = version >= 3 and count < 0
     if finished:
         count = 0
-    if not 0 <= count <= data.remaining // 4:
-        raise FormatError(
-            "A count does not fit into the data",
-            offset=at,
-            field="subtask count",
-            expected=f"0..{data.remaining // 4}",
-            got=count,
-        )
+    else:
+        data.seek(at)
+        count = data.read_count("subtask count", 4)
     subtasks = tuple(_read_subtask(data, version, max_parallelism) for _ in range(count))
     return OperatorState(
         operator_id, parallelism, max_parallelism, subtasks, name, uid, coordinator, finished

@@ -35,7 +35,6 @@ from dstl_core.codec.serializers.strings import (
 from dstl_core.errors import FormatError, UnsupportedVersionError
 
 _MAX_DEPTH = 64
-_FREE_VALUES = 10_000
 _NAMED = ("record", "error", "enum", "fixed")
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
@@ -61,16 +60,42 @@ def _collect(schema: Any, space: str, named: dict[str, Any], at: int, depth: int
     if not isinstance(schema, dict):
         return
     kind = schema.get("type")
+    _check_parts(kind, schema, at)
     if kind in _NAMED:
         name = str(schema.get("name", ""))
         space = str(schema.get("namespace", name.rpartition(".")[0] or space))
         named[f"{space}.{name.rpartition('.')[2]}".lstrip(".")] = schema
-    for inner in schema.get("fields", ()) if isinstance(schema.get("fields"), list) else ():
-        if isinstance(inner, dict):
-            _collect(inner.get("type"), space, named, at, depth + 1)
+    for inner in schema["fields"] if kind in ("record", "error") else ():
+        _collect(inner["type"], space, named, at, depth + 1)
     for key in ("items", "values", "type"):
         if isinstance(schema.get(key), dict | list):
             _collect(schema[key], space, named, at, depth + 1)
+
+
+def _check_parts(kind: Any, schema: Mapping[str, Any], at: int) -> None:
+    """Checks that a schema has the parts that reading its values needs."""
+    match kind:
+        case "record" | "error":
+            fields = schema.get("fields")
+            if not isinstance(fields, list) or not all(map(_is_field, fields)):
+                raise bad_value("An Avro record lacks its fields", at, "names and types", fields)
+        case "enum":
+            symbols = schema.get("symbols")
+            if not isinstance(symbols, list) or not all(isinstance(of, str) for of in symbols):
+                raise bad_value("An Avro enum lacks its symbols", at, "a list of texts", symbols)
+        case "fixed":
+            size = schema.get("size")
+            if not isinstance(size, int) or isinstance(size, bool) or size < 0:
+                raise bad_value("A fixed type of Avro lacks its size", at, ">= 0", size)
+        case "array" | "map":
+            key = "items" if kind == "array" else "values"
+            if key not in schema:
+                raise bad_value(f"An Avro {kind} lacks the type of its {key}", at, key, "none")
+
+
+def _is_field(field_schema: Any) -> bool:
+    is_named = isinstance(field_schema, dict) and isinstance(field_schema.get("name"), str)
+    return is_named and "type" in field_schema
 
 
 @dataclass(frozen=True)
@@ -169,7 +194,7 @@ class AvroSerializer(TypeSerializer[Any]):
             case "enum":
                 return schema["symbols"][_index(data, "enum", len(schema["symbols"]))]
             case "fixed":
-                return data.read_bytes(int(schema["size"]), "fixed")
+                return data.read_bytes(schema["size"], "fixed")
         return _read_primitive(kind, data)
 
     def _write(self, schema: Any, space: str, value: Any, out: DataOutput) -> None:
@@ -205,7 +230,7 @@ class AvroSerializer(TypeSerializer[Any]):
 class _AvroInput:
     """Reads the bytes of one value.
 
-    The number of parts is limited, since a schema can ask for many values that take no bytes.
+    A schema can ask for many parts that take no bytes. A part for each byte is free of charge.
     """
 
     __slots__ = ("_start", "_values", "data")
@@ -216,15 +241,17 @@ class _AvroInput:
         self._values = 0
 
     def enter(self, depth: int) -> None:
-        self._values += 1
-        most = _FREE_VALUES + 8 * (self.data.position - self._start)
-        if depth > _MAX_DEPTH or self._values > most:
+        if depth > _MAX_DEPTH:
             raise bad_value(
-                "An Avro value is nested too deeply or has too many parts",
+                "An Avro value is nested too deeply",
                 self.data.position,
-                f"<= {_MAX_DEPTH} levels and {most} parts",
-                f"level {depth}, part {self._values}",
+                f"<= {_MAX_DEPTH} levels",
+                depth,
             )
+        self._values += 1
+        if self._values > self.data.position - self._start:
+            self.data.count_free(1)
+            self._values -= 1
 
 
 @dataclass(frozen=True)

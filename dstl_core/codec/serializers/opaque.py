@@ -14,7 +14,12 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.java_stream import JavaEnum, JavaObject, read_java_object_bytes
+from dstl_core.codec.java_stream import (
+    JavaEnum,
+    JavaObject,
+    JavaValue,
+    read_java_object_bytes,
+)
 from dstl_core.codec.serializers.base import (
     JsonValue,
     OpaqueValue,
@@ -114,10 +119,31 @@ def _value_class(kind: type[ValueClassSerializer]) -> tuple[str, SnapshotReader]
 
 @dataclass(frozen=True, slots=True)
 class JavaValueBytes:
-    """A Java object: a description of it, and the bytes of its stream."""
+    """A Java object: what a text shows of it, and the bytes of its stream.
 
-    content: Any
+    A parsed stream takes up to a hundred times its bytes, so it is not kept.
+
+    Args:
+        plain: Null, a text, a number, or the name of an enum's constant.
+        java_class: The class of any other object, else None.
+        raw: The bytes of the stream.
+    """
+
+    plain: JsonValue
+    java_class: str | None
     raw: bytes
+
+    @classmethod
+    def of(cls, content: JavaValue, raw: bytes) -> JavaValueBytes:
+        if content is None or isinstance(content, str):
+            return cls(content, None, raw)
+        if isinstance(content, JavaEnum):
+            return cls(content.constant, None, raw)
+        if isinstance(content, JavaObject) and set(content.fields) == {"value"}:
+            boxed = content.fields["value"]
+            if content.name.startswith("java.lang.") and isinstance(boxed, int | float):
+                return cls(boxed, None, raw)
+        return cls(None, getattr(content, "name", "?"), raw)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, JavaValueBytes) and other.raw == self.raw
@@ -139,19 +165,12 @@ class JavaSerializer(TypeSerializer[JavaValueBytes]):
         out.write_bytes(value.raw)
 
     def deserialize(self, data: DataInput) -> JavaValueBytes:
-        return JavaValueBytes(*read_java_object_bytes(data))
+        return JavaValueBytes.of(*read_java_object_bytes(data))
 
     def to_text(self, value: JavaValueBytes) -> JsonValue:
-        content = value.content
-        if content is None or isinstance(content, str):
-            return content
-        if isinstance(content, JavaEnum):
-            return content.constant
-        if isinstance(content, JavaObject) and set(content.fields) == {"value"}:
-            boxed = content.fields["value"]
-            if content.name.startswith("java.lang.") and isinstance(boxed, int | float):
-                return boxed
-        return opaque_text(getattr(content, "name", "?"), value.raw)
+        if value.java_class is None:
+            return value.plain
+        return opaque_text(value.java_class, value.raw)
 
 
 class Variant(NamedTuple):

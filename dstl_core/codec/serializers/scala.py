@@ -67,6 +67,8 @@ class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
             field.serialize(item, out)
 
     def deserialize(self, data: DataInput) -> tuple[Any, ...]:
+        if not self.fields:
+            data.count_free(1)
         return tuple(field.deserialize(data) for field in self.fields)
 
     def write_snapshot_payload(self, out: DataOutput) -> None:

@@ -23,6 +23,8 @@ from dstl_core.errors import FormatError
 BLOCK_TRAILER_BYTES = 5
 MAX_BLOCK_BYTES = 64 << 20
 """Largest unpacked size of a block, unless 16 times the packed size is more."""
+_MOST_TIMES_KEYS = 16
+"""RocksDB writes a whole key after 16 entries by default."""
 
 XXH3_LAST_BYTE = 0x6B9083D9
 _U32 = 0xFFFFFFFF
@@ -158,15 +160,39 @@ def entries_end(payload: bytes, offset: int) -> int:
     return end
 
 
+def keys_limit(stored: int) -> int:
+    """How many bytes the keys of some blocks may have, without the parts that they share.
+
+    A few bytes of an entry stand for a key of any size.
+
+    Args:
+        stored: Size of the unpacked blocks.
+    """
+    return max(MAX_BLOCK_BYTES, _MOST_TIMES_KEYS * stored)
+
+
+def keys_too_large(offset: int, limit: int) -> FormatError:
+    """The error for blocks whose keys have more bytes than ``keys_limit``."""
+    return FormatError(
+        "The keys of a table file are too large together",
+        offset=offset,
+        expected=f"<= {limit} bytes, the parts that they share counted for each",
+    )
+
+
 def block_entries(payload: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
     """Yields each ``(key, value)`` of a data or meta block."""
     at, end, key = 0, entries_end(payload, offset), b""
+    room = limit = keys_limit(len(payload))
     while at < end:
         shared, at = read_varint(payload, at, end, 5)
         rest, at = read_varint(payload, at, end, 5)
         size, at = read_varint(payload, at, end, 5)
         if shared > len(key) or at + rest + size > end:
             raise _bad_entry(offset)
+        room -= shared + rest
+        if room < 0:
+            raise keys_too_large(offset, limit)
         key = key[:shared] + payload[at : at + rest]
         at += rest
         yield key, payload[at : at + size]
@@ -182,12 +208,16 @@ def index_entries(
             yield key, read_handle(value, 0, len(value))[0]
         return
     at, end, key = 0, entries_end(payload, offset), b""
+    room = limit = keys_limit(len(payload))
     handle = BlockHandle(0, 0)
     while at < end:
         shared, at = read_varint(payload, at, end, 5)
         rest, at = read_varint(payload, at, end, 5)
         if shared > len(key) or at + rest > end:
             raise _bad_entry(offset)
+        room -= shared + rest
+        if room < 0:
+            raise keys_too_large(offset, limit)
         key = key[:shared] + payload[at : at + rest]
         at += rest
         if shared == 0:

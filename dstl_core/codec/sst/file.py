@@ -37,6 +37,10 @@ MAX_SEQUENCE = (1 << 56) - 1
 _BINARY_SEARCH, _TWO_LEVEL = 0, 2
 _COMPARATOR = b"leveldb.BytewiseComparator"
 
+MAX_INDEX_BYTES = 256 << 20
+_MOST_TIMES_INDEX = 32
+_SMALL_INDEX = 1 << 20
+
 ReadRange = Callable[[int, int], bytes]
 """Reads the bytes ``[start, end)`` of a file."""
 
@@ -217,7 +221,7 @@ class SstFile:
             )
         if kind == _BINARY_SEARCH:
             return [handle]
-        return [part for _, part in self._index_entries(handle)]
+        return [part for _, part in self._entries_of(handle, self._block(handle))]
 
     @property
     def data_limit(self) -> int:
@@ -225,8 +229,17 @@ class SstFile:
         return self._size - FOOTER_BYTES
 
     def index_payloads(self) -> Iterator[bytes]:
-        """The unpacked blocks of the index of the data blocks."""
-        return map(self._block, self._index_blocks)
+        """The unpacked blocks of the index of the data blocks.
+
+        Raises:
+            FormatError: They are too large together.
+        """
+        size = 0
+        for handle in self._index_blocks:
+            payload = self._block(handle)
+            size += len(payload)
+            check_index_size(size, self.data_limit)
+            yield payload
 
     @cached_property
     def index(self) -> list[tuple[bytes, BlockHandle]]:
@@ -235,9 +248,12 @@ class SstFile:
         Raises:
             FormatError: The index is damaged.
         """
-        entries = [each for part in self._index_blocks for each in self._index_entries(part)]
-        last_end = 0
-        for _, block in entries:
+        entries: list[tuple[bytes, BlockHandle]] = []
+        last_end = size = 0
+        for key, block in self._index_entries():
+            entries.append((key, block))
+            size += len(key)
+            check_index_size(size, self.data_limit)
             if block.offset < last_end or block.end > self.data_limit:
                 raise FormatError(
                     "A data block lies outside its file or overlaps another one",
@@ -248,8 +264,13 @@ class SstFile:
             last_end = block.end
         return entries
 
-    def _index_entries(self, handle: BlockHandle) -> Iterator[tuple[bytes, BlockHandle]]:
-        payload = self._block(handle)
+    def _index_entries(self) -> Iterator[tuple[bytes, BlockHandle]]:
+        for handle, payload in zip(self._index_blocks, self.index_payloads(), strict=True):
+            yield from self._entries_of(handle, payload)
+
+    def _entries_of(
+        self, handle: BlockHandle, payload: bytes
+    ) -> Iterator[tuple[bytes, BlockHandle]]:
         for key, block in index_entries(payload, handle.offset, delta_encoded=self.delta_index):
             if self.user_key_index:
                 yield key, block
@@ -268,6 +289,26 @@ class SstFile:
                 raise FormatError("A range tombstone has an unknown kind", got=entry.kind)
             tombstones.append(RangeTombstone(entry.key, end, -entry.newest_first))
         return tombstones
+
+
+def check_index_size(size: int, data_limit: int) -> None:
+    """Checks the size of an unpacked index, or of the keys in it.
+
+    An index is at most 32 times as large as its file, or 1 MiB, and at most ``MAX_INDEX_BYTES``
+    unless its file is larger. So the indexes of many files have a limit together, too.
+
+    Args:
+        size: What was unpacked so far, in bytes.
+        data_limit: Where the data blocks of the file end.
+
+    Raises:
+        FormatError: It is larger than ``MAX_INDEX_BYTES`` and than the data.
+    """
+    limit = max(_SMALL_INDEX, data_limit, min(MAX_INDEX_BYTES, _MOST_TIMES_INDEX * data_limit))
+    if size > limit:
+        raise FormatError(
+            "The index of a table file is too large", expected=f"<= {limit} bytes unpacked"
+        )
 
 
 def _entry(internal_key: bytes, value: bytes, offset: int) -> SstEntry:

@@ -39,6 +39,8 @@ _SINGLE_VALUES = ("value", "reducing", "aggregating")
 _KINDS = (*_SINGLE_VALUES, "list", "map")
 _MOST_VALUES = 10_000
 _MOST_BYTES = 16 << 20
+_MOST_BYTES_TOGETHER = 256 << 20
+"""Of the values of all states. The states after them are asked about without values."""
 _WHOLE = 64 << 20
 """Up to this size the records of a state are read at once, above it by key group."""
 
@@ -82,10 +84,12 @@ def by_flink(
     """
     found = list(lines)
     questions: list[tuple[int, StateOfJob, Question]] = []
+    room = _MOST_BYTES_TOGETHER
     for at, line in enumerate(lines):
         state = states.get((line.operator, line.state))
-        question = None if state is None else _question(state)
+        question = None if state is None else _question(state, min(room, _MOST_BYTES))
         if state is not None and question is not None:
+            room -= sum(map(len, question.values))
             questions.append((at, state, question))
     if questions:
         answers = flink.ask([each for _, _, each in questions], jars)
@@ -100,7 +104,7 @@ def by_flink(
     return found
 
 
-def _question(state: StateOfJob) -> Question | None:
+def _question(state: StateOfJob, most_bytes: int) -> Question | None:
     """None if no class tells what the state is: timers, windows, operator state, time to live."""
     info = state.info
     if info.meta.backend_state_type is not BackendStateType.KEY_VALUE or info.kind not in _KINDS:
@@ -118,7 +122,12 @@ def _question(state: StateOfJob) -> Question | None:
     out = DataOutput()
     write_snapshot(out, stored)
     return Question(
-        state.function, info.name, info.kind, value_class, out.to_bytes(), _values(state)
+        state.function,
+        info.name,
+        info.kind,
+        value_class,
+        out.to_bytes(),
+        _values(state, most_bytes),
     )
 
 
@@ -128,9 +137,9 @@ def _class_of(stored: AnySerializer) -> str | None:
     return stored.enum_class if isinstance(stored, EnumSerializer) else None
 
 
-def _values(state: StateOfJob) -> list[bytes]:
+def _values(state: StateOfJob, most_bytes: int) -> list[bytes]:
     operator, info = state.operator, state.info
-    if info.kind not in _SINGLE_VALUES:
+    if info.kind not in _SINGLE_VALUES or most_bytes <= 0:
         return []
     groups = KeyGroupRange.of(0, operator.max_parallelism - 1)
     parts = [groups]
@@ -144,7 +153,7 @@ def _values(state: StateOfJob) -> list[bytes]:
             for row in range(len(records)):
                 found.append(records.value_bytes(row))
                 size += len(found[-1])
-                if len(found) >= _MOST_VALUES or size >= _MOST_BYTES:
+                if len(found) >= _MOST_VALUES or size >= most_bytes:
                     return found
     except (NotInColumnsError, UnreadableValueError):
         return found

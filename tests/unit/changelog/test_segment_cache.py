@@ -67,11 +67,12 @@ def f(tmp_path: Path) -> Iterator[Fixture]:
 
 def test_close_stream_twice(f: Fixture) -> None:
     f.segment = b"\0"
-    opened = f.reader.open_segment(REMOTE)
+    empty = FileStateHandle(REMOTE.path, 0)
+    opened = f.reader.open_segment(empty)
     with opened as segment:
         assert bytes(segment) == b"\0"
-    assert f.open() == b"\0"
-    assert f.open() == b"\0"
+    assert f.open(empty) == b"\0"
+    assert f.open(empty) == b"\0"
     assert len(f.opened) == 1
 
 

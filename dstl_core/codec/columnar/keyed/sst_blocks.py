@@ -40,9 +40,11 @@ from dstl_core.codec.sst.block import (
     BLOCK_TRAILER_BYTES,
     XXH3_LAST_BYTE,
     block_entries,
+    keys_limit,
+    keys_too_large,
     unpack_block,
 )
-from dstl_core.codec.sst.file import SstFile
+from dstl_core.codec.sst.file import SstFile, check_index_size
 from dstl_core.errors import FormatError, InvariantViolation
 
 _XXH3 = 4
@@ -80,6 +82,7 @@ class TableReader:
 
     def __init__(self, file: SstFile) -> None:
         self.file = file
+        self._key_bytes = 0
         parts = [self._unpacked_index(payload) for payload in file.index_payloads()]
         self._keys = [keys for _, keys in parts]
         self._index = np.concatenate([np.empty((0, INDEX_WORDS), np.int64), *(p for p, _ in parts)])
@@ -96,6 +99,8 @@ class TableReader:
         measured = np.zeros(MEASURED_WORDS, np.int64)
         if not measure_index(at, end, has_sizes, address_of(measured)):
             self._refuse_index()
+        self._key_bytes += int(measured[KEY_BYTES])
+        check_index_size(self._key_bytes, self.file.data_limit)
         keys = np.empty(max(1, int(measured[KEY_BYTES])), np.uint8)
         lines = np.empty((int(measured[ENTRIES]), INDEX_WORDS), np.int64)
         key_trailer = 0 if self.file.user_key_index else TRAILER_BYTES
@@ -214,6 +219,9 @@ class TableReader:
         if wrong >= 0:
             payload = bytes(data[int(bounds[wrong]) : int(bounds[wrong + 1])])
             _refuse_block(payload, int(offsets[wrong]), least_key)
+        limit = max(MAX_BLOCKS_BYTES, keys_limit(int(bounds[-1])))
+        if int(measured[KEY_BYTES]) > limit:
+            raise keys_too_large(int(offsets[0]), limit)
         keys = scratch(int(measured[KEY_BYTES]) + SPARE_BYTES)
         lines = scratch_words(int(measured[ENTRIES]), ENTRY_WORDS)
         wrong = unpack_blocks(*place, address_of(keys), address_of(lines))
