@@ -24,7 +24,7 @@ _F32 = struct.Struct(">f")
 _F64 = struct.Struct(">d")
 
 MAX_UTF_BYTES = 0xFFFF
-MAX_FREE_VALUES = 1 << 20
+MAX_FREE_VALUES = 1 << 22
 """Values of one input that take no bytes, or that repeat others, on top of some for each byte. The
 bytes that remain do not limit how many of them a count announces.
 """
