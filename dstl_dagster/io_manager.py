@@ -17,7 +17,7 @@ from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.pipeline import KIND, PIPELINE
 from dstl_dagster.pipelines.pipeline import UID as OPERATOR
-from dstl_dagster.resources.named_objects import registry_from
+from dstl_dagster.resources.named_objects import SERIALIZERS, registry_from
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -56,10 +56,7 @@ class DstlIOManager(dg.ConfigurableIOManager):
     spark: dg.ResourceDependency[DstlSparkResource]
     max_parallelism: int = Field(default=128, ge=1, description="Key groups.")
     parallelism: int = Field(default=2, ge=1, description="Subtasks.")
-    serializers: str | None = Field(
-        default=None,
-        description="Registry of types with readers of your own serializers: package.module:name.",
-    )
+    serializers: str | None = Field(default=None, description=SERIALIZERS)
 
     def handle_output(self, context: dg.OutputContext, obj: "DataFrame") -> None:
         """Writes the next savepoint of the asset."""

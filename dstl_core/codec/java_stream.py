@@ -97,15 +97,22 @@ class JavaClass:
 class JavaObject:
     """An object.
 
-    ``fields`` are by name; a field of a subclass hides the same field of a parent. ``annotations``
-    are the bytes and values that each class's own ``writeObject`` wrote, by class.
+    ``values`` are those of the fields of each class, topmost class first. ``annotations`` are the
+    bytes and values that each class's own ``writeObject`` wrote, by class.
     """
 
     java_class: JavaClass
-    fields: dict[str, JavaValue] = field(default_factory=dict)
+    values: list[list[JavaValue]] = field(default_factory=list)
     annotations: dict[str, list[JavaValue]] = field(default_factory=dict)
-    by_class: list[list[tuple[str, JavaValue]]] = field(default_factory=list)
-    """Type codes and values of the fields of each class, topmost first, with hidden ones."""
+
+    @property
+    def fields(self) -> dict[str, JavaValue]:
+        """Values by name; a field of a subclass hides the same field of a parent."""
+        return {
+            name: value
+            for java_class, values in zip(self.java_class.hierarchy(), self.values, strict=True)
+            for (_, name), value in zip(java_class.fields, values, strict=False)
+        }
 
     @property
     def name(self) -> str:
@@ -383,12 +390,11 @@ class _Parser:
 
     def _class_data(self, value: JavaObject, description: JavaClass, depth: int) -> None:
         flags = description.flags
-        values: list[tuple[str, JavaValue]] = []
-        value.by_class.append(values)
+        values: list[JavaValue] = []
+        value.values.append(values)
         if flags & SERIALIZABLE:
-            for code, name in description.fields:
-                values.append((code, self._value(code, depth)))
-                value.fields[name] = values[-1][1]
+            for code, _ in description.fields:
+                values.append(self._value(code, depth))
             if flags & _WRITE_METHOD:
                 value.annotations[description.name] = self._annotation(depth)
         elif flags & _EXTERNALIZABLE and flags & _HAS_BLOCK_DATA:

@@ -8,6 +8,9 @@ from typing import Any
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import ConfigError
 
+SERIALIZERS = "Registry of types with readers of your own serializers: package.module:name."
+"""The description of a field that names a registry."""
+
 
 def registry_from(named: SerializerRegistry | str | None, owner: str) -> SerializerRegistry:
     """A registry of types, from itself or from ``package.module:name``.

@@ -17,7 +17,7 @@ from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
-from dstl_dagster.resources.named_objects import registry_from
+from dstl_dagster.resources.named_objects import SERIALIZERS, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
@@ -30,10 +30,7 @@ class SavepointResource(dg.ConfigurableResource):
     storage: dg.ResourceDependency[DstlStorageResource]
     allow_roots: list[str] = Field(default=[], description="Further folders handles may name.")
     relocate: dict[str, str] = Field(default={}, description="Old root to new root of files.")
-    serializers: str | None = Field(
-        default=None,
-        description="Registry of types with readers of your own serializers: package.module:name.",
-    )
+    serializers: str | None = Field(default=None, description=SERIALIZERS)
 
     def load(self, place: str) -> Snapshot:
         """Loads a snapshot.

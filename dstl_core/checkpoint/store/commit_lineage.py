@@ -17,12 +17,12 @@ def not_undone(checkpoints: Iterable[CompletedCheckpoint]) -> Iterator[Completed
     A rewind restores an earlier checkpoint. It undoes those between that one and its own.
     """
     restored: int | None = None
-    for each in checkpoints:
-        if restored is not None and each.checkpoint_id > restored:
+    for checkpoint in checkpoints:
+        if restored is not None and checkpoint.checkpoint_id > restored:
             continue
-        yield each
-        if each.facts.restored_from is not None:
-            restored = each.facts.restored_from
+        yield checkpoint
+        if checkpoint.facts.restored_from is not None:
+            restored = checkpoint.facts.restored_from
 
 
 def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:

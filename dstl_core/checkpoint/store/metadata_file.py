@@ -255,9 +255,9 @@ def unpublished_metadata_file(
 ) -> MetadataFile:
     """What ``load_metadata_file`` gives once the snapshot is published: its bytes, read again."""
     raw, sidecar = _to_bytes(folder, metadata, {}, written)
-    found, sidecar = read_metadata(raw), Sidecar.from_bytes(sidecar.to_bytes())
-    found = _with_decimals(found, sidecar)
-    return MetadataFile(folder, found, sidecar.metadata_sha256, len(raw), sidecar)
+    sidecar = Sidecar.from_bytes(sidecar.to_bytes())
+    published = _with_decimals(read_metadata(raw), sidecar)
+    return MetadataFile(folder, published, sidecar.metadata_sha256, len(raw), sidecar)
 
 
 def replace_metadata_file(

@@ -82,8 +82,8 @@ class JavaStreamWriter:
                     self._field(value.name[1:2], item)
             case JavaObject():
                 hierarchy = value.java_class.hierarchy()
-                for java_class, fields in zip(hierarchy, value.by_class, strict=True):
-                    for code, item in fields:
+                for java_class, items in zip(hierarchy, value.values, strict=True):
+                    for (code, _), item in zip(java_class.fields, items, strict=False):
                         self._field(code, item)
                     if java_class.name in value.annotations:
                         self._annotation(value.annotations[java_class.name])

@@ -335,9 +335,9 @@ class JavaSerialized:
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         source = reader.input
         data = DataInput(source.buffer, source.position, source.end)
-        found = reader.streams.setdefault(self, JavaStream()).read(data)
+        value = reader.streams.setdefault(self, JavaStream()).read(data)
         source.position = data.position
-        return found
+        return value
 
     def write(self, writer: KryoValueWriter, value: Any) -> None:
         stream = writer.streams.setdefault(self, JavaStreamWriter())

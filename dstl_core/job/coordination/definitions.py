@@ -49,10 +49,10 @@ def recorded_definitions(
 
 
 def check_definitions(
-    recorded: Mapping[str, Mapping[str, str]], operators: Iterable[Operator]
+    recorded: Mapping[str, Mapping[str, str]], defined: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Raises ConfigError if an aggregate would add to state that means something else."""
-    for uid, texts in definitions_of(operators).items():
+    for uid, texts in defined.items():
         for name, text in texts.items():
             before = recorded.get(uid, {}).get(name, text)
             if before != text:

@@ -273,9 +273,9 @@ class AggregateOperator(_Keyed):
         object.__setattr__(self, "schema", schema)
         object.__setattr__(self, "out_of_orderness_ms", self.lag_ms)
         object.__setattr__(self, "allowed_lateness", self.lateness_ms)
-        scale = types.scale_of_key(self.key_by, self.key_type)
-        if scale is not None:
-            object.__setattr__(self, "key_scale", scale)
+        key_decimal = types.decimal_of_key(self.key_by, self.key_type)
+        if key_decimal is not None:
+            object.__setattr__(self, "key_scale", key_decimal[1])
         key_type = types.of(self.key_by, self.key_type, "The key", "key_type")
         object.__setattr__(self, "key_type", key_type)
         check_key_type(self.uid, key_type)
@@ -413,35 +413,33 @@ class DeclaredTypes:
         found = self.decimal_of(aggregate)
         return None if found is None else found[1]
 
-    def scale_of_key(self, column: str, given: TypeLike | None) -> int | None:
-        """The number of digits after the point of a key that is a decimal; None if unknown."""
-        if given is None and column in self.schema.names:
-            given = self.schema.field(column).type
-        if given is None:
-            return None
-        declared = declared_type(given, f"The key of operator {self.uid!r}")
-        return None if declared.precision is None else declared.scale
+    def decimal_of_key(self, column: str, declared: TypeLike | None) -> tuple[int, int] | None:
+        """Digits and scale of a key that is a decimal; None if unknown."""
+        return self._decimal(declared, column, "key")
 
     def decimal_of(self, aggregate: Aggregate) -> tuple[int, int] | None:
         """Digits and scale of an aggregate's decimals; None if unknown.
 
         A sum has more digits than its column, so it has all of them unless its type is declared.
         """
-        found = self._decimal(aggregate.type, aggregate.column)
+        decimal = self._decimal(aggregate.type, aggregate.column, "aggregate")
         is_wider = aggregate.type is None and aggregate.how == "sum"
-        return (DIGITS, found[1]) if found is not None and is_wider else found
+        return (DIGITS, decimal[1]) if decimal is not None and is_wider else decimal
 
     def decimal_of_order(self, aggregate: Aggregate) -> tuple[int, int] | None:
         """Digits and scale of the decimals that order an aggregate; None if unknown."""
-        return self._decimal(aggregate.order_type, next(iter(aggregate.order_by or ()), None))
+        column = next(iter(aggregate.order_by or ()), None)
+        return self._decimal(aggregate.order_type, column, "aggregate")
 
-    def _decimal(self, declared: TypeLike | None, column: str | None) -> tuple[int, int] | None:
+    def _decimal(
+        self, declared: TypeLike | None, column: str | None, what: str
+    ) -> tuple[int, int] | None:
         if declared is None and column in self.schema.names:
             declared = self.schema.field(column).type
         if declared is None:
             return None
-        found = declared_type(declared, f"The aggregate of operator {self.uid!r}")
-        return None if found.precision is None else (found.precision, found.scale)
+        type_of = declared_type(declared, f"The {what} of operator {self.uid!r}")
+        return None if type_of.precision is None else (type_of.precision, type_of.scale)
 
     def of(
         self,

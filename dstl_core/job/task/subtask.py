@@ -13,11 +13,12 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dstl_core.job.spec.fingerprint import OWN_COLUMNS, Fingerprint, later, latest_time_in
+from dstl_core.job.spec.fingerprint import OWN_COLUMNS, Fingerprint
 from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
 from dstl_core.job.spec.operators import is_columnar, late_name, late_schema_of
 from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.job.task.column_subtask import ColumnSubtask
+from dstl_core.job.task.event_time import later, latest_time_in
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.reports import SubtaskMetrics, SubtaskReport, encode_state
 from dstl_core.job.task.restore import Assigned
@@ -110,11 +111,7 @@ def open_subtask(task: TaskSpec, subtask: int) -> Subtask:
 
 
 def run_epoch_subtask(
-    task: TaskSpec,
-    epoch: EpochSpec,
-    subtask: int,
-    batches: Iterable[pa.RecordBatch],
-    attempt: int = 0,
+    task: TaskSpec, epoch: EpochSpec, subtask: int, batches: Iterable[pa.RecordBatch]
 ) -> SubtaskReport:
     """Runs one epoch of a subtask: restores, applies rows in order, fires timers, persists."""
     file_io = open_file_io(task.job.layout.root)
@@ -159,7 +156,6 @@ def run_epoch_subtask(
         restore_ms=int(1000 * (restored - started)),
         apply_ms=int(1000 * (applied - restored)),
         persist_ms=int(1000 * (persisted - applied)),
-        attempt=attempt,
         late_files=tuple(late.names),
         latest_time=latest_time,
         written=running.written,

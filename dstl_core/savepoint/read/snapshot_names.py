@@ -189,17 +189,12 @@ class SnapshotNames:
             return [place]
         if of_any:
             return of_any
-        known = sorted(
-            f"{each.label}/{state}"
-            for each in self._snapshot.operators
-            for state in self._names_in(each)
+        known = (
+            f"{operator.label}/{state}"
+            for operator in self._snapshot.operators
+            for state in self._names_in(operator)
         )
-        more = ", .." if len(known) > _NAMES_SHOWN else ""
-        raise ConfigError(
-            f"{option} is wrong: no state has the name {name!r}; the snapshot has: "
-            f"{', '.join(map(repr, known[:_NAMES_SHOWN])) or 'none'}{more}; name one as {form}.",
-            location=str(self._snapshot.folder),
-        )
+        raise self._unknown(option, f"no state has the name {name!r}", known, form)
 
     def split_key(
         self, option: str, name: str, splits: Mapping[tuple[OperatorID, str], Value]
@@ -221,12 +216,17 @@ class SnapshotNames:
         if fitting:
             every = [f"split {split!r} of {labels[op]!r}" for op, split in fitting]
             raise _ambiguous(option, name, every, form="OP:SPLIT")
-        known = sorted(f"{labels[op]}:{split}" for op, split in splits)
-        more = ", .." if len(known) > _NAMES_SHOWN else ""
-        raise ConfigError(
-            f"{option} is wrong: no source has the split {name!r}; the snapshot has: "
-            f"{', '.join(map(repr, known[:_NAMES_SHOWN])) or 'none'}{more}; name one as SPLIT or "
-            f"OP:SPLIT.",
+        known = (f"{labels[op]}:{split}" for op, split in splits)
+        problem = f"no source has the split {name!r}"
+        raise self._unknown(option, problem, known, "SPLIT or OP:SPLIT")
+
+    def _unknown(self, option: str, problem: str, known: Iterable[str], form: str) -> ConfigError:
+        """The error for a name of nothing; it lists the first names that the snapshot has."""
+        names = sorted(known)
+        more = ", .." if len(names) > _NAMES_SHOWN else ""
+        shown = ", ".join(map(repr, names[:_NAMES_SHOWN])) or "none"
+        return ConfigError(
+            f"{option} is wrong: {problem}; the snapshot has: {shown}{more}; name one as {form}.",
             location=str(self._snapshot.folder),
         )
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pickle import PicklingError
 from uuid import uuid4
 
@@ -57,7 +58,7 @@ class SparkTasks:
         def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    yield run(subtasks[place]).to_batch()
+                    yield of_attempt(run(subtasks[place])).to_batch()
 
         places = self._spark.range(0, len(subtasks), 1, len(subtasks))
         return self.collect(places, run_partition, description)
@@ -78,10 +79,10 @@ class SparkTasks:
         return [report_of(row) for row in reports]
 
 
-def attempt_of_task() -> int:
-    """Number of the attempt of the Spark task that calls, from 0."""
+def of_attempt(report: SubtaskReport) -> SubtaskReport:
+    """The report with the number of the attempt of the Spark task that calls."""
     context = TaskContext.get()
-    return 0 if context is None else context.attemptNumber()
+    return report if context is None else replace(report, attempt=context.attemptNumber())
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.job.coordination.definitions import definitions_of
-from dstl_core.job.spec.fingerprint import Fingerprint, later
+from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.job.spec.job_spec import EpochSpec, JobSpec, TaskSpec
 from dstl_core.job.spec.operators import (
     INPUT,
@@ -26,13 +26,14 @@ from dstl_core.job.spec.operators import (
     late_name,
     late_schema_of,
 )
+from dstl_core.job.task.event_time import later
 from dstl_core.job.task.reports import SubtaskReport, encode_state, epoch_facts
 from dstl_core.job.task.restore import carried
 from dstl_core.job.task.subtask import run_epoch_subtask
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.operators.aggregated_windows import AggregatedWindows
 from dstl_core.spark.engine.key_groups import split_by_subtask
-from dstl_core.spark.engine.session import SparkTasks, attempt_of_task
+from dstl_core.spark.engine.session import SparkTasks, of_attempt
 from dstl_core.spark.job.input_checks import check_batch, check_input
 from dstl_core.spark.job.inputs import fingerprint_of, latest_time_of, place
 from dstl_core.spark.job.result import printable
@@ -148,8 +149,8 @@ class EpochRun:
 
             def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
                 for subtask, own in split_by_subtask(batches):
-                    report = run_epoch_subtask(spec, hashed, subtask, own, attempt_of_task())
-                    yield report.to_batch()
+                    report = run_epoch_subtask(spec, hashed, subtask, own)
+                    yield of_attempt(report).to_batch()
 
             reports = self.tasks.collect(placed.frame, run_partition, description)
             if len({each.subtask for each in reports}) < len(reports):
@@ -182,7 +183,7 @@ class EpochRun:
             ]
 
         def run(subtask: int) -> SubtaskReport:
-            return run_epoch_subtask(spec, epoch, subtask, (), attempt_of_task())
+            return run_epoch_subtask(spec, epoch, subtask, ())
 
         return self.tasks.per_subtask(run, idle, f"{description}, without rows")
 

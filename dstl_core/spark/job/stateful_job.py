@@ -18,9 +18,13 @@ from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.config import ChangelogOptions, plain
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, StateFileNotFoundError
 from dstl_core.flink_text import parse_duration_ms
-from dstl_core.job.coordination.definitions import check_definitions, recorded_definitions
+from dstl_core.job.coordination.definitions import (
+    check_definitions,
+    definitions_of,
+    recorded_definitions,
+)
 from dstl_core.job.coordination.history import JobHistory
 from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
 from dstl_core.job.coordination.job_materialization import (
@@ -379,10 +383,12 @@ class StatefulJob(Closing):
             )
         else:
             check_order_of_inputs(place.last_input, input_id)
-        recorded = self._coordinator.find(
-            lambda commits: recorded_definitions(lineage(commits), parent)
-        )
-        check_definitions(recorded, self.operators)
+        defined = definitions_of(self.operators)
+        if defined:
+            recorded = self._coordinator.find(
+                lambda commits: recorded_definitions(lineage(commits), parent)
+            )
+            check_definitions(recorded, defined)
         epoch = self._prepare(parent, rows, order_by, watermark_ms)
         epoch.check()
         return InputEpoch(
@@ -417,7 +423,14 @@ class StatefulJob(Closing):
         Raises:
             StateFileNotFoundError: The output is no longer kept.
         """
-        return self._output.of(checkpoint, is_kept=self._keeps_output(checkpoint))
+        if not self._keeps_output(checkpoint):
+            raise StateFileNotFoundError(
+                f"The output of checkpoint {checkpoint.checkpoint_id} is no longer kept: only the "
+                f"last epochs keep their output; raise num_retained_outputs, or read the output "
+                f"earlier.",
+                location=str(self._spec.layout.output(checkpoint.checkpoint_id)),
+            )
+        return self._output.joined([checkpoint])
 
     def _keeps_output(self, checkpoint: CompletedCheckpoint) -> bool:
         """Whether the log keeps the stored output of a commit, if it had any."""

@@ -9,7 +9,6 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.errors import StateFileNotFoundError
 from dstl_core.job.spec.job_spec import JobSpec
 from dstl_core.job.spec.operators import late_name, late_schema_of
 from dstl_core.job.spec.output_types import stored_arrow_schema
@@ -29,27 +28,11 @@ class StoredOutput:
     spark: SparkSession
     job: JobSpec
 
-    def of(self, checkpoint: CompletedCheckpoint, *, is_kept: bool) -> dict[str, DataFrame]:
-        """The output of a commit, by uid of the operator; late rows by ``late_name``.
-
-        Args:
-            checkpoint: The commit.
-            is_kept: Whether the log keeps its output.
-
-        Raises:
-            StateFileNotFoundError: The output is no longer kept.
-        """
-        if not is_kept:
-            raise StateFileNotFoundError(
-                f"The output of checkpoint {checkpoint.checkpoint_id} is no longer kept: only the "
-                f"last epochs keep their output; raise num_retained_outputs, or read the output "
-                f"earlier.",
-                location=str(self.job.layout.output(checkpoint.checkpoint_id)),
-            )
-        return self.joined([checkpoint])
-
     def joined(self, commits: Sequence[CompletedCheckpoint]) -> dict[str, DataFrame]:
-        """The joined output of several commits that keep theirs, by name as in ``of``."""
+        """The joined output of several commits that keep theirs, by uid of the operator.
+
+        Late rows are by ``late_name``.
+        """
         schemas: dict[str, pa.Schema] = {}
         files: dict[str, list[str]] = {}
         for checkpoint in commits:
