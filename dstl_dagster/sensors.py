@@ -10,8 +10,10 @@ from typing import Any
 
 import dagster as dg
 
+from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import DAMAGED, ConfigError
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.state.tables.named_objects import registry_from
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_id_of
 from dstl_dagster import metadata as show
@@ -254,6 +256,7 @@ def build_external_checkpoint_sensor(
     name: str,
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = STOPPED,
+    serializers: SerializerRegistry | str | None = None,
 ) -> dg.SensorDefinition:
     """Reports the completed checkpoints of an external Flink job as an asset.
 
@@ -263,6 +266,8 @@ def build_external_checkpoint_sensor(
         name: Name of the sensor.
         minimum_interval_seconds: Seconds between two ticks.
         default_status: Status of the sensor until somebody changes it.
+        serializers: The registry of types, with readers of your own serializers; or
+            ``package.module:name``.
     """
     key = asset.key if isinstance(asset, dg.AssetSpec) else asset
 
@@ -277,11 +282,12 @@ def build_external_checkpoint_sensor(
     ) -> dg.SensorResult | dg.SkipReason:
         storage.connect()
         last = _last_reported(context, key)
+        types = registry_from(serializers, f"the sensor {name!r}")
         events: list[dg.AssetMaterialization] = []
         for checkpoint_id, path in _completed(folder):
             if checkpoint_id <= last or len(events) == MAX_EVENTS_PER_TICK:
                 continue
-            event = _materialization(key, checkpoint_id, path)
+            event = _materialization(key, checkpoint_id, path, types)
             if event is not None:
                 events.append(event)
                 last = checkpoint_id
@@ -316,10 +322,10 @@ def _completed(folder: str) -> list[tuple[int, str]]:
 
 
 def _materialization(
-    key: dg.AssetKey, checkpoint_id: int, path: str
+    key: dg.AssetKey, checkpoint_id: int, path: str, types: SerializerRegistry
 ) -> dg.AssetMaterialization | None:
     try:
-        snapshot = Snapshot.load(path)
+        snapshot = Snapshot.load(path, serializers=types)
         metadata: dict[str, Any] = show.snapshot_metadata(snapshot)
     except FileNotFoundError:  # Flink has retired it since the listing
         return None

@@ -20,6 +20,7 @@ from dstl_core.cli.inspect_command import inspect
 from dstl_core.cli.ls_command import ls
 from dstl_core.cli.migrate_command import migrate
 from dstl_core.cli.offsets_command import offsets
+from dstl_core.cli.options import use_serializers
 from dstl_core.cli.output import complain, write_traceback
 from dstl_core.cli.report_command import report
 from dstl_core.cli.rewrite_command import rewrite
@@ -29,6 +30,7 @@ from dstl_core.errors import DstlError, SnapshotExistsError, flags_in_messages
 from dstl_core.version import __version__
 
 DEBUG_OPTION = "--debug"
+SERIALIZERS_OPTION = "--serializers"
 _LONGEST_REASON = 300
 
 
@@ -103,6 +105,15 @@ def _print_version(wanted: bool) -> None:
 @app.callback(epilog="`dstl COMMAND -h` shows the options of a command, with examples.")
 def _options(
     debug: Annotated[bool, typer.Option(DEBUG_OPTION, help="Show tracebacks of errors.")] = False,
+    serializers: Annotated[
+        str | None,
+        typer.Option(
+            SERIALIZERS_OPTION,
+            metavar="MODULE:NAME",
+            help="A registry of types with readers of your own serializers. It imports the module, "
+            "from the present folder, too.",
+        ),
+    ] = None,
     version: Annotated[
         bool,
         typer.Option(
@@ -110,7 +121,8 @@ def _options(
         ),
     ] = False,
 ) -> None:
-    """Declares the options for the help. ``main`` accepts --debug anywhere on the command line."""
+    """Takes the options of all commands, which ``main`` accepts anywhere on the command line."""
+    use_serializers(serializers)
 
 
 for command in (
@@ -137,7 +149,24 @@ def main(arguments: list[str] | None = None) -> None:
     argv = sys.argv[1:] if arguments is None else arguments
     with flags_in_messages():
         app(
-            args=[each for each in argv if each != DEBUG_OPTION],
+            args=_of_all_commands_first([each for each in argv if each != DEBUG_OPTION]),
             prog_name="dstl",
             obj={"debug": DEBUG_OPTION in argv},
         )
+
+
+def _of_all_commands_first(argv: list[str]) -> list[str]:
+    """The arguments with ``--serializers`` and its value before the command."""
+    if argv and argv[-1] == SERIALIZERS_OPTION:
+        return argv[-1:]  # which needs a value
+    first: list[str] = []
+    others: list[str] = []
+    words = iter(argv)
+    for word in words:
+        if word == SERIALIZERS_OPTION:
+            first += [word, next(words)]
+        elif word.startswith(f"{SERIALIZERS_OPTION}="):
+            first.append(word)
+        else:
+            others.append(word)
+    return first + others

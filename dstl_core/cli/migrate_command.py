@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dstl_core.cli.examples import epilog
-from dstl_core.cli.options import JsonOption, OverwriteOption
+from dstl_core.cli.options import JsonOption, OverwriteOption, serializers_in_use
 from dstl_core.cli.output import print_lines, write_json, write_lines, write_savepoint
 from dstl_core.errors import ConfigError
 
@@ -74,7 +74,7 @@ def plan(
 def _propose(file: str, from_: str | None, *, write: bool, as_json: bool) -> None:
     from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
 
-    proposal = propose_file(file, from_, write=write)
+    proposal = propose_file(file, from_, write=write, serializers=serializers_in_use())
     if as_json:
         write_json([proposal.to_json()], indent=1)
     elif write:
@@ -164,10 +164,12 @@ def _migration(
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
     from dstl_core.savepoint.read.snapshot import Snapshot
 
+    types = serializers_in_use()
     return SavepointMigration(
         Migration.load(file),
-        None if from_ is None else Snapshot.load(from_),
-        None if to_template is None else Snapshot.load(to_template),
+        None if from_ is None else Snapshot.load(from_, serializers=types),
+        None if to_template is None else Snapshot.load(to_template, serializers=types),
         show_keys=show_keys,
         recompute=recompute,
+        serializers=types,
     )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
+import sys
 from collections.abc import Sequence
+from contextvars import ContextVar
 from datetime import UTC, datetime
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +16,7 @@ import typer
 from dstl_core.errors import ConfigError, NoSuchStateError, StateFileNotFoundError
 
 if TYPE_CHECKING:
+    from dstl_core.codec.serializers import SerializerRegistry
     from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 # The modules of the commands import what they need when they run: the help starts without it.
@@ -71,8 +75,32 @@ OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the 
 SNAPSHOTS_NAMED = 3
 """Snapshots that the message about a folder without one names."""
 
+_REGISTRY: ContextVar[SerializerRegistry | None] = ContextVar("serializers", default=None)
 _DURATION = re.compile(r"(\d{1,18})\s*(ms|s|m|h|d)")
 _MILLIS = {"ms": 1, "s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def use_serializers(named: str | None) -> None:
+    """Makes all that the command reads use the registry that ``--serializers`` names.
+
+    Raises:
+        ConfigError: There is no such registry.
+    """
+    if named is None:
+        _REGISTRY.set(None)
+        return
+    from dstl_core.state.tables.named_objects import registry_from
+
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())  # behind all that is installed
+    _REGISTRY.set(registry_from(named, "the command line"))
+
+
+def serializers_in_use() -> SerializerRegistry:
+    """The registry that ``--serializers`` names; otherwise that of the built-in types."""
+    from dstl_core.codec.serializers import BUILT_IN
+
+    return _REGISTRY.get() or BUILT_IN
 
 
 def duration_ms(option: str, text: str) -> int:
@@ -171,6 +199,7 @@ def load(
             path,
             allow_roots=allow_root or (),
             relocate=relocations("--relocate", relocate),
+            serializers=serializers_in_use(),
             changelog_base=changelog_base,
             key_types=types,
             jars=jar or (),

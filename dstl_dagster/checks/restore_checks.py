@@ -14,7 +14,7 @@ from dstl_core.savepoint.check.restore_plan import (
 from dstl_core.state.tables.compatibility import Verdict
 from dstl_dagster.checks.store_checks import ERROR, Asset, lines_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.sources import SnapshotSource, load_from
+from dstl_dagster.snapshots.typed_source import SnapshotSource, load_from
 
 ExpectedJob = JobDescription | Callable[[DstlStorageResource], JobDescription]
 """A job, or a function that finds it when the check runs."""

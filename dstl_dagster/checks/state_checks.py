@@ -8,8 +8,8 @@ import dagster as dg
 from dstl_dagster.checks.store_checks import ERROR, WARN, Asset
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.sources import SnapshotSource, registry_of
 from dstl_dagster.snapshots.stored_rows import read_state
+from dstl_dagster.snapshots.typed_source import SnapshotSource, registry_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

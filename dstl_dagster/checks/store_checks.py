@@ -13,7 +13,8 @@ from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.sources import SnapshotSource, checkpoint_of, registry_of
+from dstl_dagster.snapshots.sources import checkpoint_of
+from dstl_dagster.snapshots.typed_source import SnapshotSource, registry_of
 
 MAX_SHOWN = 5
 ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN

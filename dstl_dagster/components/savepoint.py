@@ -26,7 +26,7 @@ from dstl_dagster.components.models import (
 from dstl_dagster.components.scaffolders import SavepointScaffolder
 from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
 from dstl_dagster.resources.flink_resource import build_flink_savepoint_asset
-from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
+from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.sensors import build_external_checkpoint_sensor
 from dstl_dagster.snapshots.snapshot_assets import (
@@ -35,7 +35,8 @@ from dstl_dagster.snapshots.snapshot_assets import (
     rewritten_asset,
     upgraded_asset,
 )
-from dstl_dagster.snapshots.sources import SnapshotSource, latest_below, snapshot_at
+from dstl_dagster.snapshots.sources import latest_below, snapshot_at
+from dstl_dagster.snapshots.typed_source import SnapshotSource, resource_for
 from dstl_dagster.translator import DstlAssetKind, DstlTranslatorData
 
 
@@ -95,6 +96,13 @@ class SavepointComponent(dg.Component, dg.Resolvable):
             "savepoints/next-orders",
         ),
     ] = None
+    serializers: Annotated[
+        str | None,
+        shown(
+            "Registry of types with readers of your own serializers, `package.module:name`.",
+            "my_project.types:registry",
+        ),
+    ] = None
     automation_condition: Annotated[
         dg.AutomationCondition | None,
         shown(
@@ -137,7 +145,9 @@ class SavepointComponent(dg.Component, dg.Resolvable):
         """
         if (self.path is None) == (self.flink_job is None):
             raise ConfigError(f"{self.name!r} needs either a path or a flink_job, not both.")
-        return snapshot_at(self.path) if self.path is not None else latest_below("savepoint")
+        if self.path is not None:
+            return snapshot_at(self.path, self.serializers)
+        return latest_below("savepoint", self.serializers)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the savepoint."""
@@ -207,7 +217,7 @@ class SavepointComponent(dg.Component, dg.Resolvable):
 
         @dg.multi_asset(name=self._op_name("savepoint"), specs=[spec])
         def savepoint(storage: DstlStorageResource) -> dg.MaterializeResult:
-            snapshot = SavepointResource(storage=storage).load(source(storage))
+            snapshot = resource_for(source, storage).load(source(storage))
             return dg.MaterializeResult(
                 spec.key,
                 metadata=show.snapshot_metadata(snapshot),
@@ -228,12 +238,12 @@ class SavepointComponent(dg.Component, dg.Resolvable):
         checks: list[Any] = [build_verify_check(key, written, blocking=True)]
         template = Migration.load(declaration).to_template
         if template is not None:
-            job = expected_of(snapshot_at(template))
+            job = expected_of(snapshot_at(template, self.serializers))
             checks.append(build_restore_plan_check(job, asset=key, source=written, blocking=True))
         return checks
 
     def _template_checks(self, key: dg.AssetKey, template: str) -> Sequence[Any]:
-        job = expected_of(snapshot_at(template))
+        job = expected_of(snapshot_at(template, self.serializers))
         return [
             build_restore_plan_check(job, asset=key, source=self.source),
             build_schema_check(job, asset=key, source=self.source),
@@ -248,4 +258,5 @@ class SavepointComponent(dg.Component, dg.Resolvable):
             name=self._op_name("checkpoints"),
             minimum_interval_seconds=self.sensor_interval_seconds,
             default_status=status,
+            serializers=self.serializers,
         )

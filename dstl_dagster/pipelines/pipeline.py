@@ -17,7 +17,7 @@ from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.config import plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
-from dstl_dagster.resources.named_objects import load_object, registry_from
+from dstl_core.state.tables.named_objects import load_object, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData

@@ -7,6 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
 from dstl_dagster import metadata as show
 from dstl_dagster.resources.flink_client import (
     FlinkCheckpoint,
@@ -34,6 +35,7 @@ class FlinkClusterResource(dg.ConfigurableResource):
     authorization: str | None = Field(
         default=None, repr=False, description="Authorization header, for a proxy; use EnvVar."
     )
+    serializers: str | None = Field(default=None, description=SERIALIZERS)
 
     @property
     def client(self) -> FlinkClient:
@@ -168,7 +170,8 @@ def build_flink_savepoint_asset(
             )
         elif path is None:
             path = flink.savepoint(found.job_id, target, native=native, trigger_id=asked)
-        snapshot = Snapshot.load(path)
+        types = registry_from(flink.serializers, "the Flink cluster")
+        snapshot = Snapshot.load(path, serializers=types)
         return dg.MaterializeResult(
             spec.key,
             metadata={

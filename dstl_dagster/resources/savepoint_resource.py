@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, PrivateAttr
 
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
@@ -17,7 +17,7 @@ from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
-from dstl_dagster.resources.named_objects import SERIALIZERS, registry_from
+from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
@@ -31,6 +31,12 @@ class SavepointResource(dg.ConfigurableResource):
     allow_roots: list[str] = Field(default=[], description="Further folders handles may name.")
     relocate: dict[str, str] = Field(default={}, description="Old root to new root of files.")
     serializers: str | None = Field(default=None, description=SERIALIZERS)
+    _types: SerializerRegistry | None = PrivateAttr(default=None)
+
+    def with_types(self, registry: SerializerRegistry) -> "SavepointResource":
+        """This resource with a registry of types that has no name."""
+        self._types = registry
+        return self
 
     def load(self, place: str) -> Snapshot:
         """Loads a snapshot.
@@ -53,7 +59,7 @@ class SavepointResource(dg.ConfigurableResource):
 
     @property
     def _registry(self) -> SerializerRegistry:
-        return registry_from(self.serializers, "the resource of savepoints")
+        return registry_from(self._types or self.serializers, "the resource of savepoints")
 
     def find(self, place: str) -> Snapshot | None:
         """Loads a snapshot; returns None if there is none."""
@@ -149,7 +155,8 @@ class SavepointResource(dg.ConfigurableResource):
             else Migration.of(declaration)
         )
         place = source or declared.from_
-        return SavepointMigration(declared, None if place is None else self.load(place))
+        old = None if place is None else self.load(place)
+        return SavepointMigration(declared, old, serializers=self._registry)
 
     def migrate(
         self, declaration: str | Mapping[str, Any], out: str, *, source: str | None = None

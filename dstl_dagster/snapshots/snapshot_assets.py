@@ -23,6 +23,12 @@ from dstl_dagster.pipelines.state_profile import key_count
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.snapshots.typed_source import (
+    SnapshotSource,
+    TypedSource,
+    registry_of,
+    resource_for,
+)
 from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
 
 _EAGER = dg.AutomationCondition.eager()
@@ -162,7 +168,7 @@ def build_rewritten_asset(
             deps=[pipeline.key("savepoint", of)],
             automation_condition=spec.automation_condition or automation_condition,
         ),
-        lambda storage: latest_savepoint(pipeline, storage),
+        TypedSource(lambda storage: latest_savepoint(pipeline, storage), lambda: pipeline.registry),
         op_name=pipeline.python_name(name),
         rename=rename,
         remove=remove,
@@ -172,7 +178,7 @@ def build_rewritten_asset(
 
 def rewritten_asset(
     spec: dg.AssetSpec,
-    source: Callable[[DstlStorageResource], str],
+    source: SnapshotSource,
     *,
     op_name: str,
     rename: Mapping[str, str] | None = None,
@@ -190,7 +196,7 @@ def rewritten_asset(
 
 def upgraded_asset(
     spec: dg.AssetSpec,
-    source: Callable[[DstlStorageResource], str],
+    source: SnapshotSource,
     *,
     op_name: str,
     to: str = "2.2",
@@ -215,7 +221,7 @@ def upgraded_asset(
 
 def migrated_asset(
     spec: dg.AssetSpec,
-    source: Callable[[DstlStorageResource], str],
+    source: SnapshotSource,
     declaration: str | Mapping[str, Any],
     *,
     op_name: str,
@@ -236,7 +242,7 @@ def migrated_asset(
         context: dg.AssetExecutionContext, storage: DstlStorageResource
     ) -> dg.MaterializeResult:
         with no_retry_of_permanent_errors():
-            resource = SavepointResource(storage=storage)
+            resource = resource_for(source, storage)
             migration = resource.migration(declaration, source(storage))
             plan = "\n".join(migration.plan_lines())
             snapshot = resource.write_migration(migration, _migrated_place(migration))
@@ -248,16 +254,14 @@ def migrated_asset(
     return migrated
 
 
-def migrated_source(
-    source: Callable[[DstlStorageResource], str], declaration: str | Mapping[str, Any]
-) -> Callable[[DstlStorageResource], str]:
+def migrated_source(source: SnapshotSource, declaration: str | Mapping[str, Any]) -> SnapshotSource:
     """Finds what ``migrated_asset`` wrote of the present snapshot and declaration."""
 
     def find(storage: DstlStorageResource) -> str:
-        migration = SavepointResource(storage=storage).migration(declaration, source(storage))
+        migration = resource_for(source, storage).migration(declaration, source(storage))
         return storage.path_of(_migrated_place(migration))
 
-    return find
+    return TypedSource(find, lambda: registry_of(source))
 
 
 def _migrated_place(migration: SavepointMigration) -> str:
@@ -268,7 +272,7 @@ def _migrated_place(migration: SavepointMigration) -> str:
 
 def _copy_asset(
     spec: dg.AssetSpec,
-    source: Callable[[DstlStorageResource], str],
+    source: SnapshotSource,
     write: Callable[..., Snapshot],
     edit: Mapping[str, Any],
     *,
@@ -282,7 +286,7 @@ def _copy_asset(
         context: dg.AssetExecutionContext, storage: DstlStorageResource
     ) -> dg.MaterializeResult:
         with no_retry_of_permanent_errors():
-            resource = SavepointResource(storage=storage)
+            resource = resource_for(source, storage)
             original = resource.load(source(storage))
             out = f"{original.folder.name}-{digest}-{original.file.sha256[:8]}"
             snapshot = write(resource, str(original.folder), out, **edit)

@@ -2,47 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-
-from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
+from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
-from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.state.tables.named_objects import registry_from
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.resources.named_objects import registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.snapshot_assets import latest_savepoint
-
-SnapshotSource = Callable[[DstlStorageResource], str]
-"""Finds the path of a snapshot."""
-
-
-@dataclass(frozen=True)
-class TypedSource:
-    """A source whose state has types of one's own serializers.
-
-    Args:
-        find: Finds the path.
-        registry: Returns the registry of the types.
-    """
-
-    find: SnapshotSource
-    registry: Callable[[], SerializerRegistry]
-
-    def __call__(self, storage: DstlStorageResource) -> str:
-        return self.find(storage)
-
-
-def registry_of(source: SnapshotSource) -> SerializerRegistry:
-    """The registry that reads the types of a source."""
-    return source.registry() if isinstance(source, TypedSource) else BUILT_IN
-
-
-def load_from(source: SnapshotSource, storage: DstlStorageResource) -> Snapshot:
-    """Loads the snapshot of a source, with the types that it knows."""
-    return Snapshot.load(source(storage), serializers=registry_of(source))
+from dstl_dagster.snapshots.typed_source import SnapshotSource, TypedSource
 
 
 def checkpoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
@@ -76,8 +44,13 @@ def snapshot_at(place: str, serializers: SerializerRegistry | str | None = None)
     )
 
 
-def latest_below(name: str) -> SnapshotSource:
-    """The newest of the savepoints that Flink made below a savepoint folder of the storage."""
+def latest_below(name: str, serializers: SerializerRegistry | str | None = None) -> SnapshotSource:
+    """The newest of the savepoints that Flink made below a savepoint folder of the storage.
+
+    Args:
+        name: The folder.
+        serializers: The registry of types, as for ``snapshot_at``.
+    """
 
     def find(storage: DstlStorageResource) -> str:
         root = Location.parse(storage.savepoint(name))
@@ -96,4 +69,4 @@ def latest_below(name: str) -> SnapshotSource:
             raise StateFileNotFoundError(f"There is no savepoint below {root}; take one first.")
         return str(Location.parse(max(found)[1]).parent)
 
-    return find
+    return TypedSource(find, lambda: registry_from(serializers, f"the savepoints below {name!r}"))

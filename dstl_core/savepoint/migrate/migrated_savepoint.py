@@ -22,6 +22,7 @@ from typing import Any
 
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
@@ -56,6 +57,7 @@ class SavepointMigration:
         show_keys: Whether messages may show keys of values that do not fit, five at most.
         recompute: The share of key groups, 0 to 1, whose records ``write`` computes again from the
             source and compares. Any share above 0 reads the source twice.
+        serializers: The registry of types, for the savepoints that the declaration names.
 
     Raises:
         ConfigError: The declaration names no source, or what is not there; ``recompute`` is no
@@ -71,15 +73,16 @@ class SavepointMigration:
         *,
         show_keys: bool = False,
         recompute: float = 0.0,
+        serializers: SerializerRegistry = BUILT_IN,
     ) -> None:
         if not 0 <= recompute <= 1:
             raise ConfigError(f"recompute is wrong: expected a share from 0 to 1, got {recompute}.")
         if source is None and migration.from_ is None:
             raise ConfigError("The declaration has no from: name the savepoint of the old job.")
         self.migration = migration
-        self.source = source or Snapshot.load(str(migration.from_))
+        self.source = source or Snapshot.load(str(migration.from_), serializers=serializers)
         if template is None and migration.to_template is not None:
-            template = Snapshot.load(migration.to_template)
+            template = Snapshot.load(migration.to_template, serializers=serializers)
         self.template = template
         self._show_keys = show_keys
         self._share = recompute

@@ -42,7 +42,8 @@ SCHEMA = pa.schema(
     ]
 )
 _OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
-_KNOWN = {"path", "since", "relocate", "allow.roots", "changelog.base", *_OPERATOR_OPTIONS}
+_PLACE_OPTIONS = {"path", "since", "relocate", "allow.roots", "changelog.base", "serializers"}
+_KNOWN = {*_PLACE_OPTIONS, *_OPERATOR_OPTIONS}
 _ROWS = 10_000
 
 

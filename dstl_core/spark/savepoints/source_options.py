@@ -20,6 +20,7 @@ from dstl_core.savepoint.read.table_base import KINDS, SPLIT_BYTES, TableOptions
 from dstl_core.spark.engine.table_frames import SnapshotPlace, TableSpec
 from dstl_core.state.columns.arrow_values import column_type
 from dstl_core.state.columns.column_fit import values_of_column
+from dstl_core.state.tables.named_objects import registry_from
 
 _OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
 _TYPE_OPTIONS = ("strings", "maps", "timestamps", "row_kinds", "unreadable", "decimals")
@@ -48,6 +49,8 @@ SOURCE_OPTIONS: Mapping[str, str] = {
     "read.memory": "Bytes that a task may hold before it spills (default 512 MiB).",
     "jar": "Jars of the job, comma-separated, which every worker can read: values of Kryo, and of "
     "types that hold some, are JSON texts as `dstl dump` prints them, and not bytes.",
+    "serializers": "A registry of types with readers of your own serializers, as "
+    "`package.module:name`, which every worker can import.",
     "relocate": "Where files went: `OLD=NEW`, comma-separated.",
     "allow.roots": "Further folders that the snapshot may refer to, comma-separated.",
     "changelog.base": "Where the changelog is.",
@@ -89,11 +92,13 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
     kind = given.get("kind") or (KEYED if state == KEYED else None)
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"kind is wrong: expected one of {', '.join(KINDS)}, got {kind!r}.")
+    named_types = given.get("serializers")
     place = SnapshotPlace(
         given["path"],
         _list(given.get("allow.roots")) or (),
         _moves(given.get("relocate")),
         given.get("changelog.base"),
+        None if named_types is None else registry_from(named_types, "the savepoint source"),
         jars=_list(given.get("jar")) or (),
     )
     spec = TableSpec(

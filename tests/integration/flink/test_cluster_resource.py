@@ -34,7 +34,12 @@ def cluster(tmp_path_factory):
 
 @pytest.fixture
 def flink(cluster):
-    return FlinkClusterResource(url=cluster.url, poll_interval_s=0.05, savepoint_timeout_s=60)
+    return FlinkClusterResource(
+        url=cluster.url,
+        poll_interval_s=0.05,
+        savepoint_timeout_s=60,
+        serializers="tests.own_long:NAMED_ANEW",
+    )
 
 
 @pytest.fixture
@@ -100,6 +105,9 @@ def test_a_savepoint_is_taken_checked_rewritten_and_restored_in_one_graph(cluste
         for event in done.get_asset_materialization_events()
         if "dagster/uri" in event.step_materialization_data.materialization.metadata
     }
+    [event] = done.asset_materializations_for_node(taken.op.name)
+    shown = [each.data["states"] for each in event.metadata["dstl/operators"].records]
+    assert any("count value Cents" in each for each in shown)
     before = {f"key-{i}": 10 if i < 5 else 9 for i in range(10)}
     assert counts(paths[taken_key], "counts") == before
     assert counts(paths[rewritten_spec.key], "order-counts") == before

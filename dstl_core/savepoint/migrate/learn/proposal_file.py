@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
@@ -14,7 +15,10 @@ _RULES = ("operators", "drop_operators", "start_empty")
 
 
 def propose_for(
-    migration: Migration, old: Snapshot | None = None, new: Snapshot | None = None
+    migration: Migration,
+    old: Snapshot | None = None,
+    new: Snapshot | None = None,
+    serializers: SerializerRegistry = BUILT_IN,
 ) -> Proposal:
     """Proposes the rules for the savepoints and plans that a declaration names.
 
@@ -22,6 +26,7 @@ def propose_for(
         migration: A declaration. Its own rules have no effect on the proposal.
         old: The savepoint of the old job, if it is loaded already.
         new: The savepoint of the new job, if it is loaded already.
+        serializers: The registry of types, for the savepoints that the declaration names.
 
     Raises:
         ConfigError: The declaration names no savepoint or template, or only one plan.
@@ -39,8 +44,8 @@ def propose_for(
     head = {name: each for name, each in migration.given.items() if name not in _RULES}
     head.pop("migration", None)
     return propose(
-        old or Snapshot.load(str(migration.from_)),
-        new or Snapshot.load(str(migration.to_template)),
+        old or Snapshot.load(str(migration.from_), serializers=serializers),
+        new or Snapshot.load(str(migration.to_template), serializers=serializers),
         plans=load_plans(migration),
         header=head,
     )
@@ -65,7 +70,11 @@ def load_plans(migration: Migration) -> tuple[CompiledPlan, CompiledPlan] | None
 
 
 def propose_file(
-    path: str | os.PathLike[str], from_: str | None = None, *, write: bool = False
+    path: str | os.PathLike[str],
+    from_: str | None = None,
+    *,
+    write: bool = False,
+    serializers: SerializerRegistry = BUILT_IN,
 ) -> Proposal:
     """Proposes the rules of a file that has none yet; with ``write`` it completes the file.
 
@@ -73,6 +82,7 @@ def propose_file(
         path: The file. It names the template, the plans of SQL jobs, and the savepoint.
         from_: The savepoint, if the file does not name it.
         write: Whether to replace the file by the proposal, in one step.
+        serializers: The registry of types.
 
     Raises:
         ConfigError: The file has rules already, or lacks a savepoint. It stays as it is.
@@ -84,8 +94,8 @@ def propose_file(
             f"The declaration {os.fspath(path)!r} has rules already ({', '.join(given)}), which a "
             f"proposal would replace; give a file without them."
         )
-    old = Snapshot.load(from_) if from_ is not None else None
-    proposal = propose_for(migration, old)
+    old = Snapshot.load(from_, serializers=serializers) if from_ is not None else None
+    proposal = propose_for(migration, old, serializers=serializers)
     if write:
         _replace(path, proposal.text)
     return proposal

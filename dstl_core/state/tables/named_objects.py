@@ -1,4 +1,4 @@
-"""Objects that configuration names as ``package.module:name``."""
+"""Objects that configuration and command lines name as ``package.module:name``."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import ConfigError
 
 SERIALIZERS = "Registry of types with readers of your own serializers: package.module:name."
-"""The description of a field that names a registry."""
+"""The description of a field or an option that names a registry."""
 
 
 def registry_from(named: SerializerRegistry | str | None, owner: str) -> SerializerRegistry:
@@ -35,12 +35,13 @@ def load_object(path: str) -> Any:
     """The object that ``package.module:name`` names.
 
     Raises:
-        ConfigError: There is none.
+        ConfigError: There is none, or its module fails.
     """
     module, _, name = path.partition(":")
     try:
         return getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # a module of the user may raise any error
         raise ConfigError(
-            f"Cannot import {path!r} ({error}); write it as 'package.module:name'."
+            f"Cannot import {path!r} ({type(error).__name__}: {error}); write it as "
+            f"'package.module:name'."
         ) from error
