@@ -48,9 +48,9 @@ from dstl_core.functions import (
     RuntimeContext,
 )
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from dstl_core.stateful_job import StatefulJob
 from dstl_core.storage.location import Location
 
 SIZES = (100_000, 1_000_000, 10_000_000)

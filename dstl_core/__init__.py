@@ -49,7 +49,6 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
     from dstl_core.savepoint.read.snapshot import Snapshot
     from dstl_core.savepoint.report.snapshot_report import report_snapshot
-    from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_core.spark.savepoints.data_source import register
     from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
     from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
@@ -66,6 +65,7 @@ if TYPE_CHECKING:
         ValueStateDescriptor,
     )
     from dstl_core.state.tables.ttl import StateTtlConfig
+    from dstl_core.stateful_job import StatefulJob
 
 __all__ = [
     "AggregateOperator",
@@ -164,7 +164,7 @@ _HOME = {
     "SavepointWriter": "spark.savepoints.savepoint_writer",
     "Snapshot": "savepoint.read.snapshot",
     "StateTtlConfig": "state.tables.ttl",
-    "StatefulJob": "spark.job.stateful_job",
+    "StatefulJob": "stateful_job",
     "Types": "codec.serializers",
     "ValueStateDescriptor": "state.tables.descriptor",
     "check_jar": "savepoint.check.jar_check",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from dstl_core.job.spec.operators import AggregateOperator
-    from dstl_core.spark.job.stateful_job import StatefulJob
     from dstl_core.state.windows.windowing import WindowAssigner
+    from dstl_core.stateful_job import StatefulJob
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ class AggregatingJob:
         return output_names_of(self.operator)
 
     def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
-        from dstl_core.spark.job.stateful_job import StatefulJob
+        from dstl_core.stateful_job import StatefulJob
 
         return StatefulJob(
             session,

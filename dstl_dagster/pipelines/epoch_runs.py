@@ -23,8 +23,8 @@ from dstl_dagster.pipelines.windows import (
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-    from dstl_core.spark.job.result import EpochResult
-    from dstl_core.spark.job.stateful_job import StatefulJob
+    from dstl_core.job.coordination.result import EpochResult
+    from dstl_core.stateful_job import StatefulJob
 
 Batch = Callable[["SparkSession", Any], "DataFrame"]
 InputId = Callable[[dg.AssetExecutionContext], str | int]

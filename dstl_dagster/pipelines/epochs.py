@@ -21,7 +21,7 @@ from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
-    from dstl_core.spark.job.stateful_job import StatefulJob
+    from dstl_core.stateful_job import StatefulJob
     from dstl_dagster.resources.spark_resource import DstlSparkResource
     from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 

@@ -25,7 +25,7 @@ from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTr
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dstl_core.spark.job.stateful_job import StatefulJob
+    from dstl_core.stateful_job import StatefulJob
 
 JobFactory = Callable[["SparkSession", str], "StatefulJob"]
 NUM_RETAINED = 32

@@ -18,7 +18,7 @@ from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Wind
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from dstl_core.spark.job.stateful_job import StatefulJob
+    from dstl_core.stateful_job import StatefulJob
 
 _RESOURCES = {"storage", "spark"}
 

@@ -13,7 +13,7 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.functions import KEY_INDEX, WindowFunction
-from dstl_core.job.spec.operator_checks import is_text
+from dstl_core.job.coordination.engine import RESERVED
 from dstl_core.job.spec.operators import (
     AggregateOperator,
     Operator,
@@ -24,32 +24,11 @@ from dstl_core.job.spec.output_types import twins_of
 from dstl_core.spark.engine.schema import arrow_type_from_spark, holds, is_ordered, spark_type_of
 from dstl_core.spark.job.reduction import check_columns
 
-RESERVED = "__dstl_"
-"""Prefix of the columns that a job adds to its batch."""
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
 _NOT_HASHED = (T.VariantType, T.CalendarIntervalType, T.YearMonthIntervalType)
 
 
-def check_named_batch(rows: Any, input_id: Any) -> None:
-    """Raises ConfigError if the batch or its input id is invalid."""
-    _check_id(input_id)
-    check_batch(rows)
-
-
-def _check_id(input_id: Any) -> None:
-    """Raises ConfigError if the input id is invalid."""
-    if isinstance(input_id, str):
-        if not is_text(input_id):
-            raise ConfigError(
-                f"An input id is not valid text: {input_id!r} has half of a surrogate pair."
-            )
-    elif not isinstance(input_id, int) or isinstance(input_id, bool):
-        raise ConfigError(
-            f"An input id is text or a whole number; got {input_id!r}, a {type(input_id).__name__}."
-        )
-
-
-def check_batch(rows: Any, what: str = "The batch") -> None:
+def check_batch(rows: Any, what: str) -> None:
     """Raises ConfigError if tasks cannot process the batch."""
     if not isinstance(rows, DataFrame):
         raise ConfigError(f"{what} has to be a Spark DataFrame, got a {type(rows).__name__}.")

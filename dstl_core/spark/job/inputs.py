@@ -11,8 +11,6 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
-from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.errors import InputChangedError
 from dstl_core.job.spec.fingerprint import (
     FINGERPRINT_COLUMN,
     FINGERPRINT_VERSION,
@@ -20,7 +18,6 @@ from dstl_core.job.spec.fingerprint import (
     SUBTASK_COLUMN,
     Fingerprint,
 )
-from dstl_core.job.spec.lineage import InputPlace
 from dstl_core.job.spec.operators import AggregateOperator, Operator
 from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.spark.engine.key_groups import has_expression, partition_by_subtask
@@ -192,28 +189,3 @@ def fingerprint_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Finge
     hashes = rows.select(row_hash_of(rows, version).cast("decimal(38,0)").alias("hash"))
     found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
     return Fingerprint(found["rows"], int(found["hash"] or 0) % HASHES, version)
-
-
-def committed_before(
-    place: InputPlace, rows: DataFrame, input_id: str | int, *, rewind: bool
-) -> CompletedCheckpoint | None:
-    """The commit of an input, if it was committed with the same rows; None if it has to run.
-
-    Raises:
-        InputChangedError: The input was committed with other rows.
-    """
-    checkpoint = place.commit
-    stored = None if checkpoint is None else checkpoint.facts.input
-    if checkpoint is None or stored is None or (rewind and place.last_input != input_id):
-        return None
-    expected = Fingerprint.of_committed(stored)
-    found = fingerprint_of(rows, expected.version)
-    if found == expected:
-        return checkpoint
-    if rewind:
-        return None
-    raise InputChangedError(
-        f"The input {input_id!r} was committed as checkpoint {checkpoint.checkpoint_id} with other "
-        f"rows or columns: expected {expected}, got {found}; give the correction its own input id, "
-        f"or give rewind=True to run it and all later inputs again."
-    )

@@ -24,8 +24,8 @@ from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from dstl_core.stateful_job import StatefulJob
 from dstl_dagster import (
     DstlSparkResource,
     DstlStorageResource,

@@ -6,7 +6,7 @@ import dagster as dg
 import pytest
 
 from dstl_core.spark.engine.session import SparkTasks
-from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.stateful_job import StatefulJob
 from dstl_dagster import metadata as show
 from tests.integration.dagster.small_pipeline import (
     PAYMENTS,

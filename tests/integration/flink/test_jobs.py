@@ -5,7 +5,7 @@ from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.stateful_job import StatefulJob
 from tests.integration.flink.checker import Operator, State
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import (

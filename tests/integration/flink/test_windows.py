@@ -14,7 +14,6 @@ from dstl_core.codec.serializers import Types
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.state.windows.evictors import CountEvictor
@@ -26,6 +25,7 @@ from dstl_core.state.windows.windowing import (
     TumblingEventTimeWindows,
     TumblingProcessingTimeWindows,
 )
+from dstl_core.stateful_job import StatefulJob
 from dstl_core.testing import ManualClock
 from tests.integration.flink.checker import (
     Entry,

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import FencedError
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.savepoints.data_source import register
+from dstl_core.stateful_job import StatefulJob
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, random_batch
 

@@ -16,12 +16,12 @@ from pyspark import cloudpickle
 from dstl_core.codec.serializers import BUILT_IN, Types, TypeSerializer
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     MapStateDescriptor,
     ValueStateDescriptor,
 )
+from dstl_core.stateful_job import StatefulJob
 
 SNAPSHOT = "com.example.MoneySnapshot"
 OUTPUT = pa.schema([("k", pa.string()), ("shown", pa.string())])

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 
 from dstl_core.codec.serializers import Types
 from dstl_core.job.spec.operators import KeyedOperator
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.stateful_job import StatefulJob
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import (
     OUTPUT,

@@ -15,8 +15,8 @@ from dstl_core.errors import CheckpointError, StorageError
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.stateful_job import StatefulJob
 from tests.full_disk import full_disk
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import (

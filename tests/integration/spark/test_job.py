@@ -17,10 +17,10 @@ from dstl_core.errors import (
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.stateful_job import StatefulJob
 
 pytestmark = pytest.mark.spark
 

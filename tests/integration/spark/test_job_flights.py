@@ -8,9 +8,9 @@ import pytest
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from dstl_core.stateful_job import StatefulJob
 from examples.flights.events import KEY, ORDER_BY, STATES, aggregate, events_of, ingest
 from examples.flights.pipeline import AIRCRAFT
 

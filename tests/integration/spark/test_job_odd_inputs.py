@@ -16,8 +16,8 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, RestoreError, UserFunctionError
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from dstl_core.stateful_job import StatefulJob
 
 pytestmark = pytest.mark.spark
 COUNT = ValueStateDescriptor("n", Types.LONG)

@@ -26,12 +26,12 @@ from dstl_core.job.coordination.job_materialization import BackgroundMaterializa
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies, ProcessOperator
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.tables.descriptor import (
     ListStateDescriptor,
     MapStateDescriptor,
     ValueStateDescriptor,
 )
+from dstl_core.stateful_job import StatefulJob
 from dstl_core.testing import ManualClock
 from tests import stateful_job
 from tests.integration.spark import job_functions

@@ -8,7 +8,7 @@ from pyspark import cloudpickle
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, InputChangedError, StateFileNotFoundError
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.stateful_job import StatefulJob
 from dstl_core.storage.location import Location
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow

@@ -10,8 +10,8 @@ from dstl_core import Snapshot, verify_snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, FormatError, StateFileNotFoundError
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from dstl_core.stateful_job import StatefulJob
 from dstl_core.storage.location import Location
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByColumn, TotalsByRow, plain

@@ -11,7 +11,6 @@ from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.spark.job.stateful_job import StatefulJob
 from dstl_core.state.windows.triggers import CountTrigger, PurgingTrigger
 from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,
@@ -19,6 +18,7 @@ from dstl_core.state.windows.windowing import (
     ProcessingTimeSessionWindows,
     TumblingEventTimeWindows,
 )
+from dstl_core.stateful_job import StatefulJob
 from dstl_core.testing import ManualClock
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import random_windowed_batch

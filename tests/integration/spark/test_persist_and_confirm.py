@@ -14,12 +14,12 @@ pytestmark = pytest.mark.spark
 
 def persist(job, rows, input_id):
     """Through JSON, as between two processes."""
-    persisted = job.persist(batch(job.spark, rows), input_id, ["v"])
+    persisted = job.persist(batch(job.engine.spark, rows), input_id, ["v"])
     return PersistedCheckpoint.from_json(json.loads(json.dumps(persisted.to_json())))
 
 
 def totals(job):
-    rows = job.spark.read.format("savepoint").load(job.latest_path()).select("state_key", "total")
+    rows = job.engine.spark.read.format("savepoint").load(job.latest_path()).select("state_key", "total")
     return {row["state_key"]: row["total"] for row in rows.collect()}
 
 

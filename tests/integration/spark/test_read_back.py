@@ -10,7 +10,7 @@ from pyspark.errors import PythonException
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator
-from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.stateful_job import StatefulJob
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 

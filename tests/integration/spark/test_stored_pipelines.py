@@ -9,7 +9,7 @@ from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.stateful_job import StatefulJob
 from dstl_core.storage.location import Location
 from tests.golden_files import PIPELINE
 from tests.integration.spark import job_functions

@@ -16,7 +16,7 @@ from pyspark.sql import SparkSession
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.job.coordination.tasks import JobTasks
-from dstl_core.spark.job.stateful_job import StatefulJob
+from dstl_core.stateful_job import StatefulJob
 from tests.simulation.storm import pipeline
 from tests.simulation.storm.driver import Driver
 from tests.simulation.storm.pipeline import (

@@ -10,9 +10,9 @@ import pytest
 from dstl_core import ChangelogOptions, EmbeddedRocksDBStateBackend, StatefulJob, aggregates
 from dstl_core.config import plain
 from dstl_core.errors import ConfigError
+from dstl_core.job.coordination.job_checks import check_run
 from dstl_core.job.spec.job_spec import task_changelog_options
 from dstl_core.job.spec.operators import AggregateOperator
-from dstl_core.spark.job.job_checks import check_run
 from dstl_core.storage.location import Location
 
 COUNTS = AggregateOperator("u", "k", {"n": aggregates.count()}, "string")

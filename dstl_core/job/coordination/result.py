@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-
-from pyspark.sql import DataFrame
+from typing import Any
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, OperatorFacts
@@ -16,16 +15,17 @@ from dstl_core.shown import html_table, html_text
 class EpochResult:
     """The result of one epoch. If ``committed_before``, it is the stored result and nothing ran.
 
-    ``output`` is the output of the last operator that has one. ``outputs`` has the output of each
-    operator by uid, and late rows of windows by ``<uid>.late``. With ``output_retired`` both are
-    missing: the epoch was committed before, and its output is no longer kept.
+    Outputs are rows of the job's engine: DataFrames on Spark. ``output`` is the output of the last
+    operator that has one. ``outputs`` has the output of each operator by uid, and late rows of
+    windows by ``<uid>.late``. With ``output_retired`` both are missing: the epoch was committed
+    before, and its output is no longer kept.
     """
 
     checkpoint: CompletedCheckpoint
     committed_before: bool
-    output: DataFrame | None
+    output: Any
     seconds: float
-    outputs: Mapping[str, DataFrame] = field(default_factory=dict)
+    outputs: Mapping[str, Any] = field(default_factory=dict)
     commit_seconds: float = 0.0
     output_retired: bool = False
 

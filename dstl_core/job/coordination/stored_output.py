@@ -4,16 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.job.coordination.engine import Engine
 from dstl_core.job.spec.job_spec import JobSpec
 from dstl_core.job.spec.operators import late_name, late_schema_of
-from dstl_core.job.spec.output_types import stored_arrow_schema
-from dstl_core.spark.engine.parquet_rows import ParquetRows
-from dstl_core.storage.location import JobLayout
 
 
 @dataclass(frozen=True)
@@ -21,14 +19,14 @@ class StoredOutput:
     """Reads the stored output of epochs.
 
     Args:
-        spark: The session.
+        engine: Reads the files.
         job: The job.
     """
 
-    spark: SparkSession
+    engine: Engine
     job: JobSpec
 
-    def joined(self, commits: Sequence[CompletedCheckpoint]) -> dict[str, DataFrame]:
+    def joined(self, commits: Sequence[CompletedCheckpoint]) -> dict[str, Any]:
         """The joined output of several commits that keep theirs, by uid of the operator.
 
         Late rows are by ``late_name``.
@@ -40,10 +38,7 @@ class StoredOutput:
             for name, schema, names in self._parts(checkpoint):
                 schemas[name] = schema
                 files.setdefault(name, []).extend(str(folder.child(each)) for each in names)
-        return {
-            name: ParquetRows(tuple(files[name]), stored_arrow_schema(schema)).frame(self.spark)
-            for name, schema in schemas.items()
-        }
+        return {name: self.engine.read(files[name], schema) for name, schema in schemas.items()}
 
     def _parts(
         self, checkpoint: CompletedCheckpoint
@@ -60,16 +55,3 @@ class StoredOutput:
                 yield operator.uid, operator.output_schema, stored.output_files
             elif at == 0:
                 yield operator.uid, operator.output_schema, checkpoint.facts.output_files
-
-
-def read_output(
-    spark: SparkSession,
-    layout: JobLayout,
-    checkpoint_id: int,
-    names: Sequence[str],
-    schema: pa.Schema,
-) -> DataFrame:
-    """Reads the stored output of an operator."""
-    folder = layout.output(checkpoint_id)
-    files = tuple(str(folder.child(name)) for name in names)
-    return ParquetRows(files, stored_arrow_schema(schema)).frame(spark)

@@ -69,9 +69,6 @@ def check_job(job: Any) -> None:
         raise _wrong(
             what, "serializers", "a SerializerRegistry, e.g. BUILT_IN.copy()", job.serializers
         )
-    # Without a session, a job shows what it is, and runs nothing.
-    if job.spark is not None and not hasattr(job.spark, "createDataFrame"):
-        raise _wrong(what, "spark", "a SparkSession, as getOrCreate() returns it", job.spark)
 
 
 def check_run(name: str, order_by: Any, watermark_ms: Any) -> None:
@@ -88,3 +85,16 @@ def _is_whole(number: Any) -> bool:
 
 def _wrong(what: str, argument: str, expected: str, got: Any) -> ConfigError:
     return ConfigError(f"The {argument} of {what} is wrong: expected {expected}, got {got!r}.")
+
+
+def check_input_id(input_id: Any) -> None:
+    """Raises ConfigError if the input id is invalid."""
+    if isinstance(input_id, str):
+        if not is_text(input_id):
+            raise ConfigError(
+                f"An input id is not valid text: {input_id!r} has half of a surrogate pair."
+            )
+    elif not isinstance(input_id, int) or isinstance(input_id, bool):
+        raise ConfigError(
+            f"An input id is text or a whole number; got {input_id!r}, a {type(input_id).__name__}."
+        )

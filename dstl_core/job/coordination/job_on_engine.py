@@ -1,4 +1,4 @@
-"""Stateful jobs on Spark: one epoch applies one batch of input and is one checkpoint."""
+"""Stateful jobs: one epoch applies one batch of input and is one checkpoint."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-
-from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
@@ -25,7 +23,10 @@ from dstl_core.job.coordination.definitions import (
     definitions_of,
     recorded_definitions,
 )
+from dstl_core.job.coordination.engine import Engine
+from dstl_core.job.coordination.epoch import EpochRun, InputEpoch, committed_before
 from dstl_core.job.coordination.history import JobHistory
+from dstl_core.job.coordination.job_checks import check_input_id, check_job, check_run
 from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
 from dstl_core.job.coordination.job_materialization import (
     BackgroundMaterialization,
@@ -35,7 +36,9 @@ from dstl_core.job.coordination.job_materialization import (
 )
 from dstl_core.job.coordination.key_counts import keys_before, no_keys
 from dstl_core.job.coordination.one_at_a_time import OneAtATime
+from dstl_core.job.coordination.result import EpochResult
 from dstl_core.job.coordination.savepoint import start_from_savepoint, write_savepoint
+from dstl_core.job.coordination.stored_output import StoredOutput
 from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec, task_changelog_options
 from dstl_core.job.spec.lineage import before_input, check_order_of_inputs, find_input
@@ -45,13 +48,6 @@ from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
-from dstl_core.spark.engine.session import SparkTasks
-from dstl_core.spark.job.epoch import EpochRun, InputEpoch
-from dstl_core.spark.job.input_checks import check_named_batch
-from dstl_core.spark.job.inputs import committed_before
-from dstl_core.spark.job.job_checks import check_job, check_run
-from dstl_core.spark.job.result import EpochResult
-from dstl_core.spark.job.stored_output import StoredOutput
 from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
 from dstl_core.storage.json_document import as_read_back
@@ -61,7 +57,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass
-class StatefulJob(Closing):
+class JobOnEngine(Closing):
     """A pipeline with state between its runs.
 
     State is stored in ``<base_path>/<job id>``, in Flink's formats. Each commit is a retained
@@ -73,7 +69,7 @@ class StatefulJob(Closing):
     ``JobBusyError`` in every thread. Other methods may be called at any time.
 
     Args:
-        spark: The session, classic or Spark Connect.
+        engine: Runs the job.
         name: Name of the pipeline; its job id is derived from it.
         base_path: Folder or URL that driver and workers can reach.
         operator: The operator of the job, or the first of several.
@@ -101,7 +97,7 @@ class StatefulJob(Closing):
             copy of ``BUILT_IN`` with a reader for each of your snapshot classes.
     """
 
-    spark: SparkSession
+    engine: Engine
     name: str
     base_path: str
     operator: Operator
@@ -145,7 +141,7 @@ class StatefulJob(Closing):
         self.base_path, self.job_id = self._spec.base_path, self._spec.job_id
         self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
         self._implied_start: CompletedCheckpoint | None = None
-        self._output = StoredOutput(self.spark, self._spec)
+        self._output = StoredOutput(self.engine, self._spec)
         self._coordinator = JobCoordinator(
             self._spec.layout,
             num_retained=self.num_retained,
@@ -154,7 +150,7 @@ class StatefulJob(Closing):
             timeout_ms=int(self.checkpoint_timeout_s * 1000),
             clock=self.clock,
         )
-        self._runner = SparkTasks(self.spark, self.name)
+        self._runner = self.engine.runner(self.name)
         self._tasks = JobTasks(
             job=self._spec,
             clock=self.clock,
@@ -164,7 +160,7 @@ class StatefulJob(Closing):
 
     def __repr__(self) -> str:
         return (
-            f"<StatefulJob {self.name!r}: {len(self.operators)} operators, parallelism "
+            f"<{type(self).__name__} {self.name!r}: {len(self.operators)} operators, parallelism "
             f"{self.parallelism} of {self.max_parallelism}, in {self.path}>"
         )
 
@@ -259,7 +255,7 @@ class StatefulJob(Closing):
 
     def run(
         self,
-        rows: DataFrame,
+        rows: Any,
         input_id: str | int,
         order_by: Sequence[str] | None = None,
         *,
@@ -303,7 +299,7 @@ class StatefulJob(Closing):
 
     def persist(
         self,
-        rows: DataFrame,
+        rows: Any,
         input_id: str | int,
         order_by: Sequence[str] | None = None,
         *,
@@ -355,7 +351,7 @@ class StatefulJob(Closing):
 
     def _begin(
         self,
-        rows: DataFrame,
+        rows: Any,
         input_id: str | int,
         order_by: Sequence[str] | None,
         watermark_ms: int | None,
@@ -365,7 +361,8 @@ class StatefulJob(Closing):
     ) -> InputEpoch | CompletedCheckpoint:
         """The epoch of an input, ready to run, or its commit."""
         started = time.monotonic()
-        check_named_batch(rows, input_id)
+        check_input_id(input_id)
+        self.engine.check_batch(rows, "The batch")
         check_run(self.name, order_by, watermark_ms)
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
@@ -373,7 +370,7 @@ class StatefulJob(Closing):
         place = self._coordinator.find(lambda commits: find_input(lineage(commits), input_id))
         assert place is not None, "a started pipeline has a commit"
         self._check_running(place.latest)
-        before = committed_before(place, rows, input_id, rewind=rewind)
+        before = committed_before(place, rows, input_id, self.engine, rewind=rewind)
         if before is not None:
             return before
         parent = place.latest
@@ -401,23 +398,21 @@ class StatefulJob(Closing):
             as_read_back(notes or {}, "The notes of an input"),
         )
 
-    def foreach_batch(
-        self, order_by: Sequence[str] | None = None
-    ) -> Callable[[DataFrame, int], None]:
+    def foreach_batch(self, order_by: Sequence[str] | None = None) -> Callable[[Any, int], None]:
         """Returns a callback for ``foreachBatch``; the batch id is the input id."""
 
-        def apply(rows: DataFrame, batch_id: int) -> None:
+        def apply(rows: Any, batch_id: int) -> None:
             self.run(rows, batch_id, order_by)
 
         return apply
 
     def cancel(self) -> None:
-        """Cancels the Spark jobs of this object, from any thread. Their epoch fails."""
+        """Cancels the tasks of this object, from any thread. Their epoch fails."""
         self._runner.cancel()
 
     close = cancel
 
-    def output_of(self, checkpoint: CompletedCheckpoint) -> dict[str, DataFrame]:
+    def output_of(self, checkpoint: CompletedCheckpoint) -> dict[str, Any]:
         """The stored output of a commit, by uid of the operator.
 
         Raises:
@@ -439,7 +434,7 @@ class StatefulJob(Closing):
             lambda commits: KeptOutputs.of(commits, number).keeps(number)
         )
 
-    def current_output(self) -> dict[str, DataFrame]:
+    def current_output(self) -> dict[str, Any]:
         """The stored output of all epochs that led to the latest state, by uid of the operator.
 
         Output of epochs that a rewind undid, and output that is no longer kept
@@ -472,7 +467,7 @@ class StatefulJob(Closing):
     def _prepare(
         self,
         parent: CompletedCheckpoint,
-        rows: DataFrame | None,
+        rows: Any,
         order_by: Sequence[str] | None,
         watermark_ms: int | None,
         *,
@@ -488,7 +483,7 @@ class StatefulJob(Closing):
         self,
         specs: Sequence[TaskSpec],
         parents: Mapping[str, OperatorState | None],
-        rows: DataFrame | None,
+        rows: Any,
         order_by: Sequence[str] | None,
         watermark_ms: int | None,
         *,
@@ -496,8 +491,8 @@ class StatefulJob(Closing):
     ) -> EpochRun:
         return EpochRun(
             job=self._spec,
-            spark=self.spark,
-            tasks=self._runner,
+            engine=self.engine,
+            runner=self._runner,
             specs=specs,
             parents=parents,
             rows=rows,
@@ -517,7 +512,7 @@ class StatefulJob(Closing):
             return materialize(self._tasks)
 
     def materialize_beside(self) -> BackgroundMaterialization:
-        """Starts a Spark job that writes the present full state while epochs go on.
+        """Starts tasks that write the present full state while epochs go on.
 
         ``adopt`` then makes it the base. The log of later epochs is applied on top.
         """

@@ -5,19 +5,22 @@ from __future__ import annotations
 import io
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
-from pyspark.sql import DataFrame, SparkSession
 
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.job.coordination.definitions import definitions_of
+from dstl_core.job.coordination.engine import Engine, TaskRunner
+from dstl_core.job.coordination.result import printable
 from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.job.spec.job_spec import EpochSpec, JobSpec, TaskSpec
+from dstl_core.job.spec.lineage import InputPlace
 from dstl_core.job.spec.operators import (
     INPUT,
     Operator,
@@ -32,12 +35,6 @@ from dstl_core.job.task.restore import carried
 from dstl_core.job.task.subtask import run_epoch_subtask
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.operators.aggregated_windows import AggregatedWindows
-from dstl_core.spark.engine.key_groups import split_by_subtask
-from dstl_core.spark.engine.session import SparkTasks, of_attempt
-from dstl_core.spark.job.input_checks import check_batch, check_input
-from dstl_core.spark.job.inputs import fingerprint_of, latest_time_of, place
-from dstl_core.spark.job.result import printable
-from dstl_core.spark.job.stored_output import read_output
 from dstl_core.state.backends.timers import MAX_WATERMARK, MIN_WATERMARK
 
 MAX_BROADCAST_BYTES = 64 << 20
@@ -49,8 +46,8 @@ class EpochRun:
 
     Args:
         job: The job.
-        spark: The session.
-        tasks: Runs Spark jobs.
+        engine: Looks at the rows.
+        runner: Runs the tasks.
         specs: One ``TaskSpec`` per operator, with the state to restore.
         parents: The states of the operators in the parent checkpoint, by uid.
         rows: The batch; None for an epoch without one, in which only time passes.
@@ -60,11 +57,11 @@ class EpochRun:
     """
 
     job: JobSpec
-    spark: SparkSession
-    tasks: SparkTasks
+    engine: Engine
+    runner: TaskRunner
     specs: Sequence[TaskSpec]
     parents: Mapping[str, OperatorState | None]
-    rows: DataFrame | None
+    rows: Any
     order_by: Sequence[str] | None
     watermark: int | None = None
     drain: bool = False
@@ -76,10 +73,10 @@ class EpochRun:
     """Whether a source or a broadcast input has read the batch."""
 
     def check(self) -> None:
-        """Raises ConfigError if the batch cannot be applied. It starts no Spark job."""
+        """Raises ConfigError if the batch cannot be applied. It reads no row."""
         for operator in self.job.operators:
             if operator.source == INPUT and self.rows is not None:
-                check_input(self.rows, operator, self._order(operator))
+                self.engine.check_input(self.rows, operator, self._order(operator))
 
     def run(self, checkpoint_id: int, name: str) -> list[SubtaskReport]:
         """Runs all operators.
@@ -87,24 +84,21 @@ class EpochRun:
         Raises:
             InputChangedError: The batch changed while it was read several times.
         """
-        frames: dict[str, DataFrame] = {} if self.rows is None else {INPUT: self.rows}
+        frames: dict[str, Any] = {} if self.rows is None else {INPUT: self.rows}
         for operator, spec in zip(self.job.operators, self.specs, strict=True):
             reports = self._run_operator(operator, spec, frames, checkpoint_id, name)
             self.reports += reports
             schema = spec.operator.output_schema
             if schema is not None:
                 names = [each for report in reports for each in report.output_files]
-                frames[spec.operator.uid] = read_output(
-                    self.spark, self.job.layout, checkpoint_id, names, schema
-                )
+                frames[spec.operator.uid] = self._output(checkpoint_id, names, schema)
             late_schema = late_schema_of(spec.operator)
             if late_schema is not None:
                 names = [each for report in reports for each in report.late_files]
-                frames[late_name(spec.operator.uid)] = read_output(
-                    self.spark, self.job.layout, checkpoint_id, names, late_schema
-                )
+                late = self._output(checkpoint_id, names, late_schema)
+                frames[late_name(spec.operator.uid)] = late
         if self._source_read and self.rows is not None:
-            self._read.append(fingerprint_of(self.rows))
+            self._read.append(self.engine.fingerprint(self.rows))
         if len(set(self._read)) > 1:
             raise _changed("several operators read it", *dict.fromkeys(map(str, self._read)))
         return self.reports
@@ -113,13 +107,13 @@ class EpochRun:
         """The fingerprint of the batch, as the operators read it."""
         if self._read:
             return self._read[0]
-        return Fingerprint(0, 0) if self.rows is None else fingerprint_of(self.rows)
+        return Fingerprint(0, 0) if self.rows is None else self.engine.fingerprint(self.rows)
 
     def _run_operator(
         self,
         operator: Operator,
         spec: TaskSpec,
-        frames: Mapping[str, DataFrame],
+        frames: Mapping[str, Any],
         checkpoint_id: int,
         name: str,
     ) -> list[SubtaskReport]:
@@ -127,7 +121,7 @@ class EpochRun:
         if self.rows is not None:
             direct = operator.source == INPUT
             named = frames if direct else _Frames(frames, self._read_by_source)
-            rows = _resolve(operator.source, named, operator.uid)
+            rows = self._resolve(operator.source, named, operator.uid)
         latest_time = self._latest_time(operator, rows)
         watermark = self._watermark(spec, latest_time)
         self.watermarks[operator.uid] = watermark
@@ -136,23 +130,8 @@ class EpochRun:
         reports: list[SubtaskReport] = []
         if rows is not None:
             order_by = self._order(operator)
-            check_input(rows, operator, order_by)
-            placed = place(
-                rows,
-                operator,
-                order_by or (),
-                parallelism=spec.job.parallelism,
-                max_parallelism=spec.job.max_parallelism,
-                watermark=spec.watermark,
-            )
-            hashed = replace(epoch, row_hash=placed.row_hash)
-
-            def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-                for subtask, own in split_by_subtask(batches):
-                    report = run_epoch_subtask(spec, hashed, subtask, own)
-                    yield of_attempt(report).to_batch()
-
-            reports = self.tasks.collect(placed.frame, run_partition, description)
+            self.engine.check_input(rows, operator, order_by)
+            reports = self.runner.apply(rows, operator, order_by or (), spec, epoch, description)
             if len({each.subtask for each in reports}) < len(reports):
                 raise InvariantViolation("two partitions had rows of the same subtask")
             if operator.event_time is not None and self._needs_time:
@@ -185,7 +164,25 @@ class EpochRun:
         def run(subtask: int) -> SubtaskReport:
             return run_epoch_subtask(spec, epoch, subtask, ())
 
-        return self.tasks.per_subtask(run, idle, f"{description}, without rows")
+        return self.runner.per_subtask(run, idle, f"{description}, without rows")
+
+    def _output(self, checkpoint_id: int, names: Sequence[str], schema: pa.Schema) -> Any:
+        """The stored output of an operator in this epoch."""
+        folder = self.job.layout.output(checkpoint_id)
+        return self.engine.read([str(folder.child(name)) for name in names], schema)
+
+    def _resolve(self, source: Source, frames: Mapping[str, Any], uid: str) -> Any:
+        """The rows of a source."""
+        if callable(source):
+            made = source(frames)
+            self.engine.check_batch(made, f"The input of {uid!r}")
+            return made
+        if source not in frames:
+            raise ConfigError(
+                f"The operator {uid!r} reads {source!r}, which is neither the input nor the output "
+                f"of an earlier operator; expected one of: {', '.join(frames)}."
+            )
+        return frames[source]
 
     def _order(self, operator: Operator) -> Sequence[str] | None:
         if operator.source == INPUT and self.order_by is not None:
@@ -197,13 +194,12 @@ class EpochRun:
         """Whether watermarks follow from the rows."""
         return not self.drain and self.watermark is None
 
-    def _latest_time(self, operator: Operator, rows: DataFrame | None) -> int | None:
+    def _latest_time(self, operator: Operator, rows: Any) -> int | None:
         """The latest event time of the rows, if the watermark follows from it."""
         if rows is None or operator.event_time is None or not self._needs_time:
             return None
-        if operator.event_time not in rows.columns:
-            check_input(rows, operator, ())
-        return latest_time_of(rows, operator.event_time)
+        self.engine.check_input(rows, operator, self._order(operator))
+        return self.engine.latest_time(rows, operator.event_time)
 
     def _watermark(self, spec: TaskSpec, latest_time: int | None) -> int:
         if self.drain:
@@ -220,21 +216,21 @@ class EpochRun:
         Operators hash the rows that they read of the batch, but not what a source makes of them.
         """
         if not self._read and self.rows is not None:
-            self._read.append(fingerprint_of(self.rows))
+            self._read.append(self.engine.fingerprint(self.rows))
         self._source_read = True
 
-    def _broadcast(self, operator: Operator, frames: Mapping[str, DataFrame]) -> bytes | None:
+    def _broadcast(self, operator: Operator, frames: Mapping[str, Any]) -> bytes | None:
         if operator.broadcast is None or self.rows is None:
             return None
         named = _Frames(frames, self._read_by_source)
-        table = _resolve(operator.broadcast, named, operator.uid).toArrow()
+        table = self.engine.to_arrow(self._resolve(operator.broadcast, named, operator.uid))
         raw = io.BytesIO()
         with pa.ipc.new_stream(raw, table.schema) as stream:
             stream.write_table(table)
         if raw.tell() > MAX_BROADCAST_BYTES:
             raise ConfigError(
                 f"The broadcast input of {operator.uid!r} is too large: expected at most "
-                f"{MAX_BROADCAST_BYTES:,} bytes, got {raw.tell():,}; join it as a DataFrame "
+                f"{MAX_BROADCAST_BYTES:,} bytes, got {raw.tell():,}; give its rows as an input "
                 f"instead."
             )
         return raw.getvalue()
@@ -285,6 +281,31 @@ class InputEpoch:
         )
 
 
+def committed_before(
+    place: InputPlace, rows: Any, input_id: str | int, engine: Engine, *, rewind: bool
+) -> CompletedCheckpoint | None:
+    """The commit of an input, if it was committed with the same rows; None if it has to run.
+
+    Raises:
+        InputChangedError: The input was committed with other rows.
+    """
+    checkpoint = place.commit
+    stored = None if checkpoint is None else checkpoint.facts.input
+    if checkpoint is None or stored is None or (rewind and place.last_input != input_id):
+        return None
+    expected = Fingerprint.of_committed(stored)
+    found = engine.fingerprint(rows, expected.version)
+    if found == expected:
+        return checkpoint
+    if rewind:
+        return None
+    raise InputChangedError(
+        f"The input {input_id!r} was committed as checkpoint {checkpoint.checkpoint_id} with other "
+        f"rows or columns: expected {expected}, got {found}; give the correction its own input id, "
+        f"or give rewind=True to run it and all later inputs again."
+    )
+
+
 def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) -> bool:
     """Whether a subtask without rows has to run, because its state may change."""
     if parent is None or parent.parallelism != spec.job.parallelism or not spec.job.changelog:
@@ -304,7 +325,7 @@ def _columns(order_by: Sequence[str] | None) -> Sequence[str] | None:
     return [order_by] if isinstance(order_by, str) else order_by
 
 
-class _Frames(Mapping[str, DataFrame]):
+class _Frames(Mapping[str, Any]):
     """The inputs of a source, by name.
 
     Args:
@@ -312,11 +333,11 @@ class _Frames(Mapping[str, DataFrame]):
         on_input: Called when the source takes the batch.
     """
 
-    def __init__(self, frames: Mapping[str, DataFrame], on_input: Callable[[], None]) -> None:
+    def __init__(self, frames: Mapping[str, Any], on_input: Callable[[], None]) -> None:
         self._frames = frames
         self._on_input = on_input
 
-    def __getitem__(self, name: str) -> DataFrame:
+    def __getitem__(self, name: str) -> Any:
         if name == INPUT:
             self._on_input()
         return self._frames[name]
@@ -333,16 +354,3 @@ def _changed(why: str, *reads: str) -> InputChangedError:
         f"The batch changed while {why}: {' and '.join(reads)}; write it to a table first, and "
         f"read it from there."
     )
-
-
-def _resolve(source: Source, frames: Mapping[str, DataFrame], uid: str) -> DataFrame:
-    if callable(source):
-        made: DataFrame = source(frames)
-        check_batch(made, f"The input of {uid!r}")
-        return made
-    if source not in frames:
-        raise ConfigError(
-            f"The operator {uid!r} reads {source!r}, which is neither the input nor the output of "
-            f"an earlier operator; expected one of: {', '.join(frames)}."
-        )
-    return frames[source]

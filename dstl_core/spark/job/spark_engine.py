@@ -1,0 +1,99 @@
+"""The engine that runs jobs on Spark, classic or Spark Connect."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from dstl_core.errors import ConfigError
+from dstl_core.job.spec.fingerprint import FINGERPRINT_VERSION, Fingerprint
+from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
+from dstl_core.job.spec.operators import Operator
+from dstl_core.job.spec.output_types import stored_arrow_schema
+from dstl_core.job.task.reports import SubtaskReport
+from dstl_core.job.task.subtask import run_epoch_subtask
+from dstl_core.spark.engine.key_groups import split_by_subtask
+from dstl_core.spark.engine.parquet_rows import ParquetRows
+from dstl_core.spark.engine.session import SparkTasks, of_attempt
+from dstl_core.spark.job.input_checks import check_batch, check_input
+from dstl_core.spark.job.inputs import fingerprint_of, latest_time_of, place
+
+
+class SparkRunner(SparkTasks):
+    """Runs the tasks of one pipeline as Spark jobs."""
+
+    def beside(self) -> SparkRunner:
+        """A copy whose Spark jobs continue when this object is cancelled."""
+        return SparkRunner(self._spark, self._name)
+
+    def apply(
+        self,
+        rows: DataFrame,
+        operator: Operator,
+        order_by: Sequence[str],
+        task: TaskSpec,
+        epoch: EpochSpec,
+        description: str,
+    ) -> list[SubtaskReport]:
+        """As ``TaskRunner.apply``: one shuffle sends the rows to their subtasks."""
+        placed = place(
+            rows,
+            operator,
+            order_by,
+            parallelism=task.job.parallelism,
+            max_parallelism=task.job.max_parallelism,
+            watermark=task.watermark,
+        )
+        hashed = replace(epoch, row_hash=placed.row_hash)
+
+        def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for subtask, own in split_by_subtask(batches):
+                report = run_epoch_subtask(task, hashed, subtask, own)
+                yield of_attempt(report).to_batch()
+
+        return self.collect(placed.frame, run_partition, description)
+
+
+@dataclass(frozen=True)
+class SparkEngine:
+    """Runs jobs on Spark. Rows are DataFrames.
+
+    Args:
+        spark: The session, classic or Spark Connect; None for a job that only shows what it is.
+    """
+
+    spark: SparkSession
+
+    def __post_init__(self) -> None:
+        if self.spark is not None and not hasattr(self.spark, "createDataFrame"):
+            raise ConfigError(
+                f"The spark of a job is wrong: expected a SparkSession, as getOrCreate() returns "
+                f"it, got {self.spark!r}."
+            )
+
+    def runner(self, name: str) -> SparkRunner:
+        """Runs the tasks of the pipeline of this name; the Spark UI shows the name."""
+        return SparkRunner(self.spark, name)
+
+    def check_batch(self, rows: object, what: str) -> None:
+        check_batch(rows, what)
+
+    def check_input(
+        self, rows: DataFrame, operator: Operator, order_by: Sequence[str] | None
+    ) -> None:
+        check_input(rows, operator, order_by)
+
+    def fingerprint(self, rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
+        return fingerprint_of(rows, version)
+
+    def latest_time(self, rows: DataFrame, column: str) -> int | None:
+        return latest_time_of(rows, column)
+
+    def to_arrow(self, rows: DataFrame) -> pa.Table:
+        return rows.toArrow()
+
+    def read(self, files: Sequence[str], schema: pa.Schema) -> DataFrame:
+        return ParquetRows(tuple(files), stored_arrow_schema(schema)).frame(self.spark)
