@@ -11,9 +11,9 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.clock import Clock
 from dstl_core.errors import RestoreError
+from dstl_core.job.coordination.engine import TaskRunner
 from dstl_core.job.coordination.job_coordinator import JobCoordinator
 from dstl_core.job.coordination.key_counts import keys_kept
-from dstl_core.job.coordination.engine import TaskRunner
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec
 from dstl_core.job.spec.operators import declared_decimals
 from dstl_core.job.task.assigned_state import encode_assigned

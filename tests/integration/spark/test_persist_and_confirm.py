@@ -19,7 +19,11 @@ def persist(job, rows, input_id):
 
 
 def totals(job):
-    rows = job.engine.spark.read.format("savepoint").load(job.latest_path()).select("state_key", "total")
+    rows = (
+        job.engine.spark.read.format("savepoint")
+        .load(job.latest_path())
+        .select("state_key", "total")
+    )
     return {row["state_key"]: row["total"] for row in rows.collect()}
 
 
