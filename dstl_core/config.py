@@ -184,7 +184,8 @@ class ChangelogOptions(Options):
     enabled: bool = pydantic.Field(
         default=False,
         alias="state.changelog.enabled",
-        description="Whether the state backend logs its changes.",
+        description="Whether state has a changelog. A stateful job has one, unless it gets "
+        "changelog=False.",
     )
     storage: str = pydantic.Field(
         default="memory",
@@ -422,12 +423,6 @@ class CheckpointConfig(Options):
         alias="execution.checkpointing.externalized-checkpoint-retention",
         description="What becomes of the last checkpoint when the job ends.",
     )
-    data_inline_threshold: MemorySize = pydantic.Field(
-        default=20 * 1024,
-        le=_MEGABYTE,
-        alias="execution.checkpointing.data-inline-threshold",
-        description="State of at most so many bytes lies in _metadata itself.",
-    )
     savepoint_dir: str | None = pydantic.Field(
         default=None,
         alias="execution.checkpointing.savepoint-dir",
@@ -486,5 +481,4 @@ class CheckpointConfig(Options):
         "state.checkpoints.dir": "execution.checkpointing.dir",
         "state.checkpoints.num-retained": "execution.checkpointing.num-retained",
         "state.savepoints.dir": "execution.checkpointing.savepoint-dir",
-        "state.storage.fs.memory-threshold": "execution.checkpointing.data-inline-threshold",
     }

@@ -10,7 +10,7 @@ import logging
 import threading
 from collections.abc import Callable, Mapping
 
-from dstl_core.errors import SchedulerClosedError, StorageError
+from dstl_core.errors import SchedulerClosedError
 from dstl_core.scheduling import BoundedExecutor, Scheduler
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
@@ -84,7 +84,7 @@ class FileDiscarder:
     def _discard(self, path: str) -> None:
         try:
             self._delete(Location.parse(path))
-        except StorageError as error:
+        except OSError as error:  # a StorageError, or what a file IO of the user's raises
             self.report(path, error)
         else:
             with self._changed:

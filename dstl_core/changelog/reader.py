@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from dstl_core.changelog.open_segments import OpenSegments, Segment
 from dstl_core.codec.change_format import read_change_set
 from dstl_core.codec.snappy_frames import Allocate
-from dstl_core.errors import ConfigError, FormatError, StorageError, error_context
+from dstl_core.errors import ConfigError, FormatError, error_context
 from dstl_core.model.change import META_KEY_GROUP, StateChange
 from dstl_core.model.handle import (
     ChangelogStateHandle,
@@ -169,7 +169,7 @@ def _body_of_copy(segment: OpenSegments, copy: StreamStateHandle, offset: int) -
     try:
         body = segment.body(copy)
         columnar_sets.check_set(body, offset)
-    except (StorageError, FormatError) as error:
+    except (OSError, FormatError) as error:
         _LOG.warning("a local segment is ignored: path=%s error=%s", _location(copy), error)
         return None
     return body

@@ -8,6 +8,7 @@ import typer
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    JarOption,
     JsonOption,
     KeyTypeOption,
     PathArgument,
@@ -28,6 +29,7 @@ def verify(
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
+    jar: JarOption = None,
 ) -> None:
     """Check every file and record, and the key group of every key.
 
@@ -35,7 +37,7 @@ def verify(
     """
     from dstl_core.savepoint.check.verify import verify_snapshot
 
-    snapshot = load(path, allow_root, relocate, changelog_base, key_type)
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     total = sum(operator.state.state_size for operator in snapshot.operators)
     with progress("checking", total) as advance:
         report = verify_snapshot(snapshot, on_progress=advance)

@@ -22,10 +22,15 @@ def _variables(data: DstlTranslatorData) -> dict[str, Any]:
     }
 
 
-Translation = Annotated[
-    TranslationFn[DstlTranslatorData] | None,
-    TranslationFnResolver[DstlTranslatorData](_variables),
-]
+def _resolver() -> TranslationFnResolver[DstlTranslatorData]:
+    # Dagster's resolver takes no description, but shows one that it has.
+    resolver = TranslationFnResolver[DstlTranslatorData](_variables)
+    resolver.description = "Changes to the assets; templates know the part of the pipeline."
+    resolver.examples = [{"group_name": "finance", "tags": {"part": "{{ kind }}"}}]
+    return resolver
+
+
+Translation = Annotated[TranslationFn[DstlTranslatorData] | None, _resolver()]
 """Attributes of the specs, as in Dagster's other integrations. Templates know ``spec``, ``data``,
 and of that ``pipeline``, ``kind``, ``operator`` and ``name``.
 """

@@ -79,6 +79,21 @@ def test_the_page_of_the_command_line_says_what_the_code_says() -> None:
         assert part in text
 
 
+def test_the_table_of_exit_codes_names_every_command_that_ends_with_1() -> None:
+    folder = ROOT / "dstl_core" / "cli"
+    ends_with_1 = {
+        path.stem.removesuffix("_command")
+        for path in folder.glob("*_command.py")
+        if "typer.Exit(1)" in path.read_text()
+    }
+    page = (DOCS / "reference" / "command-line.md").read_text()
+    [row] = re.findall(r"^\| 1 \| (.*`verify` has findings.*) \|$", page, re.MULTILINE)
+    assert set(re.findall(r"`(\w+)[^`]*`", row)) == ends_with_1
+    # The help of each command says it, too.
+    rows = re.findall(r"^\| \*\*`dstl (\w+).*?`\*\* \|  \| (.*) \|$", page, re.MULTILINE)
+    assert {name for name, text in rows if "exit code is 1" in text} == ends_with_1
+
+
 def test_there_are_pictures() -> None:
     assert len(PICTURES) >= 6
 

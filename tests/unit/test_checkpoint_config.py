@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
 from dstl_core.checkpoint.store.properties import CheckpointRetentionPolicy
-from dstl_core.config import CheckpointConfig
+from dstl_core.config import ChangelogOptions, CheckpointConfig
 from dstl_core.errors import ConfigError
+from dstl_core.job.spec.job_spec import task_changelog_options
+
+ROOT = Path(__file__).parents[2]
 
 
 def test_the_options_of_flinks_documents() -> None:
@@ -48,6 +55,23 @@ def test_keys_of_older_releases_warn_and_hold(old: str, new: str, value: object)
     assert found == CheckpointConfig.of(**{new: value})
 
 
+def options_read() -> set[str]:
+    """The attributes that the code reads from what it calls options or a configuration."""
+    owner = re.compile(r"(\w+\.)*_?(options|config)")
+    return {
+        node.attr
+        for path in (ROOT / "dstl_core").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Attribute) and owner.fullmatch(ast.unparse(node.value))
+    }
+
+
+def test_every_option_has_a_reader() -> None:
+    named = {*CheckpointConfig.model_fields, *ChangelogOptions.model_fields}
+    # The mode has one value.
+    assert named - options_read() == {"mode"}
+
+
 def test_less_than_exactly_once_is_refused() -> None:
     with pytest.raises(ConfigError, match="EXACTLY_ONCE"):
         CheckpointConfig.of(mode="AT_LEAST_ONCE")
@@ -77,3 +101,20 @@ def test_a_constant_that_is_not_supported_is_refused_by_name() -> None:
         CheckpointConfig.of({key: "LEGACY"})
     with pytest.raises(ConfigError, match=r"has no option execution\.checkpointing\.unaligned"):
         CheckpointConfig.of({"execution.checkpointing.unaligned.enabled": True})
+
+
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"state.changelog.enabled": "false"}, "give changelog=False to the job instead"),
+        ({"storage": "memory"}, "expected state.changelog.storage 'filesystem', got 'memory'"),
+    ],
+)
+def test_what_a_job_does_not_do_is_refused(option: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        task_changelog_options("/data", option)
+
+
+def test_what_a_job_does_anyway_may_be_said() -> None:
+    options = {"state.changelog.enabled": "true", "state.changelog.storage": "filesystem"}
+    assert task_changelog_options("/data", options).base_path == "/data"

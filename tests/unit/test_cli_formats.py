@@ -28,7 +28,7 @@ from dstl_core.savepoint.check.column_lines import ColumnLines
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import run
-from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot
+from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture, as_lines, snapshot
 from tests.unit.codec.java_bytes import i64
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats"
@@ -254,9 +254,24 @@ def test_what_flink_wrote_has_no_problems(run: Run, fixture: Fixture) -> None:
     unknown = [entry for entry in keyed if entry["op"] == "k-pojo"]
     checked = len(keyed) + len(fixture.unreadable) - len(unknown)
     assert report["keys_checked"] == checked
-    assert bool(report["notes"]) == (bool(unknown))
+    notes = "\n".join(report["notes"])
+    assert bool(notes) == bool(unknown or fixture.unreadable)
+    assert all(f"state {entry['state']!r}" in notes for entry in fixture.unreadable)
     assert report["entries"] == len(run("dump", str(fixture.snapshot), "--opaque")[1].splitlines())
     assert "no problems" in run("verify", str(fixture.snapshot))[1]
+
+
+def test_values_of_classes_are_checked_with_the_jar_and_noted_without_it(run: Run) -> None:
+    job = GOLDEN / "upgrade-jobs" / "registered"
+    [path] = job.glob("savepoint-*")
+    code, out, _ = run("verify", str(path))
+    assert code == 0
+    assert "state 'parts': values are not checked (Class registered." in out
+    assert "give the job's jar (--jar)" in out
+    checked = run("verify", str(path), "--jar", str(job / "job.jar"))
+    assert (checked[0], checked[2]) == (0, "")
+    assert "note:" not in checked[1]
+    assert checked[1].splitlines()[-1] == out.splitlines()[-1]
 
 
 VALUE = StateMetaInfoSnapshot.key_value("count", KeyedStateType.VALUE, Types.LONG)

@@ -7,6 +7,7 @@ parser or of a library, whatever real Flink has written.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -66,6 +67,7 @@ HEADERS = [
 CONTENTS = [
     Command(("dump", "PATH", "--opaque"), reads="lines"),
     Command(("verify", "PATH", "--json"), reads="json"),
+    Command(("verify", "PATH")),
     Command(("diff", "PATH", "PATH", "--json"), reads="lines"),
     Command(("report", "PATH", "--show-keys", "-o", "OUT.html")),
     Command(("changelog", "PATH"), reads="lines"),
@@ -79,11 +81,21 @@ def called(arguments: list[str]) -> int:
     return int(ended.value.code or 0)
 
 
+def options_of_others(command: Command, text: str) -> set[str]:
+    """Options in sentences that are neither the command's nor those of a command named there."""
+    own = {option for each in DSTL.commands[command.arguments[0]].params for option in each.opts}
+    without_calls = re.sub(r"dstl [a-z]+ [^;,]*", "", text)
+    return set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", without_calls)) - own
+
+
 def problem(command: Command, is_moved: bool, code: int, out: str, err: str) -> str | None:
     """What is wrong with an answer; None if nothing is."""
     notes = err.splitlines()
     if any(not line.startswith("dstl: ") for line in notes) or "Traceback" in err:
         return f"stderr is not in sentences: {err[:500]}"
+    unknown = options_of_others(command, err + (out if command.reads == "text" else ""))
+    if unknown:
+        return f"the advice names options that the command does not have: {unknown}"
     refusals = command.refusals + (ELSEWHERE if is_moved else ())
     if code == 2:
         is_known = any(refusal in notes[-1] for refusal in refusals) if notes else False

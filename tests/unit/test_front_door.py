@@ -476,7 +476,7 @@ OWN_PARTS = {
     "coordinator.md": [
         "(CheckpointTasks)",
         "CheckpointCoordinatorGateway(",
-        "CompletedCheckpointStore(",
+        "CompletedCheckpointStore.from_config(",
         "CheckpointPlan.of_operators(",
         "DeclineCheckpoint(",
     ],

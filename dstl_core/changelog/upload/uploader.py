@@ -22,7 +22,7 @@ from dstl_core.changelog.upload.task import Offsets, UploadTask, UploadTasksResu
 from dstl_core.codec.change_format import COMPRESSED_FLAG, PLAIN_FLAG
 from dstl_core.codec.snappy_frames import compress_together
 from dstl_core.config import ChangelogOptions
-from dstl_core.errors import ChangelogError, ConfigError, StorageError
+from dstl_core.errors import ChangelogError, ConfigError
 from dstl_core.model.handle import FileStateHandle
 from dstl_core.model.ids import JobID
 from dstl_core.storage.file_io import FileIO
@@ -168,7 +168,8 @@ class DuplicatingStateChangeFsUploader(StateChangeFsUploader):
         self._registry.start_writing(path)
         try:
             self._local_file_io.write_new(location, segment)
-        except StorageError as error:
+        except OSError as error:
+            # A file IO of the user's need not know our StorageError, which is an OSError.
             _LOG.warning("a local copy of a segment was not written: error=%s", error)
             self._registry.discard_unfinished(path)
             return None

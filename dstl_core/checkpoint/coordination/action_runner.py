@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from dstl_core.checkpoint.coordination.events import (
     AcknowledgeCoordinatorState,
@@ -44,13 +45,16 @@ from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter
 from dstl_core.clock import Clock
-from dstl_core.errors import CommitUncertainError, DstlError, FencedError
+from dstl_core.errors import CommitUncertainError, ConfigError, DstlError, FencedError
 from dstl_core.model.checkpoint import MasterState
 from dstl_core.model.handle import ByteStreamStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.storage.location import Location
 
 _LOG = logging.getLogger(__name__)
+
+Name = TypeVar("Name")
+Part = TypeVar("Part")
 
 _TRIGGER_FAILED = CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE
 
@@ -155,7 +159,10 @@ class ActionRunner:
         events: list[Event] = []
         for operator_id in action.operator_ids:
             try:
-                data = self.coordinators[operator_id].checkpoint_coordinator(action.checkpoint_id)
+                coordinator = _named(
+                    self.coordinators, operator_id, "operator coordinator", "operator_coordinator"
+                )
+                data = coordinator.checkpoint_coordinator(action.checkpoint_id)
             except DstlError as error:
                 return [DeclineCheckpoint(action.checkpoint_id, _TRIGGER_FAILED, str(error))]
             handle = None if data is None else ByteStreamStateHandle(operator_id.hex, data)
@@ -166,8 +173,8 @@ class ActionRunner:
         checkpoint_id, timestamp = action.checkpoint.checkpoint_id, action.checkpoint.timestamp
         events: list[Event] = []
         for name in action.hooks:
-            hook = self.hooks[name]
             try:
+                hook = _named(self.hooks, name, "master hook", "master_hook")
                 data = hook.trigger_checkpoint(checkpoint_id, timestamp)
             except DstlError as error:
                 return [DeclineCheckpoint(checkpoint_id, _TRIGGER_FAILED, str(error))]
@@ -278,6 +285,21 @@ class ActionRunner:
             folder_goes=action.folder_goes,
             tasks_live_on=self._tasks_live_on,
         )
+
+
+def _named(parts: Mapping[Name, Part], name: Name, kind: str, method: str) -> Part:
+    """The hook or coordinator that a plan names.
+
+    Raises:
+        ConfigError: It was not added.
+    """
+    part = parts.get(name)
+    if part is None:
+        raise ConfigError(
+            f"The plan names the {kind} {name}, which the gateway does not have; call "
+            f"add_{method} before the first checkpoint."
+        )
+    return part
 
 
 def _best_effort(notify: Callable[..., None], *arguments: object) -> None:

@@ -210,7 +210,8 @@ class CheckpointCoordinatorGateway:
 
         Args:
             properties: Its kind; None: a checkpoint of the job's own.
-            external_savepoint_location: Folder in which a savepoint gets its folder.
+            external_savepoint_location: Folder in which a savepoint gets its folder; by default
+                that of the storage, or ``execution.checkpointing.savepoint-dir``.
             is_periodic: Whether the minimum pause between checkpoints applies.
             facts: Called at the commit; returns the ``EpochFacts`` of the record.
 
@@ -223,7 +224,10 @@ class CheckpointCoordinatorGateway:
             token = self._next_token
             self._requests[token] = request
         kind = properties if properties is not None else self.checkpoint_properties
-        self._post(TriggerCheckpoint(kind, token, external_savepoint_location, is_periodic))
+        folder = external_savepoint_location
+        if folder is None and not self._storage.has_default_savepoint_location():
+            folder = self._config.savepoint_dir
+        self._post(TriggerCheckpoint(kind, token, folder, is_periodic))
         return request.future
 
     def trigger_savepoint(
@@ -350,20 +354,34 @@ class CheckpointCoordinatorGateway:
 
     def restore_savepoint(
         self,
-        path: str,
+        path: str | None = None,
         *,
-        claim_mode: Literal["CLAIM", "NO_CLAIM"] = "NO_CLAIM",
-        allow_non_restored_state: bool = False,
+        claim_mode: Literal["CLAIM", "NO_CLAIM"] | None = None,
+        allow_non_restored_state: bool | None = None,
     ) -> RestoredState:
         """Starts a pipeline from a savepoint or checkpoint that dstl or Flink wrote.
+
+        What is None is as ``execution.state-recovery.path``, ``claim-mode`` and
+        ``ignore-unclaimed-state`` of the configuration say.
 
         In NO_CLAIM mode the first checkpoint is full. After it, the pipeline does not need the
         snapshot, which stays the user's. In CLAIM mode the pipeline owns the snapshot and deletes
         it when it is subsumed.
 
         Raises:
+            ConfigError: No snapshot is given or configured.
             RestoreError: The snapshot does not fit the job; nothing was recorded.
         """
+        config = self._config
+        path = path if path is not None else config.recovery_path
+        if path is None:
+            raise ConfigError(
+                "No snapshot is given to restore; give its folder, or set "
+                "execution.state-recovery.path."
+            )
+        mode = claim_mode if claim_mode is not None else config.claim_mode
+        if allow_non_restored_state is None:
+            allow_non_restored_state = config.ignore_unclaimed_state
         file = self._storage.resolve_checkpoint(path)
         assign_state(
             file.metadata.checkpoint_id,
@@ -373,9 +391,7 @@ class CheckpointCoordinatorGateway:
             source=str(file.folder),
         )
         checkpoint_id = file.metadata.checkpoint_id
-        self._store.record_restore(
-            checkpoint_id, file.folder, file.sha256, claim=claim_mode == "CLAIM"
-        )
+        self._store.record_restore(checkpoint_id, file.folder, file.sha256, claim=mode == "CLAIM")
         self._ids.set_count(checkpoint_id + 1)
         restored = self.restore_latest_checkpointed_state(
             error_if_no_checkpoint=True, all_or_nothing_state=not allow_non_restored_state
@@ -469,6 +485,7 @@ class CheckpointCoordinatorGateway:
         if request is None:
             return
         if isinstance(cause, FencedError):
+            cause.context["reason"] = action.reason
             request.future.set_exception(cause)
             return
         error = checkpoint_error(action.reason, action.message, checkpoint_id=action.checkpoint_id)

@@ -9,7 +9,7 @@ import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
-from typing import Any
+from typing import Any, Self
 
 from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
 from dstl_core.checkpoint.store.completed_checkpoint import (
@@ -36,6 +36,7 @@ from dstl_core.checkpoint.store.recorded import RecordedCheckpoints
 from dstl_core.checkpoint.store.retained import ReferencedFiles
 from dstl_core.checkpoint.store.state_files import check_state_files
 from dstl_core.clock import Clock
+from dstl_core.config import CheckpointConfig
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
@@ -44,6 +45,7 @@ from dstl_core.errors import (
     error_context,
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
+from dstl_core.model.ids import JobID
 from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType, as_recorded
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.file_set import FileSet
@@ -98,6 +100,20 @@ class CompletedCheckpointStore:
         self._unrecorded_aborts: set[int] = set()
         self._written: dict[str, WrittenFile] = {}
         self._in_doubt: dict[int, CommitInDoubt] = {}
+
+    @classmethod
+    def from_config(cls, job_id: JobID, config: CheckpointConfig, clock: Clock) -> Self:
+        """Makes the store that the options describe, in ``<checkpoint dir>/<job id>``.
+
+        Raises:
+            ConfigError: ``execution.checkpointing.dir`` is not set.
+        """
+        if config.checkpoint_dir is None:
+            raise ConfigError(
+                "A pipeline needs a folder for its checkpoints: set execution.checkpointing.dir."
+            )
+        layout = JobLayout.of(Location.parse(config.checkpoint_dir), job_id.hex)
+        return cls(open_file_io(layout.root), layout, clock, num_retained=config.num_retained)
 
     def refresh(self) -> None:
         """Reads the records that other processes have added to the log."""

@@ -6,8 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dstl_core.changelog.ledger import STORAGE_IDENTIFIER
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry, SnapshotReader
 from dstl_core.config import ChangelogOptions
+from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import (
     LocalCopies,
     Operator,
@@ -121,6 +123,17 @@ def task_changelog_options(
         ConfigError: An option is wrong.
     """
     options = ChangelogOptions.of(given)
+    there = options.model_fields_set
+    if "enabled" in there and not options.enabled:
+        raise ConfigError(
+            "A job logs its changes whatever state.changelog.enabled says; give changelog=False "
+            "to the job instead."
+        )
+    if "storage" in there and options.storage != STORAGE_IDENTIFIER:
+        raise ConfigError(
+            f"A job keeps its changelog in files: expected state.changelog.storage "
+            f"{STORAGE_IDENTIFIER!r}, got {options.storage!r}."
+        )
     defaults = {
         "base_path": base_path,
         "compression_enabled": compress,
@@ -128,7 +141,6 @@ def task_changelog_options(
         "periodic_materialize_enabled": False,
         "upload_timeout_ms": UPLOAD_TIMEOUT_MS,
     }
-    there = options.model_fields_set
     return options.model_copy(
         update={name: value for name, value in defaults.items() if name not in there}
     )

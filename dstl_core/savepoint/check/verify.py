@@ -14,7 +14,7 @@ from typing import Any
 
 from dstl_core.checkpoint.store.metadata_file import read_sidecar
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.serializers import AnySerializer, OpaqueValue
 from dstl_core.codec.serializers.runtime import Timer
 from dstl_core.errors import (
     UNREADABLE,
@@ -43,7 +43,7 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.check.summary import streams_of
-from dstl_core.savepoint.read.entries import summarize
+from dstl_core.savepoint.read.entries import summarize, unread_part
 from dstl_core.savepoint.read.entry_reader import EntryReader, key_group_ranges
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -207,6 +207,7 @@ class _OperatorCheck:
         self._counts: dict[tuple[str | None, str], int] = {}
         self._digested: set[Location] = set()
         self._unreadable: set[str | None] = set()
+        self._unread: set[str] = set()
 
     def run(self) -> None:
         self._layout()
@@ -412,6 +413,9 @@ class _OperatorCheck:
             self._found("damaged entry", str(error), subtask, table.meta.name)
             return
         self._report.entries += 1
+        unread = unread_part(value)
+        if unread is not None:
+            self._note_unread_values(f"state {table.meta.name!r}", unread)
         records = len(stored) if isinstance(table, MapTable) else 1
         self._report.records[self._operator.label, table.meta.name] += records
         if isinstance(value, Timer):
@@ -467,6 +471,17 @@ class _OperatorCheck:
                 f"({error.message})"
             )
 
+    def _note_unread_values(self, place: str, unread: OpaqueValue) -> None:
+        """Notes once per state that values of it were counted, and not read."""
+        if place in self._unread:
+            return
+        self._unread.add(place)
+        needs = f"values of {unread.java_class} need Java classes of the job"
+        self._note(
+            f"operator {self._operator.label!r}, {place}: values are not checked "
+            f"({unread.reason or needs})"
+        )
+
     def _note(self, text: str) -> None:
         if text not in self._report.notes:
             self._report.notes.append(text)
@@ -476,6 +491,10 @@ class _OperatorCheck:
     def _operator_state(self) -> None:
         reader = self._operator.entries()
         with _reported(self._report, Finding("", self._operator.label)):
-            self._report.entries += sum(1 for _ in reader.operator_state_entries())
+            for entry in reader.operator_state_entries():
+                self._report.entries += 1
+                unread = unread_part(entry.value)
+                if unread is not None:
+                    self._note_unread_values(f"state {entry.state!r}", unread)
         for sentence in summarize(reader.unreadable):
             self._note(sentence)

@@ -35,9 +35,7 @@ class KeyedEntry:
     @property
     def is_readable(self) -> bool:
         """Whether dstl can read all of the entry, without a Java class of the job."""
-        if isinstance(self.value, list) and self.kind == "map":
-            return not any(isinstance(part, OpaqueValue) for pair in self.value for part in pair)
-        return not isinstance(self.value, OpaqueValue)
+        return unread_part(self.value) is None
 
     @property
     def reason(self) -> str:
@@ -109,9 +107,7 @@ class OperatorStateEntry:
 
     @property
     def is_readable(self) -> bool:
-        if isinstance(self.value, OpaqueValue):
-            return False
-        return not any(isinstance(item, OpaqueValue) for item in self.value)
+        return unread_part(self.value) is None
 
     @property
     def reason(self) -> str:
@@ -131,6 +127,23 @@ class OperatorStateEntry:
         else:
             line["value"] = [value_text(self.value_type.nested[0], item) for item in self.value]
         return line
+
+
+def unread_part(value: Any) -> OpaqueValue | None:
+    """The first part of a state's value that only Java can read; None if there is none.
+
+    Args:
+        value: A value, the elements of a list, or the pairs of a map.
+    """
+    if isinstance(value, OpaqueValue):
+        return value
+    if not isinstance(value, list):
+        return None
+    for item in value:
+        for part in item if isinstance(item, tuple) else (item,):
+            if isinstance(part, OpaqueValue):
+                return part
+    return None
 
 
 def _reason(values: Iterable[Any]) -> str:

@@ -20,15 +20,15 @@ class Deletes:
     def __init__(self, threads: ManualScheduler, pause_ms: int = 0) -> None:
         self._threads = threads
         self._pause_ms = pause_ms
-        self.fails = False
+        self.error: OSError | None = None
         self.seen: list[tuple[str, int]] = []
 
     def __call__(self, location: Location) -> None:
         self.seen.append((str(location), self._threads.clock.monotonic_ms()))
         if self._pause_ms:
             self._threads.pause(self._pause_ms)
-        if self.fails:
-            raise StorageError("Cannot delete: refused.")
+        if self.error is not None:
+            raise self.error
 
 
 def test_the_caller_does_not_wait_and_so_many_run_at_once() -> None:
@@ -43,15 +43,18 @@ def test_the_caller_does_not_wait_and_so_many_run_at_once() -> None:
     assert discarder.orphans == ()
 
 
-def test_what_cannot_be_deleted_is_an_orphan_until_it_can() -> None:
+@pytest.mark.parametrize(
+    "error", [StorageError("Cannot delete: refused."), PermissionError(13, "refused")]
+)
+def test_what_cannot_be_deleted_is_an_orphan_until_it_can(error: OSError) -> None:
     threads = ManualScheduler()
     deletes = Deletes(threads)
     discarder = FileDiscarder(deletes, threads)
-    deletes.fails = True
+    deletes.error = error
     discarder.discard(A)
     threads.run_until_idle()
     assert discarder.orphans == (A,)
-    deletes.fails = False
+    deletes.error = None
     discarder.discard(A)
     threads.run_until_idle()
     assert discarder.orphans == ()

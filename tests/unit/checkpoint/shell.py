@@ -130,6 +130,7 @@ class Shell:
         plan: CheckpointPlan | None = PLAN,
         tasks_live_on: bool = True,
         store: CompletedCheckpointStore | None = None,
+        has_savepoint_dir: bool = True,
         **options: object,
     ) -> None:
         options.setdefault("tolerable_failed_checkpoints", None)
@@ -146,7 +147,9 @@ class Shell:
             CheckpointConfig.of(**options),
             self.store,
             FileSystemCheckpointStorage(
-                pipeline.layout, savepoint_dir=savepoints, file_io=pipeline.files
+                pipeline.layout,
+                savepoint_dir=savepoints if has_savepoint_dir else None,
+                file_io=pipeline.files,
             ),
             self.tasks,
             self.time,

@@ -10,12 +10,17 @@ from dstl_core.checkpoint.coordination.events import DeclineCheckpoint
 from dstl_core.checkpoint.coordination.failure import CheckpointFailureReason
 from dstl_core.checkpoint.coordination.pending import CheckpointPlan, OperatorPlan
 from dstl_core.checkpoint.store.checkpoint_storage import FileSystemCheckpointStorage
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.clock import SystemClock
+from dstl_core.config import CheckpointConfig
 from dstl_core.errors import (
     CheckpointError,
+    ConfigError,
     DstlError,
     NonRestoredStateError,
     RestoreError,
 )
+from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.handle import RelativeFileStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.snapshot_type import (
@@ -24,7 +29,7 @@ from dstl_core.model.snapshot_type import (
 )
 from dstl_core.storage.location import Location
 from tests.unit.checkpoint.pipeline import Pipeline, subtask
-from tests.unit.checkpoint.shell import DECLINED, ID, PLAN, Shell, error_of
+from tests.unit.checkpoint.shell import DECLINED, ID, JOB, PLAN, Shell, error_of
 
 # --------------------------------------------------------------------------------- savepoints
 
@@ -104,7 +109,58 @@ def test_no_place_for_a_savepoint(pipeline: Pipeline) -> None:
     assert "execution.checkpointing.savepoint-dir" in str(error)
 
 
+def test_the_configured_folder_of_savepoints(pipeline: Pipeline, tmp_path: Path) -> None:
+    folder = str(tmp_path / "configured")
+    shell = Shell(pipeline, has_savepoint_dir=False, savepoint_dir=folder)
+    future = shell.gateway.trigger_savepoint()
+    shell.acknowledge(shell.triggered, shell.write("taskowned/base"))
+    location = future.result(0).location
+    assert location is not None
+    assert Path(Location.parse(location).path).parent == Path(folder)
+
+
 # ------------------------------------------------------------------------------------ restore
+
+
+def test_the_configured_snapshot_is_restored_in_the_configured_mode(
+    pipeline: Pipeline, tmp_path: Path
+) -> None:
+    source = savepoint_of_another_job(tmp_path)
+    folder = Path(Location.parse(source).path)
+    configured = {
+        "execution.state-recovery.path": source,
+        "execution.state-recovery.claim-mode": "CLAIM",
+    }
+    shell = Shell(pipeline, **configured)
+    assert shell.gateway.restore_savepoint().checkpoint.location == source
+    shell.checkpoint(shell.write("taskowned/base"))
+    assert not folder.exists()  # claimed, and subsumed
+    with pytest.raises(
+        ConfigError, match=r"No snapshot is given .* execution\.state-recovery\.path"
+    ):
+        Shell(Pipeline(tmp_path / "none")).gateway.restore_savepoint()
+
+
+def test_the_configuration_may_leave_state_out(pipeline: Pipeline, tmp_path: Path) -> None:
+    source = savepoint_of_another_job(tmp_path)
+    other = CheckpointPlan.of_operators(OperatorPlan(OperatorID.for_uid("v"), "v", 1, 1))
+    left_out = Shell(pipeline, plan=other, ignore_unclaimed_state=True)
+    assert left_out.gateway.restore_savepoint(source).checkpoint.location == source
+    strict = Shell(Pipeline(tmp_path / "strict"), plan=other, ignore_unclaimed_state=True)
+    with pytest.raises(NonRestoredStateError):
+        strict.gateway.restore_savepoint(source, allow_non_restored_state=False)
+
+
+def test_the_store_of_a_configuration(tmp_path: Path) -> None:
+    config = CheckpointConfig.of(checkpoint_dir=str(tmp_path), num_retained=2)
+    store = CompletedCheckpointStore.from_config(JOB, config, SystemClock())
+    assert Path(store.layout.root.path) == tmp_path / JOB.hex
+    store.claim("owner")
+    for number in (1, 2, 3):
+        store.commit(CheckpointMetadata(3, number, ()))
+    assert [each.checkpoint_id for each in store.retained] == [2, 3]
+    with pytest.raises(ConfigError, match=r"set execution\.checkpointing\.dir"):
+        CompletedCheckpointStore.from_config(JOB, CheckpointConfig.of(), SystemClock())
 
 
 def test_without_a_checkpoint(pipeline: Pipeline) -> None:
@@ -262,6 +318,29 @@ def with_participants(pipeline: Pipeline, owner: str) -> tuple[Shell, Hook, Coor
     assert not shell.gateway.add_master_hook(Hook())
     shell.gateway.add_operator_coordinator(ID, coordinator)
     return shell, hook, coordinator
+
+
+@pytest.mark.parametrize("missing", ["hook", "coordinator"])
+def test_a_participant_that_only_the_plan_knows_fails_the_checkpoint(
+    pipeline: Pipeline, missing: str
+) -> None:
+    shell, _, _ = with_participants(pipeline, "first")
+    runner = shell.gateway._runner
+    (runner.hooks if missing == "hook" else runner.coordinators).clear()
+    error = error_of(shell.gateway.trigger_checkpoint())
+    assert error.context["reason"] is CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE
+    assert "which the gateway does not have; call add_" in str(error)
+
+
+def test_a_request_of_a_former_owner_names_its_reason(pipeline: Pipeline) -> None:
+    shell = Shell(pipeline)
+    Shell(pipeline, owner="next")
+    shell.gateway.trigger_checkpoint()
+    future = shell.gateway.trigger_checkpoint()
+    first = shell.gateway.trigger_checkpoint()
+    shell.acknowledge(shell.triggered, shell.write("taskowned/base"))
+    for ended in (future, first):
+        assert isinstance(error_of(ended).context["reason"], CheckpointFailureReason)
 
 
 def test_hooks_and_coordinators_take_part_and_are_restored(pipeline: Pipeline) -> None:

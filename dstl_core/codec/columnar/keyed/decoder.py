@@ -113,6 +113,11 @@ class SpanProgram:
     def arrow_type(self, name: str) -> pa.DataType:
         return self._layouts[self.names.index(name)].arrow_type
 
+    @property
+    def keeps_bytes(self) -> bool:
+        """Whether a column has the bytes of its values, undecoded."""
+        return any(map(_keeps_bytes, self._layouts))
+
     def run(
         self, batch: SpanBatch, wanted: Set[str], rows: int
     ) -> tuple[dict[str, pa.Array], Failure | None]:
@@ -160,6 +165,10 @@ class SpanProgram:
             else:
                 return {}, Failure(row, int(status[0]), int(status[1]))
         return {self.names[at]: output.finish(self._layouts[at]) for at in chosen}, None
+
+
+def _keeps_bytes(layout: Layout) -> bool:
+    return isinstance(layout, Opaque) or any(map(_keeps_bytes, layout.parts))
 
 
 def _null_program(layouts: Sequence[Layout]) -> Program:
@@ -233,6 +242,11 @@ class StateDecoder:
             for name in program.names
             if not pa.types.is_null(program.arrow_type(name))
         }
+
+    @property
+    def keeps_bytes(self) -> bool:
+        """Whether a column has values as bytes, because their type has no columnar form."""
+        return any(program.keeps_bytes for program in self._programs)
 
     @property
     def is_grouped(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import itertools
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from dstl_core.metrics import MetricGroup
 from dstl_core.model.change import StateChange
 from dstl_core.model.ids import JobID
 from dstl_core.model.sequence import SequenceNumber
+from dstl_core.storage.file_io import Content
 from dstl_core.storage.location import Location
 from dstl_core.testing import Fault, FaultyFileIO, MemoryFileIO, scripted_faults
 from tests.unit.codec.test_change_format import VECTOR, VECTOR_COMPRESSED
@@ -228,6 +230,22 @@ def test_a_copy_that_fails_does_not_fail_the_upload(fault: Fault) -> None:
     assert result.local_handle is None
     assert list(f.files.files) == [result.handle.path]
     assert f.registry.tracked == {result.handle.path: 1}
+
+
+class FullDisk(MemoryFileIO):
+    """A file IO of the user's, which raises the errors of the operating system."""
+
+    def write_new(self, location: Location, data: Content) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_a_disk_of_the_user_that_is_full_does_not_fail_the_upload() -> None:
+    files = MemoryFileIO()
+    registry = TaskChangelogRegistry(FileDiscarder(files.delete))
+    uploader = DuplicatingStateChangeFsUploader(files, FOLDER, registry, FullDisk(), LOCAL)
+    result = uploader.upload([task(change_set(0, 0, (0, b"x")))])
+    assert result.local_handle is None
+    assert list(files.files) == [result.handle.path]
 
 
 def test_no_copy_is_made_of_what_failed() -> None:
