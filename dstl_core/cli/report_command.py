@@ -26,8 +26,8 @@ TtlOption = Annotated[
     list[str] | None,
     typer.Option(
         "--ttl",
-        metavar="[STATE=]TTL",
-        help="Count what has expired: 24h, 7d, .., for one state or for all.",
+        metavar="[[OP/]STATE=]TTL",
+        help="Count what has expired: 24h, 7d, .., for a state, that of one operator, or for all.",
     ),
 ]
 AtOption = Annotated[
@@ -117,13 +117,13 @@ def _check_output(output: str) -> None:
 
 
 def _ttls(given: list[str] | None) -> dict[str, int]:
-    """Times to live in milliseconds by name of the state, for ``CountOptions``."""
+    """Times to live in milliseconds by name of the state, for ``report_snapshot``."""
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
     states = [each for each in given or () if "=" in each]
     found = {
         state: duration_ms("--ttl", text)
-        for state, text in cut_pairs("--ttl", states, "STATE=TTL", is_last).items()
+        for state, text in cut_pairs("--ttl", states, "[OP/]STATE=TTL", is_last).items()
     }
     for each in given or ():
         if "=" not in each:

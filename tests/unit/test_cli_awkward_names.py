@@ -16,6 +16,9 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot, rewrite_savepoint
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from tests.command_line import Ran, is_one_sentence, run
 from tests.golden_files import CONNECTORS, GOLDEN, UPGRADE_JOBS, snapshot
@@ -230,25 +233,110 @@ def test_committables_are_dropped_by_the_name_of_their_sink(
     assert "Operator 'source' has no committables" in ran.err
 
 
-# ------------------------------------------------------------------------------ report, check
+# ------------------------------------------------------------------------------------ report
+
+
+TTL = snapshot("e-ttl-hashmap")
+
+
+def times_to_live(ran: Ran, uid: str) -> dict[str, int | None]:
+    """The time to live that a report counts with, by state with one."""
+    assert ran.code == 0, ran.err
+    [operator] = [each for each in json.loads(ran.out)["operators"] if each["uid"] == uid]
+    states = operator["contents"]["states"]
+    return {each["name"]: each["ttl"]["ttl_ms"] for each in states if each["ttl"] is not None}
+
+
+HOUR = 3_600_000
 
 
 @pytest.mark.parametrize("name", ["a/b=c", "a: #'", "$(i)`", "\u00e9/\u00fc", "-x --", "====="])
 def test_report_counts_what_has_expired_of_a_state(run: Any, tmp_path: Path, name: str) -> None:
-    path = str(renamed(snapshot("e-ttl-hashmap"), tmp_path / "in", "names", name))
-    ran = run("report", path, "--json", f"--ttl={name}=1h")
-    assert ran.code == 0, ran.err
-    [operator] = [each for each in json.loads(ran.out)["operators"] if each["uid"] == "e-ttl"]
-    counted = {
-        each["name"]: each["ttl"]["ttl_ms"]
-        for each in operator["contents"]["states"]
-        if each["ttl"] is not None
-    }
-    assert len(counted) > 1
-    assert [each for each, ttl in counted.items() if ttl is not None] == [name]
+    path = str(renamed(TTL, tmp_path / "in", "names", name))
+    for form in (name, f"e-ttl/{name}", f"uid:e-ttl/{name}", f"{by_hash(path, 'e-ttl')}/{name}"):
+        counted = times_to_live(run("report", path, "--json", f"--ttl={form}=1h"), "e-ttl")
+        assert len(counted) > 1
+        assert {each: ttl for each, ttl in counted.items() if ttl is not None} == {name: HOUR}
     ran = run("report", path, "--json", "--ttl=a/b=1h")
     assert (ran.code, is_one_sentence(ran.err)) == (2, True)
-    assert "No state has the name 'a/b'" in ran.err
+    assert "no state has the name 'a/b'" in ran.err
+
+
+def test_report_counts_what_has_expired_of_a_state_of_one_operator(
+    run: Any, tmp_path: Path, uid: str
+) -> None:
+    both = rewrite_savepoint(Snapshot.load(TTL), tmp_path / "both", split={("e-ttl", "b"): ["cnt"]})
+    path = with_uid(Path(both), tmp_path / "in", "e-ttl", uid)
+    options = [f"--ttl={uid}/names=1h", "--ttl=names=2h", "--ttl=3h", f"--ttl=uid:{uid}/m=4h"]
+    for given in (options, options[::-1]):
+        ran = run("report", path, "--json", *given)
+        counted = times_to_live(ran, uid)
+        assert (counted.pop("names"), counted.pop("m")) == (HOUR, 4 * HOUR)
+        assert set(counted.values()) == {3 * HOUR}
+        assert set(times_to_live(ran, "b").values()) == {3 * HOUR}
+    ran = run("report", path, "--json", options[0], f"--ttl={by_hash(path, uid)}/names=5h")
+    assert (ran.code, is_one_sentence(ran.err), "is given twice" in ran.err) == (2, True, True)
+
+
+def test_a_time_to_live_with_two_readings_is_refused(run: Any, tmp_path: Path) -> None:
+    """The state ``cnt`` of the operator ``a``, and a state with the name ``a/cnt``."""
+    apart = renamed(TTL, tmp_path / "old", "names", "a/cnt")
+    path = with_uid(apart, tmp_path / "in", "e-ttl", "a")
+    ran = run("report", path, "--json", "--ttl=a/cnt=1h")
+    assert (ran.code, is_one_sentence(ran.err)) == (2, True)
+    assert "A time to live (--ttl) is ambiguous: 'a/cnt' is state 'a/cnt', or 'a'" in ran.err
+    for form, state in ((f"{by_hash(path, 'a')}/cnt", "cnt"), ("a/a/cnt", "a/cnt")):
+        counted = times_to_live(run("report", path, "--json", f"--ttl={form}=1h"), "a")
+        assert {each for each, ttl in counted.items() if ttl is not None} == {state}
+
+
+# ---------------------------------------------------------------------------------- migrate
+
+
+def taken_from(path: str, rules: dict[str, Any], label: str) -> dict[str, tuple[str, str]]:
+    """The operator and the state of the old job that each state of an operator is from."""
+    declared = {"migration": 1, "operators": rules}
+    plan = SavepointMigration(Migration.of(declared), Snapshot.load(path)).plan
+    [operator] = [each for each in plan.operators if each.label == label]
+    return {
+        each.new.name: (each.operator.label, each.old.name)
+        for each in operator.states
+        if each.operator is not None and each.old is not None
+    }
+
+
+def test_a_declaration_takes_a_state_of_any_name(tmp_path: Path, state: str) -> None:
+    path = str(renamed(OF_CARTS, tmp_path / "in", "totals", state))
+    label = KEYED.removeprefix("hash:")
+    for name in (state, f"{label}/{state}", f"{KEYED}/{state}"):
+        found = taken_from(path, {KEYED: {"states": {"sums": {"from": name}}}}, label)
+        assert found["sums"] == (label, state)
+        assert state not in found
+        moved = {"new": {"from": [KEYED], "states": {"sums": {"from": name}}}}
+        assert taken_from(path, moved, "new")["sums"] == (label, state)
+
+
+def test_a_declaration_takes_a_state_of_any_operator(tmp_path: Path, uid: str) -> None:
+    path = with_uid(OF_CARTS, tmp_path / "in", KEYED, uid)
+    for name in (f"{uid}/totals", f"uid:{uid}/totals", f"{by_hash(path, uid)}/totals"):
+        rules = {"new": {"from": [by_hash(path, uid)], "states": {"sums": {"from": name}}}}
+        assert taken_from(path, rules, "new")["sums"] == (uid, "totals")
+
+
+def test_a_declaration_with_two_readings_is_refused(tmp_path: Path) -> None:
+    """The state ``pair`` of the operator ``x``, and a state with the name ``x/pair``."""
+    apart = renamed(OF_CARTS, tmp_path / "old", "nested", "x/pair")
+    path = with_uid(apart, tmp_path / "in", KEYED, "x")
+    with pytest.raises(ConfigError, match=r"'x/pair' is state 'x/pair', or 'x', state 'pair'"):
+        taken_from(path, {"x": {"states": {"new": {"from": "x/pair"}}}}, "x")
+    for name, state in ((f"{by_hash(path, 'x')}/pair", "pair"), ("x/x/pair", "x/pair")):
+        found = taken_from(path, {"x": {"states": {"new": {"from": name}}}}, "x")
+        assert found["new"] == ("x", state)
+    with pytest.raises(ConfigError, match=r"State 'y/pair' is not in the old operator of 'x'"):
+        taken_from(path, {"x": {"states": {"new": {"from": "y/pair"}}}}, "x")
+
+
+# -------------------------------------------------------------------------------------- check
 
 
 def test_check_says_how_to_name_what_did_not_change(run: Any, tmp_path: Path, uid: str) -> None:

@@ -188,7 +188,7 @@ TRIED = {
     "--distinct OP/STATE", "--drop CHECKPOINT", "--drop OP[/STATE]", "--drop STATE",
     "--key-type OP=TYPE", "--merge OP=INTO", "--op OP", "--relocate OLD=NEW", "--remove OP",
     "--rename OLD=NEW", "--set SPLIT=POSITION", "--split OP/STATE=NEW", "--state STATE",
-    "--ttl [STATE=]TTL", "--type NAME=TYPE", "--unchanged OP[/STATE]",
+    "--ttl [[OP/]STATE=]TTL", "--type NAME=TYPE", "--unchanged OP[/STATE]",
 }  # fmt: skip
 
 

@@ -15,9 +15,8 @@ from dstl_core.codec.classfile.source_types import parse_source_type
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.errors import ConfigError
-from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.read.snapshot_names import SnapshotNames, put_once
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames, ValuesOfStates
 
 _OPTION = "A type (types, --type)"
 _FORM = "STATE, OP/STATE, or CLASS.FIELD for a field of a POJO"
@@ -37,9 +36,8 @@ class NamedTypes:
     def __init__(self, snapshot: Snapshot, named: Mapping[str, str]) -> None:
         self.fields: dict[str, JavaType] = {}
         """Types by ``CLASS.FIELD``."""
-        self._of_all: dict[str, JavaType] = {}
-        self._of_one: dict[tuple[OperatorID, str], JavaType] = {}
         names = SnapshotNames(snapshot)
+        self._of_states = ValuesOfStates[JavaType](names, _OPTION, _FORM)
         fields = set(_fields_in(snapshot)) if named else set()
         for name, text in named.items():
             java_type = parse_source_type(text)
@@ -51,19 +49,13 @@ class NamedTypes:
                     )
                 self.fields[name] = java_type
                 continue
-            places = names.states(_OPTION, name, _FORM)
-            if all(place.state == name for place in places):
-                self._of_all[name] = java_type
-                continue
-            for place in places:
-                key = place.operator.operator_id, place.state or ""
-                put_once(_OPTION, self._of_one, key, str(place), java_type)
+            self._of_states.put(name, java_type)
 
     def of_state(self, operator: OperatorSnapshot, state: str) -> tuple[JavaType | None, ...]:
         """The arguments of the state's descriptor; none if the state is not named. ``OP/STATE``
         goes before ``STATE``.
         """
-        found = self._of_one.get((operator.operator_id, state), self._of_all.get(state))
+        found = self._of_states.get(operator.operator_id, state)
         return () if found is None else (found,)
 
 

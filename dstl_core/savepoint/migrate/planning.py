@@ -34,6 +34,7 @@ from dstl_core.savepoint.migrate.migration_plan import (
     Plan,
     StatePlan,
 )
+from dstl_core.savepoint.migrate.old_states import OldStates, missing_state, stored_at
 from dstl_core.savepoint.migrate.value_conversion import (
     Conversion,
     Values,
@@ -42,7 +43,6 @@ from dstl_core.savepoint.migrate.value_conversion import (
 )
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.state.columns.state_columns import is_queue, namespace_type
 from dstl_core.state.tables.same_bytes import pojo_classes, same_bytes
 
@@ -72,6 +72,7 @@ class _Planning:
         self._plan = Plan(source, template, migration)
         self._used: set[OperatorID] = set()
         self._taken: dict[tuple[OperatorID, str], set[str]] = {}
+        self._old_states = OldStates(source)
 
     def run(self) -> Plan:
         plan, migration = self._plan, self._migration
@@ -251,7 +252,10 @@ class _Planning:
         for new in self._new_states(plan):
             rule = rules.pop(new.name, None)
             self._state(plan, new, rule)
-        for name in rules:
+        for name, rule in rules.items():
+            places = self._old_states.places(name, rule, plan.sources)
+            if self._template is None and rule.from_ is not None and stored_at(places) is None:
+                raise missing_state(plan, places, rule.from_)
             known = ", ".join(each.new.name for each in plan.states) or "none"
             raise ConfigError(
                 f"State {name!r} is not in operator {plan.label!r} of the new job; it has: "
@@ -264,26 +268,33 @@ class _Planning:
         if self._template is not None:
             return own + self._late_states(plan, {each.name for each in own})
         found: dict[str, StateInfo] = {}
-        taken = {rule.from_ or name for name, rule in plan.rule.states.items()}
+        places = {
+            name: self._old_states.places(name, rule, plan.sources)
+            for name, rule in plan.rule.states.items()
+        }
+        ids = {each.operator_id for each in plan.sources}
+        named = [place for of_rule in places.values() for place in of_rule]
+        taken = {each.state for each in named if each.operator.operator_id in ids}
         every = [(op, info) for op in plan.sources for info in op.states + op.operator_states]
         for _, info in every:
             untouched = info.name not in taken and info.name not in plan.rule.drop
             if untouched and not self._moves_elsewhere(plan, info):
                 found.setdefault(info.name, self._without_template(plan, info, StateRule()))
         for name, rule in plan.rule.states.items():
-            old = next((info for _, info in every if info.name == (rule.from_ or name)), None)
+            old = stored_at(places[name])
             if old is not None:
-                named = replace(old, name=name, meta=replace(old.meta, name=name))
-                found[name] = self._without_template(plan, named, rule)
+                renamed = replace(old, name=name, meta=replace(old.meta, name=name))
+                found[name] = self._without_template(plan, renamed, rule)
         return list(found.values())
 
     def _late_states(self, plan: OperatorPlan, known: set[str]) -> list[StateInfo]:
         """States that the new job registers when it needs them; their rules give the types."""
-        every = [info for op in plan.sources for info in op.states + op.operator_states]
         found = []
         for name, rule in plan.rule.states.items():
-            old = next((info for info in every if info.name == (rule.from_ or name)), None)
-            if name not in known and rule.type is not None and old is not None:
+            if name in known or rule.type is None:
+                continue
+            old = stored_at(self._old_states.places(name, rule, plan.sources))
+            if old is not None:
                 named = replace(old, name=name, meta=replace(old.meta, name=name))
                 found.append(self._without_template(plan, named, rule))
         return found
@@ -294,11 +305,14 @@ class _Planning:
         for rule in self._migration.operators.values():
             if rule is plan.rule or rule.from_ is None:
                 continue
-            sources = {
-                self._find(self._source, each, "the old job").operator_id for each in rule.from_
-            }
-            if sources & own and any(
-                (state.from_ or new) == info.name for new, state in rule.states.items()
+            sources = [
+                self._find(self._source, each, "the old job").with_timer_queues
+                for each in rule.from_
+            ]
+            if own & {each.operator_id for each in sources} and any(
+                place.operator.operator_id in own and place.state == info.name
+                for new, state in rule.states.items()
+                for place in self._old_states.places(new, state, sources)
             ):
                 return True
         return False
@@ -354,27 +368,19 @@ class _Planning:
     def _old_of(
         self, plan: OperatorPlan, new: StateInfo, rule: StateRule | None
     ) -> tuple[OperatorSnapshot, StateInfo] | None:
-        name = new.name if rule is None or rule.from_ is None else rule.from_
-        sources = list(plan.sources)
         explicit = rule is not None and rule.from_ is not None
-        if not explicit and name in plan.rule.drop:
+        if not explicit and new.name in plan.rule.drop:
             return None
-        if explicit and "/" in name and not name.startswith("_timer_state/"):
-            place = SnapshotNames(self._source).state("from", name)
-            name = place.state or ""
-            sources = [place.operator.with_timer_queues]
-            self._used |= {each.operator_id for each in sources}
+        places = self._old_states.places(new.name, rule, plan.sources)
         keyed = new.kind not in OPERATOR_KINDS
-        for operator in sources:
+        for place in places:
+            operator = place.operator.with_timer_queues
             for info in operator.states if keyed else operator.operator_states:
-                if info.name == name:
+                if info.name == place.state:
+                    self._used.add(operator.operator_id)
                     return operator, info
-        if explicit:
-            known = ", ".join(i.name for op in sources for i in op.states + op.operator_states)
-            raise ConfigError(
-                f"State {name!r} is not in the old operator of {plan.label!r}; it has: "
-                f"{known or 'none'}."
-            )
+        if rule is not None and rule.from_ is not None:
+            raise missing_state(plan, places, rule.from_)
         return None
 
     def _conversion(self, plan: OperatorPlan, state: StatePlan) -> None:

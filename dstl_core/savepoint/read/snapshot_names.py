@@ -8,9 +8,9 @@ and a hash in place of the operator makes it clear: ``hash:4f4e08edb113719daae87
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Generic, TypeVar
 
 from dstl_core.errors import ConfigError, NoSuchOperatorError
 from dstl_core.model.ids import OperatorID
@@ -196,6 +196,27 @@ class SnapshotNames:
         )
         raise self._unknown(option, f"no state has the name {name!r}", known, form)
 
+    def states_among(self, option: str, name: str, own: Sequence[OperatorSnapshot]) -> list[Place]:
+        """The states that ``STATE`` of some operators, or ``OP/STATE`` of any one, names. If no
+        operator has it, ``OP/STATE`` is a state that its operator lacks.
+
+        Raises:
+            ConfigError: The name is ambiguous.
+        """
+        of_own = [
+            Place(operator, name)
+            for operator in own
+            if any(info.name == name for info in operator.states_or_none())
+        ]
+        of_one = self._states(name)
+        if of_own and of_one:
+            raise _ambiguous(option, name, [f"state {name!r}", *map(str, of_one)])
+        self._only(option, name, of_one)
+        if of_own or of_one:
+            return of_own or of_one
+        is_of_one = any(self.is_operator(left) for left, _ in cuts(name, "/"))
+        return [self._nearest(name)] if is_of_one else []
+
     def split_key(
         self, option: str, name: str, splits: Mapping[tuple[OperatorID, str], Value]
     ) -> tuple[OperatorID, str]:
@@ -302,6 +323,39 @@ class SnapshotNames:
             if operator is not None:
                 return Place(operator, right)
         return Place(self._snapshot[name])
+
+
+class ValuesOfStates(Generic[Value]):
+    """Values that people give to states by ``STATE`` or ``OP/STATE``, which goes before ``STATE``.
+
+    Args:
+        names: The parser of the names.
+        option: What messages call a name.
+        form: How names are written, for messages.
+    """
+
+    def __init__(self, names: SnapshotNames, option: str, form: str = "STATE or OP/STATE") -> None:
+        self._names, self._option, self._form = names, option, form
+        self._of_all: dict[str, Value] = {}
+        self._of_one: dict[tuple[OperatorID, str], Value] = {}
+
+    def put(self, name: str, value: Value) -> None:
+        """Gives a value to the states of a name.
+
+        Raises:
+            ConfigError: The name is ambiguous, no state has it, or the state has a value already.
+        """
+        places = self._names.states(self._option, name, self._form)
+        if all(place.state == name for place in places):
+            self._of_all[name] = value
+            return
+        for place in places:
+            key = place.operator.operator_id, place.state or ""
+            put_once(self._option, self._of_one, key, str(place), value)
+
+    def get(self, operator_id: OperatorID, state: str) -> Value | None:
+        """The value of a state; None if it has none."""
+        return self._of_one.get((operator_id, state), self._of_all.get(state))
 
 
 def _ambiguous(option: str, text: str, readings: list[str], form: str | None = None) -> ConfigError:

@@ -108,8 +108,13 @@ class _KeyedContents:
     def _counts_of(self, record_format: RecordFormat) -> StateCounts:
         key = (record_format.meta.name, record_format.is_queue)
         if key not in self.states:
+            operator = self._operator
             self.states[key] = StateCounts(
-                record_format, self._operator.max_parallelism, self._watermark, self._options
+                record_format,
+                operator.max_parallelism,
+                self._watermark,
+                self._options,
+                self._options.ttl_of(operator.operator_id, record_format.meta.name),
             )
         return self.states[key]
 

@@ -9,13 +9,18 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.clock import SystemClock
-from dstl_core.errors import UNREADABLE, ConfigError
+from dstl_core.errors import ConfigError
+from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames, ValuesOfStates
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import report_figures
 from dstl_core.savepoint.report.html_page import report_page
 from dstl_core.shown import size_text
 from dstl_core.state.columns.progress import Advance, no_progress
+
+_OPTION = "A time to live (ttls, --ttl)"
+StateKey = tuple[OperatorID, str]
 
 
 @dataclass(frozen=True)
@@ -71,45 +76,50 @@ def report_snapshot(
         headers_only: Whether to read metadata and headers only, which gives sizes.
         show_keys: Whether keys and values are shown. Otherwise a key is the first 16 digits of
             the sha256 of its text.
-        ttls: Times to live in milliseconds by name of the state, to count what has expired; ``""``
-            is for all other states. A snapshot does not record them.
+        ttls: Times to live in milliseconds by ``STATE`` or ``OP/STATE``, to count what has expired;
+            ``""`` is for all other states. A snapshot does not record them.
         at_ms: The moment that ages count to; by default when the snapshot was written.
         on_progress: Called with the bytes that were read; ``bytes_to_read`` is their sum.
 
     Raises:
-        ConfigError: No state has a name that ``ttls`` gives, or no record is read.
+        ConfigError: A name that ``ttls`` gives is of no state, or ambiguous; or no record is read.
         FormatError: The state of a source or of a sink is damaged. Damage elsewhere is a finding.
     """
-    _check_ttls(snapshot, ttls or {}, headers_only=headers_only)
-    contents = None
-    if not headers_only:
-        if at_ms is None:
-            at_ms = snapshot.written_ms
-        at_ms = SystemClock().now_ms() if at_ms is None else at_ms
-        contents = CountOptions(at_ms, show_keys=show_keys, ttls=dict(ttls or {}))
-    return SnapshotReport(
-        report_figures(snapshot, compare, contents=contents, on_progress=on_progress)
-    )
-
-
-def _check_ttls(snapshot: Snapshot, ttls: Mapping[str, int], *, headers_only: bool) -> None:
     if ttls and headers_only:
         raise ConfigError(
             "Times to live (ttls, --ttl) count records, and a report of headers only "
             "(headers_only, --headers-only) reads none; leave out one of the two."
         )
-    if not any(ttls):
-        return
-    known: set[str] = set()
-    for operator in snapshot.operators:
-        try:
-            known.update(each.name for each in operator.states)
-        except UNREADABLE:
-            return  # the report says what is damaged; its states have no known names
-    for name in ttls:
-        if name and name not in known:
-            raise ConfigError(
-                f"No state has the name {name!r}, for which a time to live (ttls, --ttl) is given; "
-                f"the states are: {', '.join(sorted(known)) or 'none'}.",
-                location=str(snapshot.folder),
-            )
+    own_ttls = _ttls_of_states(snapshot, ttls or {})
+    contents = None
+    if not headers_only:
+        if at_ms is None:
+            at_ms = snapshot.written_ms
+        at_ms = SystemClock().now_ms() if at_ms is None else at_ms
+        of_all: dict[str, int] = {name: ms for name, ms in (ttls or {}).items() if not name}
+        contents = CountOptions(at_ms, show_keys=show_keys, ttls=of_all, own_ttls=own_ttls)
+    return SnapshotReport(
+        report_figures(snapshot, compare, contents=contents, on_progress=on_progress)
+    )
+
+
+def _ttls_of_states(snapshot: Snapshot, ttls: Mapping[str, int]) -> dict[StateKey, int]:
+    """The time to live of each state that is named, by operator and state.
+
+    Raises:
+        ConfigError: A name is ambiguous, of no keyed state, or of a state that has one already.
+    """
+    names = SnapshotNames(snapshot)
+    is_damaged = any(operator.problem() for operator in snapshot.operators)
+    values = ValuesOfStates[int](names, _OPTION)
+    for name, ttl_ms in ttls.items():
+        # The report says what is damaged; its states have no known names.
+        if name and (names.is_state(name) or not is_damaged):
+            values.put(name, ttl_ms)
+    found = {
+        (operator.operator_id, info.name): values.get(operator.operator_id, info.name)
+        for operator in snapshot.operators
+        if not operator.problem()
+        for info in operator.states
+    }
+    return {key: ttl_ms for key, ttl_ms in found.items() if ttl_ms is not None}

@@ -48,6 +48,7 @@ class StateCounts:
         max_parallelism: Number of key groups of the operator.
         watermark_ms: The watermark of the operator, if its state records it.
         options: What to count.
+        ttl_ms: The time to live of the state, if it is known.
     """
 
     def __init__(
@@ -56,6 +57,7 @@ class StateCounts:
         max_parallelism: int,
         watermark_ms: int | None,
         options: CountOptions,
+        ttl_ms: int | None,
     ) -> None:
         meta = record_format.meta
         self.name, self.kind = meta.name, kind_of(meta)
@@ -84,8 +86,7 @@ class StateCounts:
             self._timers = TimeCounts(options.at_ms if self.kind == "proc-timer" else event_ms)
             self._numbers = None
         elif _ttl_of(record_format) is not None:
-            ttl = options.ttls.get(meta.name, options.ttls.get(""))
-            self._ages = AgeCounts(options.at_ms, ttl)
+            self._ages = AgeCounts(options.at_ms, ttl_ms)
         if not record_format.is_queue and _is_window(namespace_type(meta), watermark_ms):
             self._windows = WindowCounts(event_ms)
 

@@ -259,7 +259,7 @@ def test_the_command_writes_the_page_and_the_figures(run: Any, tmp_path: Path) -
         (("--json", "--ttl", "names=soon"), "--ttl is wrong: expected e.g. 90m, 24h, 7d"),
         (
             ("--json", "--ttl", "nmaes=1d"),
-            "name 'nmaes', for which a time to live (--ttl) is given",
+            "A time to live (--ttl) is wrong: no state has the name 'nmaes'",
         ),
         (("--json", "--ttl", "1d", "--headers-only"), "(--headers-only) reads none"),
         (("--json", "--at", "noon"), "--at is wrong: expected e.g. 2026-11-22T18:30Z"),

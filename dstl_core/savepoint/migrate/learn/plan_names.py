@@ -21,6 +21,7 @@ from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
 from dstl_core.savepoint.migrate.learn.proposal import propose
 from dstl_core.savepoint.migrate.learn.proposal_file import load_plans
 from dstl_core.savepoint.migrate.learn.sql_state import OperatorColumns, StateColumn
+from dstl_core.savepoint.migrate.old_states import OldStates
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.tables.compatibility import columns_that_may_swap
 
@@ -41,6 +42,7 @@ class PlanNames:
     def __init__(self, migration: Migration, source: Snapshot, template: Snapshot | None) -> None:
         self._migration = migration
         self._source, self._template = source, template
+        self._old_states = OldStates(source)
         self._plans = None if template is None else load_plans(migration)
         columns: Sequence[PlanColumns | None] = (None, None)
         if self._plans is not None and template is not None:
@@ -102,7 +104,7 @@ class PlanNames:
             found = [self._source[each] for each in rule.from_ if each != "???"]
         old = self._of_old(found[0]) if len(found) == 1 else None
         states = {
-            name: self._state(f"operators.{label}.states.{name}", name, state, (old, target))
+            name: self._state(f"operators.{label}.states.{name}", name, state, (found, target))
             for name, state in rule.states.items()
         }
         key = rule.key
@@ -115,10 +117,12 @@ class PlanNames:
         where: str,
         name: str,
         rule: StateRule,
-        operators: tuple[OperatorColumns | None, OperatorSnapshot],
+        operators: tuple[list[OperatorSnapshot], OperatorSnapshot],
     ) -> StateRule:
-        old, target = operators
-        source = rule.from_ or name
+        sources, target = operators
+        places = self._old_states.places(name, rule, sources)
+        old = self._of_old(places[0].operator) if len(places) == 1 else None
+        source = places[0].state or "" if places else name
         rows = None if old is None else old.rows.get(source)
         keys = None if old is None else old.map_keys.get(source)
         if rule.add:
