@@ -74,6 +74,20 @@ def test_blocks_share_names_variables_and_the_folder(tmp_path: Path) -> None:
     assert ran(tmp_path, text) == 8
 
 
+def test_a_command_has_the_folder_files_and_exit_code_of_its_block(
+    tmp_path: Path, commands: None
+) -> None:
+    setup = '<!-- setup\ngolden("a-hashmap-canonical", "savepoints/orders")\n-->\n\n'
+    text = page(
+        "bash\nmkdir below\ncd below\ndstl inspect ../savepoints/orders --json | head -c 1",
+        'text title="Output"\n{',
+        "bash\n! dstl inspect nowhere > out 2> error\ntest -s error -a ! -s out",
+    )
+    assert ran(tmp_path, setup + text) == 2
+    with pytest.raises(PageError, match=r"Exit code 2:\ndstl .*\n\ndstl: There is no"):
+        ran(tmp_path, page("bash\ndstl inspect nowhere"))
+
+
 def test_a_block_of_a_list_is_a_block(tmp_path: Path) -> None:
     assert ran(tmp_path, "1. First:\n\n    ```bash\n    true\n    ```\n") == 1
 

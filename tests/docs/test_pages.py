@@ -27,7 +27,7 @@ def run(name: str, folder: Path, **names: object) -> None:
 
 @pytest.mark.parametrize("name", [name for name in WITH_BLOCKS if name not in SPARK_PAGES])
 def test_the_blocks_of_a_page_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: None
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(name, tmp_path)
@@ -36,7 +36,7 @@ def test_the_blocks_of_a_page_run(
 @pytest.mark.spark
 @pytest.mark.parametrize("name", SPARK_PAGES)
 def test_the_blocks_of_a_page_with_spark_run(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spark: object
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, commands: None, spark: object
 ) -> None:
     monkeypatch.chdir(tmp_path)
     run(name, tmp_path, spark=spark)
