@@ -8,17 +8,21 @@ handed out, byte for byte. One that leaves them is not made, and counted in ``vi
 from __future__ import annotations
 
 import functools
+import hashlib
 import importlib
 import sys
 import types
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
+import llvmlite.binding
 import numba
 import numpy as np
 import pyarrow as pa
 
+from dstl_core.codec.columnar.kernels import jit as real_jit
 from dstl_core.codec.columnar.kernels import memory as real
 
 PACKAGE = "dstl_core.codec.columnar"
@@ -95,25 +99,34 @@ def _compiled_check(address: int, size: int, write: int) -> int:
     return 0
 
 
-# Called through its address, so that it is not inlined a thousand times.
-_is_allowed = _compiled_check.ctypes
+# Called by a name, so that it is not inlined a thousand times, and so that a kernel of the cache
+# finds the check of its process.
+_NAME = "dstl_tests_is_allowed"
+llvmlite.binding.add_symbol(_NAME, _compiled_check.address)
+_is_allowed = numba.types.ExternalFunction(
+    _NAME, numba.types.int64(numba.types.int64, numba.types.int64, numba.types.int64)
+)
 
 
-def _guarded_load(load: Any, size: int) -> Any:
-    @numba.njit
+def _named(function: Any, name: str) -> Any:
+    """Machine code is linked by name: functions that differ must not have one name."""
+    function.__qualname__ = f"guarded_{name}"
+    return function
+
+
+def _guarded_load(load: Any, size: int, name: str) -> Any:
     def guarded(address: int) -> int:
         return load(address) if _is_allowed(address, size, 0) == 1 else 0
 
-    return guarded
+    return numba.njit(_named(guarded, name))
 
 
-def _guarded_store(store: Any, size: int) -> Any:
-    @numba.njit
+def _guarded_store(store: Any, size: int, name: str) -> Any:
     def guarded(address: int, value: int) -> None:
         if _is_allowed(address, size, 1) == 1:
             store(address, value)
 
-    return guarded
+    return numba.njit(_named(guarded, name))
 
 
 _real_copy = real.copy
@@ -141,7 +154,7 @@ def _twin() -> types.ModuleType:
         ):
             function = getattr(real, kind + name, None)
             if function is not None:
-                setattr(twin, kind + name, guard(function, size))
+                setattr(twin, kind + name, guard(function, size, kind + name))
     twin.copy = _guarded_copy
     twin.prefetch = _prefetch_nothing
     twin.address_of = address_of
@@ -164,18 +177,19 @@ def _other_modules() -> Iterator[None]:
 
 
 def _compile_apart(jit: Any) -> None:
-    """Kernels of this build are never cached, and have names of their own.
+    """Kernels of this build have a cache and names of their own.
 
-    The cache would hand out kernels of the real build. Machine code is linked by name: a kernel of
-    the real build that comes from the cache would call functions of this one.
+    The cache of the real build would hand out its kernels. Machine code is linked by name: a kernel
+    of the real build that comes from its cache would call functions of this one.
     """
     compile_kernel = jit.kernel
+    if real_jit.CACHE_FOLDER is not None:
+        digest = hashlib.sha256(Path(__file__).read_bytes()).hexdigest()
+        jit.CACHE_FOLDER = real_jit.CACHE_FOLDER / f"guarded_{digest[:16]}"
 
     def compile_with_own_name(function: Any) -> Any:
-        function.__qualname__ = f"guarded_{function.__qualname__}"
-        return compile_kernel(function)
+        return compile_kernel(_named(function, function.__qualname__))
 
-    jit.CACHE_FOLDER = None
     jit.kernel = compile_with_own_name
 
 

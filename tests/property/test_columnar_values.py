@@ -45,12 +45,16 @@ def section_of(serializer: AnySerializer, values: list[Any]) -> tuple[RecordForm
     return RecordFormat(meta, Types.LONG), write_section([(0, records)])
 
 
-def check(serializer: AnySerializer, values: list[Any]) -> None:
-    record_format, section = section_of(serializer, values)
+def columns_in(section: bytes, record_format: RecordFormat) -> dict[str, Any]:
     case = Case(KEY_GROUP, 1, Types.LONG, (record_format.meta,), section)
     [batch] = SectionScanner(1, [True]).batches(chunks_of(case))
     decoder = StateDecoder(record_format, 1, EXACT_OPTIONS)
-    columns = decoder.decode(batch, set(decoder.columns))
+    return decoder.decode(batch, set(decoder.columns))
+
+
+def check(serializer: AnySerializer, values: list[Any]) -> None:
+    record_format, section = section_of(serializer, values)
+    columns = columns_in(section, record_format)
     if VALUE in columns:
         columns[VALUE].validate(full=True)
         assert plain(columns[VALUE]) == as_column(values, columns[VALUE].type)
@@ -69,10 +73,7 @@ def check(serializer: AnySerializer, values: list[Any]) -> None:
 def check_bounds(serializer: AnySerializer, values: list[Any]) -> None:
     """Writes the same bytes with kernels that may touch nothing but their own buffers."""
     record_format, section = section_of(serializer, values)
-    case = Case(KEY_GROUP, 1, Types.LONG, (record_format.meta,), section)
-    [batch] = SectionScanner(1, [True]).batches(chunks_of(case))
-    decoder = StateDecoder(record_format, 1, EXACT_OPTIONS)
-    columns = decoder.decode(batch, set(decoder.columns))
+    columns = columns_in(section, record_format)
     build = guarded_build()
     forget_regions()
     options = build.type_layouts.ColumnOptions(**asdict(EXACT_OPTIONS))
@@ -83,6 +84,20 @@ def check_bounds(serializer: AnySerializer, values: list[Any]) -> None:
     raw = encoded.values.data.to_pybytes()
     size = int(encoded.values.ends[-1]) - encoded.values.data.address
     assert raw[:size] == b"".join(serialize_to_bytes(serializer, each) for each in values)
+
+
+@pytest.mark.slow
+def test_the_guard_counts_what_a_kernel_writes_elsewhere():
+    """Whether the kernel was compiled by this process or comes from a cache."""
+    record_format, section = section_of(Types.LONG, [7])
+    columns = columns_in(section, record_format)
+    build = guarded_build()
+    forget_regions()
+    options = build.type_layouts.ColumnOptions(**asdict(EXACT_OPTIONS))
+    before = violations()
+    unguarded = build.encoder.StateEncoder(record_format, options)
+    unguarded.encode(columns, 1)
+    assert violations() > before
 
 
 @pytest.mark.slow
