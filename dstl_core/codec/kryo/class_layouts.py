@@ -276,7 +276,7 @@ class ClassLayouts:
             owner = waiting.pop()
             body = self.body(owner)
             for field in body.slots if isinstance(body, FieldsBody) else ():
-                inside = set(_classes_in(field.type)) - seen
+                inside = set(classes_in(field.type)) - seen
                 try:
                     if not field.type.is_primitive:
                         self.is_final(field.type.name)  # each value of the field asks that
@@ -289,6 +289,25 @@ class ClassLayouts:
                     ) from None
                 waiting += known
                 seen |= inside
+
+    def reaches(self, class_name: str, wanted: str) -> bool:
+        """Whether objects of a class may hold one of another class, by the declared types of their
+        fields. What a field of an open type holds, such as ``Object``, no class says.
+        """
+        waiting, seen = [class_name], {class_name}
+        while waiting:
+            owner = waiting.pop()
+            if owner == wanted:
+                return True
+            try:
+                body = self.body(owner)
+            except UnreadableValueError:
+                continue  # the class is named where its values are read
+            for field in body.slots if isinstance(body, FieldsBody) else ():
+                inside = set(classes_in(field.type)) - seen
+                waiting += [name for name in inside if name == wanted or self._is_of_job(name)]
+                seen |= inside
+        return False
 
     def _is_of_job(self, name: str) -> bool:
         return name in self._custom or self.classes.get(name) is not None
@@ -378,7 +397,7 @@ class ClassLayouts:
         return FieldsBody(found.name, tuple(slots), parameters_of(chain), is_record=found.is_record)
 
 
-def _classes_in(declared: JavaType) -> Iterator[str]:
+def classes_in(declared: JavaType) -> Iterator[str]:
     """The class of a type, or of its components, and those of its arguments."""
     name = declared.name
     while name.startswith("["):
@@ -386,7 +405,7 @@ def _classes_in(declared: JavaType) -> Iterator[str]:
     yield name
     for argument in declared.arguments:
         if argument is not None and not argument.is_lower:
-            yield from _classes_in(argument)
+            yield from classes_in(argument)
 
 
 def _decides_form(annotation: str, descriptor: str) -> bool:

@@ -15,6 +15,7 @@ from dstl_core.codec.kryo.java_stream_writer import JavaStreamWriter
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import PRIMITIVE_OF, KryoObject
 from dstl_core.codec.kryo.kryo_reader import Arguments, KryoValueReader, KryoValueWriter
+from dstl_core.codec.kryo.locales import NO_LOCALE_FORM, Locale
 from dstl_core.codec.kryo.object_bodies import PRIMITIVES, EnumBody, Scalar
 from dstl_core.codec.serializers.dates import LocalDate, LocalTime
 from dstl_core.errors import FormatError, UnreadableValueError
@@ -349,25 +350,24 @@ THROWABLES = JavaSerialized()
 
 
 class LocaleBody(JavaSerialized):
-    """Language, country and variant."""
+    """Language, country and variant; Kryo 2.24 stores the script and the extensions, too."""
 
-    def read(self, reader: KryoValueReader, arguments: Arguments) -> tuple[str, str, str]:
+    def read(self, reader: KryoValueReader, arguments: Arguments) -> Locale:
         if not reader.is_old:
-            return (reader.input.text(), reader.input.text(), reader.input.text())
+            return Locale(reader.input.text(), reader.input.text(), reader.input.text())
         at = reader.input.position
         content = super().read(reader, arguments)
         fields = content.fields if isinstance(content, JavaObject) else {}
         parts = [fields.get(name) for name in ("language", "country", "variant")]
+        parts += [fields.get(name) or "" for name in ("script", "extensions")]
         if not all(isinstance(each, str) for each in parts):
             raise FormatError("A Locale of Kryo is malformed", offset=at)
-        if fields.get("script") or fields.get("extensions"):
-            raise UnreadableValueError(
-                "A Locale with a script or extensions has no form in Kryo 5", offset=at
-            )
-        return str(parts[0]), str(parts[1]), str(parts[2])
+        return Locale(*map(str, parts))
 
-    def write(self, writer: KryoValueWriter, value: Any) -> None:
-        for part in value:
+    def write(self, writer: KryoValueWriter, value: Locale) -> None:
+        if value.script or value.extensions:
+            raise UnreadableValueError(NO_LOCALE_FORM)
+        for part in value[:3]:
             writer.output.string(part)
 
 

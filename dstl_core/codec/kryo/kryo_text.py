@@ -195,12 +195,6 @@ def _year_text(year: int) -> str:
     return date_text(LocalDate(year, 1, 1)).rpartition("-")[0].rpartition("-")[0]
 
 
-def _locale_text(parts: tuple[str, str, str]) -> str:
-    language, country, variant = parts
-    text = f"{language}_{country}" if country or variant else language
-    return f"{text}_{variant}" if variant else text
-
-
 def _class_text(name: str | None) -> str | None:
     if name is None or name in PRIMITIVE_NAMES.values():
         return name
@@ -263,5 +257,5 @@ _LEAVES: dict[str, Callable[[Any], JsonValue]] = {
     ),
     "java.time.OffsetTime": lambda content: f"{time_text(content[0])}{zone_text(content[1])}",
     "java.lang.Class": _class_text,
-    "java.util.Locale": _locale_text,
+    "java.util.Locale": lambda content: content.text,
 }

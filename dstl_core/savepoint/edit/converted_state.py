@@ -30,7 +30,7 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
     write_keyed_header,
 )
-from dstl_core.errors import error_context
+from dstl_core.errors import UnreadableValueError, error_context
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
@@ -266,7 +266,10 @@ class _ConvertedStream:
         """None leaves the section to be read record by record, which says what is wrong."""
         if self._kernels is None:
             return None
-        found = self._kernels.converted(data.peek(data.position))
+        try:
+            found = self._kernels.converted(data.peek(data.position))
+        except UnreadableValueError:
+            found = None
         if found is None:
             return None
         section, counts = found

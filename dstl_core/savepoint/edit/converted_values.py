@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 from dstl_core.codec.columnar.kryo.section_converter import Framing, StateRule
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import StoredRecord
@@ -12,8 +14,10 @@ from dstl_core.codec.serializers import (
     deserialize_exactly,
     serialize_key,
     serialize_to_bytes,
+    value_text,
 )
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import UnreadableValueError
 
 _DELIMITER = bytes((LIST_DELIMITER,))
 
@@ -60,9 +64,21 @@ class StateValues:
         return StateRule(number, types if self._items.changes else None, framing)
 
     def converted(self, record: StoredRecord) -> tuple[bytes, bytes]:
-        """The stored key and value of a record."""
-        key = self._stored_key(record.key) if self._kind is KeyedStateType.MAP else record.key
-        return key, self.value(record.value)
+        """The stored key and value of a record.
+
+        Raises:
+            UnreadableValueError: One of them has no form in the new type; it names the key.
+        """
+        try:
+            key = self._stored_key(record.key) if self._kind is KeyedStateType.MAP else record.key
+            return key, self.value(record.value)
+        except UnreadableValueError as error:
+            owner, _ = self._format.decode_scope(DataInput(record.key, self._prefix))
+            text = json.dumps(value_text(self._format.key_serializer, owner), ensure_ascii=False)
+            raise UnreadableValueError(
+                f"State {self.name!r} cannot be converted at key {text}: {error.what}; change the "
+                f"value in the job before the upgrade, or drop the state (drop, --drop)"
+            ) from error
 
     def value(self, stored: bytes) -> bytes:
         match self._kind:

@@ -44,6 +44,7 @@ from dstl_core.savepoint.edit.converted_state import (
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+from dstl_core.savepoint.edit.unwritable_values import unwritable_value
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
@@ -223,6 +224,9 @@ class SavepointUpgrade:
             step = replace(step, action=CONVERT, reason=OWN_PLACES)
         if conversion is None:
             return step, None
+        declared, layouts = self._types_of(operator, info.name), self._source.kryo.layouts
+        if (reason := unwritable_value(operator, info, declared, layouts)) is not None:
+            return replace(step, action=BLOCKED, new="", reason=reason), None
         shown = StateInfo.of(new).type if info.kind[:3] != "op-" else _operator_type(new)
         return replace(step, action=CONVERT, new=shown), conversion
 
@@ -245,7 +249,8 @@ class SavepointUpgrade:
 
     def plan(self) -> list[UpgradeStep]:
         """What happens to each state. It reads headers and jars, and of the state only what may
-        have elements that share chunks.
+        have elements that share chunks, and values of classes with a field that Kryo 5 may have no
+        form for.
         """
         return [self._step(operator, info)[0] for operator, info in self._every_state()]
 

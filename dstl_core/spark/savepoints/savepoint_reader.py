@@ -75,6 +75,7 @@ class SavepointReader(SnapshotFrames):
         types: ColumnOptions = DEFAULT_OPTIONS,
         split_bytes: int = SPLIT_BYTES,
         jars: Sequence[str] = (),
+        state_backend: object = None,
     ) -> SavepointReader:
         """Opens a snapshot.
 
@@ -89,13 +90,15 @@ class SavepointReader(SnapshotFrames):
             types: Conversion of types to columns.
             split_bytes: Bytes of state that one task reads.
             jars: Jars of the job, which every worker can read: values of Kryo become JSON texts.
+            state_backend: Nothing, like ``backend``.
 
         Raises:
             StateFileNotFoundError: There is no snapshot.
             SavepointError: The snapshot has no operators.
             ConfigError: A state backend, or another further argument, is given.
         """
-        check_no_backend("SavepointReader.read", *backend)
+        named = () if state_backend is None else (state_backend,)
+        check_no_backend("SavepointReader.read", *backend, *named)
         place = SnapshotPlace(
             path,
             tuple(allow_roots),

@@ -37,6 +37,8 @@ class SavepointWriter(SavepointEdit):
         spark: SparkSession,
         max_parallelism: int = DEFAULT_MAX_PARALLELISM,
         parallelism: int | None = None,
+        *,
+        state_backend: object = None,
     ) -> SavepointWriter:
         """Starts with an empty savepoint.
 
@@ -44,16 +46,22 @@ class SavepointWriter(SavepointEdit):
             spark: The session of the DataFrames.
             max_parallelism: Key groups, 1..32768.
             parallelism: Subtasks of the operators; by default one per core.
+            state_backend: Nothing: a savepoint restores on every backend.
 
         Raises:
             ConfigError: A state backend is given, as Flink's method takes it.
         """
-        _check("new_savepoint", max_parallelism, parallelism)
+        _check("new_savepoint", state_backend, max_parallelism, parallelism)
         return cls(max_parallelism, parallelism=parallelism)
 
     @classmethod
     def from_existing_savepoint(
-        cls, spark: SparkSession, source: Snapshot | str, parallelism: int | None = None
+        cls,
+        spark: SparkSession,
+        source: Snapshot | str,
+        parallelism: int | None = None,
+        *,
+        state_backend: object = None,
     ) -> SavepointWriter:
         """Starts with the operators of a snapshot. New operators get its largest max parallelism.
 
@@ -61,15 +69,18 @@ class SavepointWriter(SavepointEdit):
             spark: The session of the DataFrames.
             source: A snapshot, or its path.
             parallelism: Subtasks of new operators; by default one per core.
+            state_backend: Nothing: a savepoint restores on every backend.
 
         Raises:
             ConfigError: A state backend is given, as Flink's method takes it.
         """
-        _check("from_existing_savepoint", parallelism)
+        _check("from_existing_savepoint", state_backend, parallelism)
         found = source if isinstance(source, Snapshot) else Snapshot.load(source)
         return cls(largest_max_parallelism(found), found, parallelism=parallelism)
 
 
-def _check(method: str, *arguments: object) -> None:
-    backends = [argument for argument in arguments if isinstance(argument, StateBackend)]
-    check_no_backend(f"SavepointWriter.{method}", *backends)
+def _check(method: str, named: object, *arguments: object) -> None:
+    """Checks that a state backend is given neither by its name nor in the place of a number."""
+    backends = [each for each in arguments if isinstance(each, StateBackend)]
+    named_ones = [] if named is None else [named]
+    check_no_backend(f"SavepointWriter.{method}", *backends, *named_ones)
