@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -35,3 +37,15 @@ def test_every_target_that_a_page_names_is_there(page: str) -> None:
     named = set(re.findall(r"\bmake ([a-z]+(?:-[a-z]+)*)\b", (ROOT / page).read_text()))
     assert named
     assert named - TARGETS == set()
+
+
+def test_processes_of_tests_keep_their_bytecode() -> None:
+    ran = subprocess.run(
+        [ROOT / "scripts" / "with-java", "env"],
+        env=os.environ | {"PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert "JAVA_HOME=" in ran.stdout
+    assert "PYTHONDONTWRITEBYTECODE" not in ran.stdout

@@ -266,6 +266,7 @@ def test_values_of_random_classes() -> None:
     assert known > 0.6 * total
 
 
+@pytest.mark.slow
 def test_kernels_stay_within_their_buffers(
     vectors: list[tuple[AnySerializer, TypeChange, bytes]],
 ) -> None:
