@@ -24,11 +24,12 @@ from dstl_core.codec.columnar.keyed.decoder import (
 )
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
-from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.keyed_records import RecordFormat, part_of
 from dstl_core.codec.serializers import (
     AnySerializer,
     ListSerializer,
     MapSerializer,
+    TimerSerializer,
     TupleSerializer,
     VoidNamespaceSerializer,
 )
@@ -128,7 +129,8 @@ class _State:
         )
         head: dict[str, Any] = {"op": operator}
         if self._is_queue:
-            self._key, self._namespace = value.nested[0], value.nested[1]
+            timer = part_of(meta, TimerSerializer)
+            self._key, self._namespace = timer.key, timer.namespace
             event = meta.name.startswith(EVENT_TIMERS)
             prefix = EVENT_TIMERS if event else PROCESSING_TIMERS
             head["kind"] = EVENT_TIMER if event else PROC_TIMER

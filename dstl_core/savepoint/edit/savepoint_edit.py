@@ -10,6 +10,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Protocol, TypeVar
 
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
@@ -220,7 +221,9 @@ class SavepointEdit:
             raise SavepointError(f"Operator {identifier} is not in the new savepoint.")
         return self.source
 
-    @property
+    # An edit is a value, and both of these are asked for each operator.
+
+    @cached_property
     def _every(self) -> dict[OperatorID, OperatorSnapshot]:
         every = self.source.operators if self.source is not None else []
         return {each.operator_id: each for each in every}
@@ -266,7 +269,7 @@ class SavepointEdit:
             target.is_whole = False
         return list(found.values())
 
-    @property
+    @cached_property
     def _max_parallelism_change(self) -> MaxParallelismChange:
         stored = (operator.max_parallelism for operator in self._every.values())
         return MaxParallelismChange.of(stored, self.new_max_parallelism)

@@ -167,14 +167,7 @@ class Snapshot:
         Raises:
             NoSuchOperatorError: No operator fits, or several do. The message lists the operators.
         """
-        form, _, rest = name.partition(":")
-        selected = self._find(form, rest) if form in ("uid", "hash", "name") and rest else []
-        found = (
-            selected
-            or self._find("uid", name)
-            or self._find("hash", name)
-            or self._find("name", name)
-        )
+        found = self.named(name)
         if len(found) == 1:
             return found[0]
         known = ", ".join(sorted(repr(operator.label) for operator in self.operators)) or "none"
@@ -189,18 +182,40 @@ class Snapshot:
             return self[f"uid:{identifier.uid}"]
         return self[f"hash:{identifier.operator_id.hex}"]
 
-    def _find(self, form: str, text: str) -> list[OperatorSnapshot]:
+    def named(self, name: str) -> Sequence[OperatorSnapshot]:
+        """Finds every operator that a name fits, by the rules of ``snapshot[..]``."""
+        form, _, rest = name.partition(":")
+        selected = self._find(form, rest) if form in ("uid", "hash", "name") and rest else ()
+        return (
+            selected
+            or self._find("uid", name)
+            or self._find("hash", name)
+            or self._find("name", name)
+        )
+
+    def _find(self, form: str, text: str) -> Sequence[OperatorSnapshot]:
         match form:
             case "uid":
-                wanted = OperatorID.for_uid(text)
-                return [each for each in self.operators if each.operator_id == wanted]
+                return self._by_id.get(OperatorID.for_uid(text), ())
             case "hash":
-                if not is_id_hex(text):
-                    return []
-                wanted = OperatorID.from_hex(text)
-                return [each for each in self.operators if each.operator_id == wanted]
+                return self._by_id.get(OperatorID.from_hex(text), ()) if is_id_hex(text) else ()
             case _:
-                return [each for each in self.operators if each.name == text]
+                return self._by_name.get(text, ())
+
+    @cached_property
+    def _by_id(self) -> Mapping[OperatorID, list[OperatorSnapshot]]:
+        # Names are resolved for each operator of a snapshot, so a search would be quadratic.
+        found: dict[OperatorID, list[OperatorSnapshot]] = {}
+        for operator in self.operators:
+            found.setdefault(operator.operator_id, []).append(operator)
+        return found
+
+    @cached_property
+    def _by_name(self) -> Mapping[str, list[OperatorSnapshot]]:
+        found: dict[str, list[OperatorSnapshot]] = {}
+        for operator in self.operators:
+            found.setdefault(operator.name, []).append(operator)
+        return found
 
 
 class OperatorSnapshot(OperatorCatalog):

@@ -10,9 +10,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Generic, TypeVar
 
-from dstl_core.errors import ConfigError, NoSuchOperatorError
+from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
@@ -281,10 +282,8 @@ class SnapshotNames:
         return found
 
     def _operator(self, name: str) -> OperatorSnapshot | None:
-        try:
-            return self._snapshot[name]
-        except NoSuchOperatorError:
-            return None
+        found = self._snapshot.named(name)
+        return found[0] if len(found) == 1 else None
 
     def _states(self, name: str) -> list[Place]:
         """Every reading as an operator and one of its states, each state once."""
@@ -305,11 +304,17 @@ class SnapshotNames:
 
     def _of_any_operator(self, name: str) -> list[Place]:
         """The states that have the whole name."""
-        return [
-            Place(operator, name)
-            for operator in self._snapshot.operators
-            if name in self._names_in(operator)
-        ]
+        return [Place(operator, name) for operator in self._having.get(name, ())]
+
+    @cached_property
+    def _having(self) -> Mapping[str, list[OperatorSnapshot]]:
+        """The operators that have a state of a name."""
+        # Advice names the states of every operator, so a search would be quadratic.
+        found: dict[str, list[OperatorSnapshot]] = {}
+        for operator in self._snapshot.operators:
+            for state in self._names_in(operator):
+                found.setdefault(state, []).append(operator)
+        return found
 
     def _only(self, option: str, name: str, fitting: list[Place]) -> Place | None:
         if len(fitting) > 1:

@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from dstl_core.codec.serializers import VoidNamespaceSerializer
+from dstl_core.codec.serializers import TimerSerializer, VoidNamespaceSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
@@ -179,7 +179,10 @@ def _timer_columns(infos: Sequence[StateInfo]) -> dict[str, str]:
         for info in infos:
             if info.name != stored or not is_queue(info.meta):
                 continue
-            if isinstance(info.meta.value_serializer.nested[-1], VoidNamespaceSerializer):
+            timer = info.meta.value_serializer
+            if not isinstance(timer, TimerSerializer):
+                continue
+            if isinstance(timer.namespace, VoidNamespaceSerializer):
                 found[stored] = stored if public in taken else public
     return found
 

@@ -18,7 +18,8 @@ from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, ColumnOptions
-from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.keyed_records import RecordFormat, part_of
+from dstl_core.codec.serializers import TimerSerializer
 from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
@@ -108,7 +109,7 @@ def _checked(
     record_format = stored.formats[state]
     key_type = record_format.key_serializer
     if record_format.is_queue:
-        key_type = record_format.meta.value_serializer.nested[0]
+        key_type = part_of(record_format.meta, TimerSerializer).key
     try:
         groups = key_groups_of(keys, key_type, operator.max_parallelism, EXACT_OPTIONS)
     except ConfigError:

@@ -15,8 +15,13 @@ from dstl_core.codec.columnar.keyed.decoder import NAMESPACE, TIMESTAMP, VALUE, 
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
-from dstl_core.codec.keyed_records import RecordFormat
-from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer
+from dstl_core.codec.keyed_records import RecordFormat, part_of
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    TimerSerializer,
+)
 from dstl_core.codec.serializers.primitives import LongSerializer
 from dstl_core.codec.serializers.runtime import TtlAwareSerializer, TtlSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
@@ -70,7 +75,7 @@ class StateCounts:
         self._is_single = _has_one_record_per_key(record_format)
         key_type = record_format.key_serializer
         if record_format.is_queue:
-            key_type = meta.value_serializer.nested[0]
+            key_type = part_of(meta, TimerSerializer).key
         self._names = KeyNames(key_type, show=options.show_keys)
         self._totals = KeyTotals(self._names)
         self._values = Largest()

@@ -10,7 +10,8 @@ map (or a list of ``key, value`` structs), or the timestamps of a timer service.
 from __future__ import annotations
 
 from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE, TIMESTAMP, USER_KEY, VALUE
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.keyed_records import part_of
+from dstl_core.codec.serializers import AnySerializer, TimerSerializer
 from dstl_core.codec.serializers.window_types import (
     CountWindowSerializer,
     GlobalWindowSerializer,
@@ -45,7 +46,8 @@ def is_kind(meta: StateMetaInfoSnapshot, kind: KeyedStateType) -> bool:
 def namespace_type(meta: StateMetaInfoSnapshot) -> AnySerializer:
     """The type of the namespace of a state, or of the timers of a queue."""
     if is_queue(meta):
-        return meta.value_serializer.nested[1]
+        timer: TimerSerializer = part_of(meta, TimerSerializer)
+        return timer.namespace
     return meta.namespace_serializer
 
 

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import random
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
 import pytest
 
-from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_format import (
+    WRITABLE_VERSIONS,
+    read_metadata,
+    write_metadata,
+)
 from dstl_core.errors import FormatError, UnsupportedVersionError
 from dstl_core.model.checkpoint import (
     CheckpointMetadata,
@@ -84,6 +89,35 @@ def test_bytes_after_the_end_are_refused(fixture: Fixture) -> None:
     for path in fixture.metadata_files:
         with pytest.raises(FormatError, match="Bytes are left"):
             read_metadata(path.read_bytes() + b"\0")
+
+
+def lies(raw: bytes, at: int, size: int) -> Iterator[bytes]:
+    """The bytes with another number in a window that may be a count or a length."""
+    end, most = at + size, 1 << 8 * size
+    true = int.from_bytes(raw[at:end], "big")
+    for number in {0, most - 1, most // 2 - 1, (true + 1) % most, (true - 1) % most} - {true}:
+        yield raw[:at] + number.to_bytes(size, "big") + raw[end:]
+
+
+def test_metadata_that_lies_about_sizes_is_read_or_refused() -> None:
+    """What is read is written back with the same meaning."""
+    chance = random.Random(7)
+    files = [path for fixture in SNAPSHOTS for path in fixture.metadata_files]
+    small = [raw for path in files if len(raw := path.read_bytes()) <= SMALL]
+    was_read = refused = 0
+    for _ in range(150):
+        raw, size = chance.choice(small), chance.choice([2, 4])
+        for damaged in lies(raw, chance.randrange(len(raw) - size), size):
+            try:
+                metadata = read_metadata(damaged)
+            except FormatError:
+                refused += 1
+                continue
+            was_read += 1
+            if metadata.version in WRITABLE_VERSIONS:
+                assert read_metadata(write_metadata(metadata)) == metadata
+    assert was_read > 100
+    assert refused > 100
 
 
 # ----------------------------------------------------------------------------- by hand

@@ -13,16 +13,27 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.cli import main
+from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
-from dstl_core.model.checkpoint import CheckpointMetadata
+from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.codec.state_meta import (
+    KeyedBackendHeader,
+    StateMetaInfoSnapshot,
+    write_keyed_header,
+)
+from dstl_core.errors import FormatError
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     FileStateHandle,
+    KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
     RelativeFileStateHandle,
     SegmentFileStateHandle,
     StreamStateHandle,
 )
+from dstl_core.model.ids import OperatorID
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import snapshot
@@ -145,6 +156,32 @@ def test_an_inline_length_of_2_gib(run: Any, tmp_path: Path) -> None:
     assert (code, out) == (2, "")
     assert f"got {TWO_GIB}" in err
     assert "field inline size" in err
+
+
+@pytest.mark.parametrize("element", [Types.LONG, Types.LIST(Types.LONG)], ids=str)
+def test_a_queue_whose_elements_are_no_timers(
+    run: Any, tmp_path: Path, element: AnySerializer
+) -> None:
+    queue = StateMetaInfoSnapshot.priority_queue("_timer_state/event_user-timers", element)
+    out = DataOutput()
+    write_keyed_header(out, KeyedBackendHeader(Types.STRING, (queue,)))
+    offsets = KeyGroupRangeOffsets(KeyGroupRange(0, 127), (out.position,) + (0,) * 127)
+    out.write_bytes(b"\xff\xff")  # the end of a key group without records
+    handle = KeyGroupsSavepointStateHandle(offsets, ByteStreamStateHandle("h", out.to_bytes()))
+    subtask = OperatorSubtaskState(0, managed_keyed_state=handle)
+    operator_state = OperatorState(OperatorID.for_uid("a-keyed"), 1, 128, (subtask,))
+    path = publish(tmp_path, CheckpointMetadata(3, 1, (operator_state,)))
+    sentence = "does not fit its kind"
+    page = tmp_path / "report.html"
+    assert run("report", path, "-o", str(page))[0] == 0
+    assert sentence in page.read_text()
+    for command in ("dump", "verify", "inspect", "offsets", "committables"):
+        code, _, err = run(command, path)
+        assert code in (0, 1, 2)
+        assert "Traceback" not in err
+    operator = Snapshot.load(path)["a-keyed"]
+    with pytest.raises(FormatError, match=sentence):
+        list(operator.flat(queue.name).read())
 
 
 def nested_java_stream(depth: int) -> bytes:

@@ -1,0 +1,100 @@
+"""Work on a snapshot grows with the number of its operators, and not with its square."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot, edit_savepoint
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
+from dstl_core.codec.serializers import BUILT_IN, Types
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import OperatorStreamStateHandle
+from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.check.restore_plan import JobDescription, plan_restore
+from dstl_core.savepoint.check.structure_diff import structure_differences
+from dstl_core.savepoint.check.summary import snapshot_summary
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.connectors.pending_commits import pending_commits
+from dstl_core.savepoint.connectors.source_positions import source_positions
+from dstl_core.savepoint.report.count_options import CountOptions
+from dstl_core.savepoint.report.figures import report_figures
+from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.state.backends.operator_backend import DefaultOperatorStateBackend
+from dstl_core.state.tables.descriptor import ListStateDescriptor
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+from dstl_core.testing import MemoryFileIO
+
+FOLDER = Location.parse("/nowhere/savepoint")
+
+
+class Walked(list[Any]):
+    """A list that knows how often somebody walks it."""
+
+    walks = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self.walks += 1
+        return super().__iter__()
+
+
+def stored_list() -> OperatorStreamStateHandle:
+    backend = DefaultOperatorStateBackend()
+    items = backend.get_list_state(ListStateDescriptor("items", Types.LONG))
+    items.add_all([1, 2, 3])
+    handle = StateFiles(FOLDER.path, MemoryFileIO()).add_operator_state(backend.snapshot())
+    assert handle is not None
+    return handle
+
+
+def with_operators(count: int) -> Snapshot:
+    """A snapshot of operators that have a state each, every other one without a known uid."""
+    subtask = OperatorSubtaskState(0, managed_operator_state=stored_list())
+    operators = tuple(
+        OperatorState(
+            OperatorID.for_uid(f"u{number}"), 1, 128, (subtask,), uid=f"u{number}" * (number % 2)
+        )
+        for number in range(count)
+    )
+    file = MetadataFile(FOLDER, CheckpointMetadata(3, 1, operators), "", 0, None)
+    files = MemoryFileIO()
+    snapshot = Snapshot(file, files, HandleResolver(files, FOLDER), BUILT_IN)
+    snapshot.operators = Walked(snapshot.operators)
+    return snapshot
+
+
+def renamed(snapshot: Snapshot, path: Path) -> str:
+    return edit_savepoint(snapshot).with_max_parallelism(256).write(path)
+
+
+WORK: dict[str, Callable[[Snapshot, Path], object]] = {
+    "inspect": lambda snapshot, _: snapshot_summary(snapshot),
+    "dump": lambda snapshot, _: [list(each.dump()) for each in snapshot.operators],
+    "verify": lambda snapshot, _: verify_snapshot(snapshot),
+    "report": lambda snapshot, _: report_figures(snapshot, contents=CountOptions(0)),
+    "offsets": lambda snapshot, _: list(source_positions(snapshot)),
+    "committables": lambda snapshot, _: list(pending_commits(snapshot)),
+    "diff": lambda snapshot, _: list(diff_snapshots(snapshot, snapshot)),
+    "structure": lambda snapshot, _: list(structure_differences(snapshot, snapshot)),
+    "check": lambda snapshot, _: plan_restore(snapshot, JobDescription.from_snapshot(snapshot)),
+    "plan": lambda snapshot, _: edit_savepoint(snapshot).with_max_parallelism(256).plan(),
+    "rewrite": renamed,
+    "find": lambda snapshot, _: [snapshot[each.label] for each in snapshot.operators],
+}
+
+
+@pytest.mark.parametrize("work", WORK.values(), ids=WORK)
+def test_operators_are_not_walked_once_for_each(
+    work: Callable[[Snapshot, Path], object], tmp_path: Path
+) -> None:
+    few, many = with_operators(4), with_operators(12)
+    for snapshot, name in ((few, "few"), (many, "many")):
+        work(snapshot, tmp_path / name)
+    assert isinstance(few.operators, Walked)
+    assert isinstance(many.operators, Walked)
+    assert many.operators.walks == few.operators.walks > 0
