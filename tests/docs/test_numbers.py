@@ -8,6 +8,7 @@ import pytest
 
 from dstl_core import EmbeddedRocksDBStateBackend, StatefulJob
 from dstl_core.checkpoint.store import state_files
+from dstl_core.codec.columnar.keyed import spans
 from dstl_core.config import ChangelogOptions
 from dstl_core.flink_text import parse_duration_ms, parse_memory_size
 from dstl_core.job.coordination import epoch
@@ -81,6 +82,8 @@ NUMBERS = [
     ("how-to/report", r"smaller than (\d+) MiB", figures.SMALL_FILE // MIB),
     ("how-to/cluster", r"up to (\d+) MB of keys", reduced_rows.MOST_BYTES // MIB),
     ("how-to/rewrite", r"younger than (\d+) hours", gc.DEFAULT_AGE_MS // 3_600_000),
+    ("internals/columns", r"at most ([\d,]+) rows", spans.ROWS_PER_BATCH),
+    ("internals/columns", r"about (\d+) MB of stored bytes", spans.BYTES_PER_BATCH // MIB),
     ("internals/checkpoints", r"contains (\d+) of them or more", state_files._LISTED_FROM),
     ("internals/scale", r"`max_parallelism` is (\d+) by default", StatefulJob.max_parallelism),
     ("how-to/dagster", r"with the last (\w+) commits", {100: "hundred"}[drift.CHECKED_COMMITS]),

@@ -122,6 +122,11 @@ class PersistedCheckpoint:
     @classmethod
     def from_json(cls, body: Mapping[str, Any]) -> PersistedCheckpoint:
         """Raises: FormatError: ``body`` is not a result of ``to_json``."""
+        if not isinstance(body, Mapping):
+            raise FormatError(
+                f"The value is not a persisted checkpoint: expected the object that its to_json "
+                f"returns, got a {type(body).__name__}; read a JSON text with json.loads first."
+            )
         try:
             return cls(
                 int(body["checkpoint_id"]),

@@ -9,8 +9,8 @@ import pytest
 from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.clock import SystemClock
-from dstl_core.errors import CheckpointError, StorageError
-from dstl_core.job.coordination.job_coordinator import JobCoordinator
+from dstl_core.errors import CheckpointError, FormatError, StorageError
+from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
 from dstl_core.job.task.reports import SubtaskReport, encode_state
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import (
@@ -120,6 +120,12 @@ def test_another_job_does_not_confirm(pipeline, others):
         pipeline.coordinator().confirm(JOB, others, persisted)
     assert coordinator.latest() is None
     assert coordinator.confirm(JOB, [plan()], persisted).checkpoint_id == persisted.checkpoint_id
+
+
+@pytest.mark.parametrize("body", ["{}", b"{}", None, []])
+def test_what_is_no_object_of_json_is_no_persisted_checkpoint(body):
+    with pytest.raises(FormatError, match=r"expected the object that its to_json returns, got a "):
+        PersistedCheckpoint.from_json(body)
 
 
 def test_state_of_an_operator_that_the_job_has_no_more_is_not_dropped(pipeline):
