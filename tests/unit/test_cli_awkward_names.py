@@ -25,6 +25,8 @@ from tests.golden_files import CONNECTORS, GOLDEN, UPGRADE_JOBS, snapshot
 
 __all__ = ["run"]
 
+pytestmark = pytest.mark.slow
+
 CARTS = UPGRADE_JOBS / "carts"
 JAR = str(CARTS / "job.jar")
 [OF_CARTS] = CARTS.glob("savepoint-*")

@@ -35,6 +35,7 @@ def jar_with_chain(count: int, folder: Path) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", [14, 29, 200])
 def test_the_commands_end_and_say_little(run: Any, tmp_path: Path, count: int) -> None:
     """A command that walks the classes as a tree does not end: 29 classes have 2**29 parts."""

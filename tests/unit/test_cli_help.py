@@ -78,6 +78,7 @@ def test_the_summary_of_a_command_is_a_whole_sentence(run: Any) -> None:
         assert not line.endswith("..")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "example", [example for group in EXAMPLES.values() for example, _ in group]
 )

@@ -47,6 +47,7 @@ def one_by_one(changes: list[Change], threshold: int) -> list[tuple[int, bytes]]
     return submitted(log)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("threshold", [0, 1, 10, 64, 1_000])
 def test_batches_write_what_single_appends_write(threshold: int) -> None:
     for seed in range(150):

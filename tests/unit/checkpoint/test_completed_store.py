@@ -570,6 +570,7 @@ def test_withdraw_removes_a_refused_checkpoint_and_nothing_else(pipeline: Pipeli
 # --------------------------------------------------------------------------------- at random
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(12))
 def test_random_histories_never_lose_a_named_file(tmp_path: Path, seed: int) -> None:
     rng = random.Random(seed)

@@ -109,6 +109,7 @@ class History:
             assert seen.has_id(id_) == (id_ in self.ids)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 def test_any_history_is_the_same_from_its_summary_and_from_its_records(seed: int) -> None:
     chooser, history = random.Random(seed), History()

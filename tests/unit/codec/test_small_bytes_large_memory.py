@@ -301,6 +301,7 @@ def jar_of_names(count: int) -> bytes:
     return body + end
 
 
+@pytest.mark.slow
 def test_names_in_many_jars_have_a_limit_together() -> None:
     """Each one takes 50 bytes of a jar and 400 of memory."""
     assert zipfile.ZipFile(io.BytesIO(jar_of_names(2))).namelist() == ["0000", "0001"]

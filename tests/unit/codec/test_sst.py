@@ -177,6 +177,7 @@ def test_every_changed_byte_of_a_data_block_is_found(path: Path) -> None:
         assert found == rows, at
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", flinks()[::5], ids=lambda path: path.name[:8])
 def test_cutting_a_file_anywhere_is_a_format_error(path: Path) -> None:
     raw = path.read_bytes()

@@ -1,5 +1,7 @@
 import os
 
+import pytest
+
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import RichMapFunction
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec
@@ -122,6 +124,7 @@ def test_the_bytes_of_all_copies_are_bounded(tmp_path):
     assert not first.exists() and second.exists()
 
 
+@pytest.mark.slow
 def test_the_copies_of_many_subtasks_pass_their_limit_by_a_64th_at_most(tmp_path):
     limit, size, most = 64_000, 400, 0
     for subtask in range(300):

@@ -63,6 +63,7 @@ def test_the_snapshots_cover_backends_formats_and_releases() -> None:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_a_moved_snapshot_is_read_at_its_new_place(fixture: Fixture, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"

@@ -97,6 +97,7 @@ HANDLES: list[tuple[StreamStateHandle, str]] = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", ["dump", "verify", "inspect"])
 @pytest.mark.parametrize(("handle", "problem"), HANDLES, ids=str)
 def test_a_handle_that_leads_out_or_lies(

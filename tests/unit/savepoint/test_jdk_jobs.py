@@ -21,6 +21,7 @@ def check(found: Snapshot, job: Path) -> None:
     assert lines(json.loads(json.dumps(held))) == lines(entries_of(job / "truth.json"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_values_are_what_flink_holds_before_and_after_the_upgrade(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

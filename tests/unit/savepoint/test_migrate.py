@@ -61,6 +61,7 @@ def texts(entries: Iterable[dict[str, Any]]) -> list[str]:
     return sorted(map(text_of, entries))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("pair", sorted(EXPECTED))
 def test_the_new_job_gets_its_state(pair: str, tmp_path: Path) -> None:
     declared = Migration.load(ROOT / "examples" / "migrate" / f"{pair}.yaml")
@@ -150,6 +151,7 @@ FORMS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FORMS)
 def test_every_form_of_state_migrates(name: str, tmp_path: Path) -> None:
     """Parallelism 3, native, incremental, a changelog, older Flink; there and back."""

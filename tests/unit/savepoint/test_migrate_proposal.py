@@ -320,6 +320,7 @@ def test_an_expression_that_uses_itself_many_times_stays_small() -> None:
     assert len(found.name) < 500
 
 
+@pytest.mark.slow
 def test_a_damaged_plan_raises_nothing_else(tmp_path: Path) -> None:
     """Values of a plan are replaced by others, one at a time."""
     shutil.copytree(JOBS / "retract-reorder", tmp_path / "pair")

@@ -145,6 +145,7 @@ def _every_stream_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "DATA_INLINE_THRESHOLD", 0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_the_store_damages_is_not_published(way: str, how: str) -> None:

@@ -51,6 +51,7 @@ def is_moved(line: dict[str, Any]) -> bool:
     return line.get("state") in ("cnt", "names") or line["kind"] == "event-timer"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_parallelism", [None, 17])
 @pytest.mark.parametrize("name", FORMS)
 def test_keyed_states_of_an_operator_are_split_and_merged(

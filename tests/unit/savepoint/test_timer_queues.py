@@ -133,6 +133,7 @@ def rows_of(name: str, **options: Any) -> list[str]:
     return sorted(map(repr, rows))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keys", [None, ("key-24", "key-10", "nobody")])
 @pytest.mark.parametrize("at_once", [16 << 20, 1000])
 def test_they_are_columns_of_their_keys(

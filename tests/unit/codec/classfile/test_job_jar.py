@@ -133,6 +133,7 @@ def test_a_bad_jar_is_one_sentence(made: Callable[[], bytes], message: str) -> N
         classes(made()).get("vec.V$Leaf")
 
 
+@pytest.mark.slow
 def test_many_jars_just_below_the_limit_of_one_have_a_limit_together() -> None:
     """What counts is what they unpack to; they hold zeros, and the jar around them is small."""
     library = jar({"zeros": bytes(MAX_NESTED_JAR_BYTES - 1024)}, zipfile.ZIP_STORED)
@@ -261,6 +262,7 @@ def test_annotations() -> None:
     assert fields["name"].annotations == ()
 
 
+@pytest.mark.slow
 def test_class_files_with_any_bit_flipped_raise_format_errors_only() -> None:
     flipped = refused = 0
     for raw in annotated_classes():

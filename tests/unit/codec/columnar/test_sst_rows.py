@@ -31,6 +31,7 @@ def rows_of(files, first, last, prefix_bytes=1):
     return rows
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("layout", LAYOUTS)
 @pytest.mark.parametrize("seed", range(2))
 def test_rows_are_those_that_rocksdb_reads(tmp_path, layout, seed):
@@ -127,6 +128,7 @@ class ManyBlocks(OneBlock):
             yield bytes((0, 1, len(value))) + bytes((at,)) + value + bytes(4) + bytes((1, 0, 0, 0))
 
 
+@pytest.mark.slow
 def test_many_blocks_just_below_the_limit_of_one_have_a_limit_together():
     file = ManyBlocks(bytes(MAX_BLOCK_BYTES), 100)
     assert len(file.raw) < 1 << 20

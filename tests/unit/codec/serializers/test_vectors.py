@@ -99,6 +99,7 @@ def test_the_declared_length_decides_composite_keys(section: Section) -> None:
     assert read_snapshot(section.snapshot).length == section.length
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("section", SECTIONS, ids=str)
 def test_cutting_a_snapshot_anywhere_is_a_format_error(section: Section) -> None:
     for size in range(len(section.snapshot)):
