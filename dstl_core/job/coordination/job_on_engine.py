@@ -222,7 +222,7 @@ class JobOnEngine(Closing):
 
         Args:
             savepoint: A savepoint or checkpoint, of dstl or of Flink. State of operators that the
-                job lacks is left out.
+                job lacks is left out, and the log names them. It has each operator of the job.
             uid: The uid of the first operator in the savepoint, if it differs.
             uids: The same for any operator: uid in the job to uid in the savepoint.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,6 +18,8 @@ from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.storage.file_io import open_file_io
+
+_LOG = logging.getLogger(__name__)
 
 
 def start_from_savepoint(
@@ -44,6 +47,18 @@ def start_from_savepoint(
                 location=str(snapshot.folder),
             )
         old_ids[operator.operator_id] = found.operator_id
+    taken = set(old_ids.values())
+    left_out = [
+        operator.label
+        for operator in snapshot.operators
+        if operator.state.state_size and operator.operator_id not in taken
+    ]
+    if left_out:
+        _LOG.warning(
+            "state of operators that the job does not have is left out: operators=%s savepoint=%s",
+            ", ".join(left_out),
+            snapshot.folder,
+        )
     file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
     states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
     source = SourceFacts(savepoint=str(snapshot.folder), sha256=snapshot.file.sha256)

@@ -241,7 +241,7 @@ def test_a_driver_that_is_overtaken_in_the_middle_leaves_nothing(spark, tmp_path
     assert {path.name for path in tmp_path.glob("*/chk-*")} <= committed
 
 
-def test_start_from_a_bootstrapped_savepoint(spark, tmp_path):
+def test_start_from_a_bootstrapped_savepoint(spark, tmp_path, caplog):
     rows = random_rows(5)
     reference = Reference()
     reference.apply(rows)
@@ -253,12 +253,18 @@ def test_start_from_a_bootstrapped_savepoint(spark, tmp_path):
             OperatorIdentifier.for_uid("old"),
             OperatorTransformation.bootstrap_with(frame).key_by("k").transform_columns(),
         )
+        .with_operator(
+            OperatorIdentifier.for_uid("gone"),
+            OperatorTransformation.bootstrap_with(frame).key_by("k").transform_columns(),
+        )
         .write(str(tmp_path / "savepoint"))
     )
     job = job_on(spark, tmp_path / "jobs")
-    with pytest.raises(SavepointError, match="it has: 'old'"):
+    with pytest.raises(SavepointError, match="it has: 'gone', 'old'"):
         job.start(path)
     job.start(path, uid="old")
+    assert "is left out: operators=gone savepoint=" in caplog.text
+    assert [operator.uid for operator in job.snapshot().operators] == ["totals"]
     assert job.start(path, uid="old").checkpoint_id == 1
     assert state_of(spark, job.latest_path()) == reference.rows()
     more = random_rows(6)
