@@ -235,6 +235,7 @@ EVIL_COMMANDS = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", EVIL_COMMANDS, ids=" ".join)
 def test_a_terminal_gets_nothing_that_steers_it(
     command: tuple[str, ...], evil: Path, tmp_path: Path
@@ -247,6 +248,7 @@ def test_a_terminal_gets_nothing_that_steers_it(
     assert [char for char in shown if char != "\n" and not char.isprintable()] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [("dump",), ("inspect", "--json"), ("report", "--json")])
 def test_a_pipe_gets_the_bytes_of_the_values(command: tuple[str, ...], evil: Path) -> None:
     """A terminal and a pipe get the same values, and the pipe gets no escape that JSON spares."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -25,9 +26,15 @@ def module_of(path: Path) -> str:
 MODULES = {module_of(path): path for each in PACKAGES for path in (ROOT / each).rglob("*.py")}
 
 
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    """Several tests walk it; none changes it."""
+    return ast.parse(path.read_text())
+
+
 def imported(path: Path) -> Iterator[str]:
     """Our own modules that a file imports, wherever in it the import stands."""
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in ast.walk(tree_of(path)):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name in MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -162,9 +169,7 @@ def test_a_silent_catch_is_recognized(text: str, expected: bool) -> None:
 def test_no_error_of_a_store_is_lost_in_a_wide_catch() -> None:
     """Whoever has another way names the errors that lead there (``errors.UNREADABLE``)."""
     silent = {
-        name
-        for name, path in MODULES.items()
-        if any(map(is_silent, ast.walk(ast.parse(path.read_text()))))
+        name for name, path in MODULES.items() if any(map(is_silent, ast.walk(tree_of(path))))
     }
     assert silent == set(SILENT)
 
@@ -180,9 +185,7 @@ def catches_any(node: ast.AST) -> bool:
 
 def test_what_catches_any_error_has_a_reason() -> None:
     catching = {
-        name
-        for name, path in MODULES.items()
-        if any(map(catches_any, ast.walk(ast.parse(path.read_text()))))
+        name for name, path in MODULES.items() if any(map(catches_any, ast.walk(tree_of(path))))
     }
     assert catching == set(SILENT) | set(ANSWERED)
 
@@ -225,7 +228,7 @@ def test_a_value_behind_an_option_is_recognized(text: str, expected: bool) -> No
 
 def test_names_in_advice_are_quoted_for_a_shell_in_one_place() -> None:
     """``shown.option_text`` and ``shown.command_text``: a name may hold any character."""
-    trees = {name: ast.parse(path.read_text()) for name, path in MODULES.items()}
+    trees = {name: tree_of(path) for name, path in MODULES.items()}
     unquoted = {
         name
         for name, tree in trees.items()
