@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
@@ -27,6 +27,9 @@ class FlinkClusterResource(dg.ConfigurableResource):
     It connects on first use. If the cluster is away, the op fails, which Dagster can retry, and
     not the resource, which Dagster cannot.
     """
+
+    # Pydantic's errors quote wrong values, and the authorization is a secret.
+    model_config = ConfigDict(hide_input_in_errors=True)
 
     url: str = Field(description="REST endpoint, e.g. http://jobmanager:8081.")
     request_timeout_s: float = Field(default=30.0, gt=0, description="Timeout of one request.")

@@ -1,16 +1,24 @@
 """The storage of pipelines, savepoints and events, and its credentials."""
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
-from pydantic import Field
+from pydantic import ConfigDict, Field
 
+from dstl_core.errors import ConfigError
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import register_profile
 from dstl_core.storage.redaction import redacted
 
 
-class EnvironmentCredentials(dg.Config):
+class _Credentials(dg.Config):
+    """A way to reach a file system. No error shows a value of it."""
+
+    model_config = ConfigDict(hide_input_in_errors=True)
+
+
+class EnvironmentCredentials(_Credentials):
     """Each process takes its credentials from its environment."""
 
     kind: Literal["environment"] = "environment"
@@ -19,7 +27,7 @@ class EnvironmentCredentials(dg.Config):
         return {}
 
 
-class S3Credentials(dg.Config):
+class S3Credentials(_Credentials):
     """An access key of S3 or of a compatible store. Give secrets as ``EnvVar``."""
 
     kind: Literal["s3"] = "s3"
@@ -45,7 +53,7 @@ class S3Credentials(dg.Config):
         }
 
 
-class GcsCredentials(dg.Config):
+class GcsCredentials(_Credentials):
     """A service account of Google Cloud Storage."""
 
     kind: Literal["gcs"] = "gcs"
@@ -55,7 +63,7 @@ class GcsCredentials(dg.Config):
         return {"token": self.key_file}
 
 
-class AzureCredentials(dg.Config):
+class AzureCredentials(_Credentials):
     """An account of Azure Blob Storage. Give the key as ``EnvVar``."""
 
     kind: Literal["azure"] = "azure"
@@ -88,6 +96,8 @@ class DstlStorageResource(dg.ConfigurableResource):
     that ``DSTL_STORAGE_PROFILES`` names there.
     """
 
+    model_config = ConfigDict(hide_input_in_errors=True)
+
     base_path: str = Field(description="Folder or URL, e.g. /data/dstl or s3://bucket/dstl.")
     credentials: EnvironmentCredentials | S3Credentials | GcsCredentials | AzureCredentials = Field(
         default=EnvironmentCredentials(),
@@ -99,6 +109,20 @@ class DstlStorageResource(dg.ConfigurableResource):
         default=[],
         description="Other folders and buckets with the same credentials, e.g. of Flink's state.",
     )
+
+    if not TYPE_CHECKING:  # type checkers know the fields as the arguments
+
+        def __init__(self, **fields: Any) -> None:
+            # Dagster's own error quotes a text, which may well be the secret itself.
+            credentials = fields.get("credentials", {})
+            if not isinstance(credentials, _Credentials | Mapping):
+                raise ConfigError(
+                    f"The credentials of DstlStorageResource are wrong: expected S3Credentials, "
+                    f"GcsCredentials, AzureCredentials or EnvironmentCredentials, got "
+                    f"{type(credentials).__name__}, which is not shown as it may be secret; give "
+                    f"e.g. S3Credentials(access_key_id=.., secret_access_key=EnvVar('..'))."
+                )
+            super().__init__(**fields)
 
     def setup_for_execution(self, context: dg.InitResourceContext) -> None:
         """Registers the credentials in this process. No I/O: Dagster does not retry this step."""

@@ -211,6 +211,35 @@ def test_credentials_reach_storage_and_nothing_else(monkeypatch, capsys):
     assert SECRET not in str(defs.resolve_asset_graph()) + repr(defs.resources)
 
 
+WRONG_SECRETS = {
+    "a text": lambda: DstlStorageResource(base_path="x", credentials=SECRET),
+    "a list": lambda: DstlStorageResource(base_path="x", credentials=[SECRET]),
+    "another kind": lambda: DstlStorageResource(
+        base_path="x", credentials={"s4": {"secret_access_key": SECRET}}
+    ),
+    "a field too few": lambda: DstlStorageResource(
+        base_path="x", credentials={"s3": {"secret_access_key": SECRET}}
+    ),
+    "a path": lambda: DstlStorageResource(base_path=[f"s3://k:{SECRET}@b"]),
+    "s3": lambda: S3Credentials(access_key_id="k", secret_access_key=[SECRET]),
+    "gcs": lambda: GcsCredentials(key_file={"private_key": SECRET}),
+    "azure": lambda: AzureCredentials(account_name="a", account_key=[SECRET]),
+    "flink": lambda: FlinkClusterResource(url="http://x", authorization=[SECRET]),
+}
+
+
+@pytest.mark.parametrize("make", WRONG_SECRETS.values(), ids=WRONG_SECRETS)
+def test_errors_of_resources_do_not_show_a_wrong_value(make):
+    with pytest.raises(Exception) as caught:
+        make()
+    assert SECRET not in str(caught.value) + repr(caught.value)
+
+
+def test_credentials_as_a_text_say_what_they_should_be():
+    with pytest.raises(ConfigError, match=r"expected S3Credentials, .*, got str.*EnvVar"):
+        DstlStorageResource(base_path="x", credentials="a secret")
+
+
 def test_each_kind_of_credentials_speaks_its_file_systems_language():
     assert EnvironmentCredentials().storage_options() == {}
     assert GcsCredentials(key_file="/k.json").storage_options() == {"token": "/k.json"}
