@@ -99,7 +99,12 @@ def keyed_state_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]
 
 
 DeclaredDecimals: TypeAlias = "tuple[int, int] | Mapping[str, DeclaredDecimals]"
-"""Digits and scale of a decimal or of the elements of a list; of a row, those of its fields."""
+"""Digits and scale of a decimal or of the elements of a list; of a row, those of its fields; of a
+map, those of its ``key`` and its ``value``.
+"""
+
+KEY_DECIMALS = ""
+"""The name of the operator's key among the states whose decimals were declared."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -38,7 +38,7 @@ from dstl_core.job.spec.operator_checks import (
     check_uid,
 )
 from dstl_core.job.spec.output_types import stored_arrow_type
-from dstl_core.model.checkpoint import DeclaredDecimals
+from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.ids import OperatorID
 from dstl_core.operators.aggregate_merge import (
     ORDER_SUFFIX,
@@ -89,6 +89,7 @@ class _Keyed(_Named):
     key_type: TypeLike
     key_form: Form | None = None
     key_scale: int | None = None
+    key_digits: int | None = None
 
     @property
     def function_key_type(self) -> AnySerializer:
@@ -119,6 +120,7 @@ class KeyedOperator(_Keyed):
         broadcast: Rows that every subtask gets before its own, for a ``BroadcastFunction``.
         key_form: The form in which functions get the key; ``key_type`` sets it.
         key_scale: Digits after the point of a key that is a decimal; ``key_type`` sets it.
+        key_digits: All its digits.
 
     Raises:
         ConfigError: An argument, a type or a column is invalid, or Spark cannot read it back.
@@ -136,6 +138,7 @@ class KeyedOperator(_Keyed):
     broadcast: Source | None = None
     key_form: Form | None = field(default=None, kw_only=True, repr=False)
     key_scale: int | None = field(default=None, kw_only=True, repr=False)
+    key_digits: int | None = field(default=None, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         check_uid(self.uid)
@@ -146,6 +149,7 @@ class KeyedOperator(_Keyed):
             object.__setattr__(self, "key_form", key_type.form)
         if declared.precision is not None:
             object.__setattr__(self, "key_scale", declared.scale)
+            object.__setattr__(self, "key_digits", declared.precision)
         object.__setattr__(self, "key_type", stored_type(key_type))
         check_key_type(self.uid, self.key_type)
         check_function(self.uid, self.function, FOR_KEYS)
@@ -237,6 +241,7 @@ class AggregateOperator(_Keyed):
             late rows are a second output, ``<uid>.late``.
         key_scale: Digits after the point of a key that is a decimal; ``key_type`` or ``schema``
             sets it.
+        key_digits: All its digits.
 
     Raises:
         ConfigError: A type is unknown, or cannot store its aggregate; two states have the same
@@ -257,6 +262,7 @@ class AggregateOperator(_Keyed):
     allowed_lateness: DurationLike = field(default=0, kw_only=True)
     side_output_late_data: SchemaLike = field(default=None, kw_only=True)
     key_scale: int | None = field(default=None, kw_only=True, repr=False)
+    key_digits: int | None = field(default=None, kw_only=True, repr=False)
     output_schema: pa.Schema | None = field(init=False, repr=False, compare=False)
     function: AggregateMerge | AggregatedWindows = field(init=False, repr=False, compare=False)
 
@@ -276,6 +282,7 @@ class AggregateOperator(_Keyed):
         key_decimal = types.decimal_of_key(self.key_by, self.key_type)
         if key_decimal is not None:
             object.__setattr__(self, "key_scale", key_decimal[1])
+            object.__setattr__(self, "key_digits", key_decimal[0])
         key_type = types.of(self.key_by, self.key_type, "The key", "key_type")
         object.__setattr__(self, "key_type", key_type)
         check_key_type(self.uid, key_type)
@@ -528,9 +535,13 @@ def as_shipped(operator: Operator) -> Operator:
 
 
 def declared_decimals(operator: Operator) -> dict[str, DeclaredDecimals]:
-    """Digits and scale of the decimals of declared aggregates, by state."""
+    """Digits and scale of the decimals of declared aggregates, by state, and of the key."""
+    of_key: dict[str, DeclaredDecimals] = {}
+    if isinstance(operator, _Keyed) and operator.key_type == Types.BIG_DEC:
+        digits, scale = operator.key_digits, operator.key_scale
+        of_key = {} if digits is None or scale is None else {KEY_DECIMALS: (digits, scale)}
     if not isinstance(operator, AggregateOperator):
-        return {}
+        return of_key
     types = DeclaredTypes(operator.uid, operator.schema)
     found: dict[str, tuple[int, int] | None] = {}
     for name, aggregate in operator.items:
@@ -543,8 +554,8 @@ def declared_decimals(operator: Operator) -> dict[str, DeclaredDecimals]:
         name: each for name, each in found.items() if each is not None
     }
     if isinstance(operator.function, AggregatedWindows) and known:
-        return {WINDOW_CONTENTS: operator.function.fields_of(known)}
-    return known
+        return {WINDOW_CONTENTS: operator.function.fields_of(known), **of_key}
+    return known | of_key
 
 
 def is_columnar(operator: Operator) -> bool:

@@ -24,6 +24,7 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer, OpaqueValue
 from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueError
+from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.check.structure_diff import Change
 from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
@@ -189,6 +190,8 @@ class _OperatorDiff:
         for step, (name, (first, second)) in enumerate(product(names, ranges), 1):
             one = _Side.of(self._a, ours.get(name), first)
             two = _Side.of(self._b, theirs.get(name), second)
+            if one is not None and two is not None:
+                one.show_alike(two)
             yield one, two
             self._portion.reach(step / steps)
 
@@ -226,6 +229,18 @@ class _Side:
     info: StateInfo
     key_type: AnySerializer
     records: Records
+    decimals: DeclaredDecimals | None
+    """What was declared of decimals in values, and in keys."""
+    key_decimals: DeclaredDecimals | None
+
+    def show_alike(self, other: _Side) -> None:
+        """Shows decimals as they are stored where the other side declares another type: another
+        number of digits is no difference of a value.
+        """
+        if self.decimals != other.decimals:
+            self.decimals = other.decimals = None
+        if self.key_decimals != other.key_decimals:
+            self.key_decimals = other.key_decimals = None
 
     @classmethod
     def of(
@@ -240,7 +255,15 @@ class _Side:
                 f"State {info.name!r} of operator {operator.label!r} cannot be compared: keys of "
                 f"type {error.type_name} have no readable end."
             ) from error
-        return cls(operator, info, operator.key_type.serializer, records)
+        known = operator.decimals
+        return cls(
+            operator,
+            info,
+            operator.key_type.serializer,
+            records,
+            known.get(info.name),
+            known.get(KEY_DECIMALS),
+        )
 
     @property
     def is_map(self) -> bool:
@@ -279,6 +302,8 @@ class _Side:
             self.key_type,
             meta.namespace_serializer,
             meta.value_serializer,
+            self.decimals,
+            self.key_decimals,
         ).to_line()
 
     def _opaque(self, record_format: RecordFormat, rows: list[int], key_group: int) -> Line:
@@ -297,6 +322,7 @@ class _Side:
             self.key_type,
             meta.namespace_serializer,
             meta.value_serializer,
+            key_decimals=self.key_decimals,
         ).to_line()
 
     def _timer(self, record_format: RecordFormat, row: int, key_group: int) -> TimerEntry:
@@ -313,6 +339,7 @@ class _Side:
             timer.timestamp,
             key_type,
             namespace_type,
+            self.key_decimals,
         )
 
 

@@ -11,11 +11,19 @@ from collections.abc import Mapping
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.codec.columnar.types.java_decimals import BIG_DECIMAL, element_of, with_scale
+from dstl_core.codec.columnar.types.java_decimals import BIG_DECIMAL, with_scale
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.errors import ColumnValueError
-from dstl_core.model.checkpoint import DeclaredDecimals
-from dstl_core.state.columns.state_columns import LIST_VALUE_COLUMN, VALUE_COLUMN
+from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
+from dstl_core.state.columns.state_columns import (
+    KEY_COLUMN,
+    LIST_VALUE_COLUMN,
+    MAP_KEY_COLUMN,
+    MAP_VALUE_COLUMN,
+    VALUE_COLUMN,
+)
+
+_PARTS_OF_MAPS = {MAP_KEY_COLUMN: "key", MAP_VALUE_COLUMN: "value"}
 
 
 def declared_types(
@@ -36,25 +44,42 @@ def declared_types(
         return {}
     found = {}
     for name, stored in columns.items():
-        is_value = name in (VALUE_COLUMN, LIST_VALUE_COLUMN)
-        declared = _declared(stored, decimals.get(state if is_value else name))
+        declared = _declared(stored, _of_column(name, decimals, decimals.get(state)))
         if declared != stored:
             found[name] = declared
     return found
 
 
+def _of_column(
+    name: str, decimals: Mapping[str, DeclaredDecimals], of_state: DeclaredDecimals | None
+) -> DeclaredDecimals | None:
+    if name == KEY_COLUMN:
+        return decimals.get(KEY_DECIMALS)
+    if name in (VALUE_COLUMN, LIST_VALUE_COLUMN):
+        return of_state
+    if name in _PARTS_OF_MAPS and isinstance(of_state, Mapping):
+        return of_state.get(_PARTS_OF_MAPS[name])
+    return decimals.get(name)
+
+
 def _declared(stored: pa.DataType, decimals: DeclaredDecimals | None) -> pa.DataType:
     """The type of a column with its declared decimals; other parts as they are stored."""
-    if isinstance(decimals, Mapping):
-        if not pa.types.is_struct(stored) or stored == BIG_DECIMAL:
-            return stored
+    if decimals is None:
+        return stored
+    if pa.types.is_list(stored):
+        return pa.list_(stored.value_field.with_type(_declared(stored.value_type, decimals)))
+    if not isinstance(decimals, Mapping):
+        return pa.decimal128(*decimals) if stored == BIG_DECIMAL else stored
+    if pa.types.is_map(stored):
+        parts = [
+            each.with_type(_declared(each.type, decimals.get(part)))
+            for part, each in (("key", stored.key_field), ("value", stored.item_field))
+        ]
+        return pa.map_(*parts)
+    if pa.types.is_struct(stored) and stored != BIG_DECIMAL:
         return pa.struct(
             [each.with_type(_declared(each.type, decimals.get(each.name))) for each in stored]
         )
-    if decimals is not None and stored == BIG_DECIMAL:
-        return pa.decimal128(*decimals)
-    if decimals is not None and element_of(stored) == BIG_DECIMAL:
-        return pa.list_(pa.decimal128(*decimals))
     return stored
 
 
@@ -72,15 +97,30 @@ def as_declared(column: pa.Array, declared: pa.DataType, name: str) -> pa.Array:
             for part, each in zip(_fields(column), declared, strict=True)
         ]
         return pa.StructArray.from_arrays(parts, fields=list(declared), mask=column.is_null())
-    decimal = element_of(declared) or declared
+    if pa.types.is_list(declared):
+        return _with_inside(column, declared, as_declared(column.values, declared.value_type, name))
+    if pa.types.is_map(declared):
+        kinds = (declared.key_field, declared.item_field)
+        parts = [
+            as_declared(part, each.type, f"{name}.{each.name}")
+            for part, each in zip((column.keys, column.items), kinds, strict=True)
+        ]
+        return _with_inside(column, declared, pa.StructArray.from_arrays(parts, fields=kinds))
     try:
-        return with_scale(column, decimal.scale).cast(declared)
+        return with_scale(column, declared.scale).cast(declared)
     except pa.ArrowInvalid as error:
         raise ColumnValueError(
-            f"A number in column {name!r} does not fit {decimal}, its declared type; "
+            f"A number in column {name!r} does not fit {declared}, its declared type; "
             f"read it with decimals=exact, or declare a type with more digits.",
             column=name,
         ) from error
+
+
+def _with_inside(column: pa.Array, declared: pa.DataType, inside: pa.Array) -> pa.Array:
+    """A column of lists or maps with other elements in the same places."""
+    return pa.Array.from_buffers(
+        declared, len(column), column.buffers()[:2], offset=column.offset, children=[inside]
+    )
 
 
 def _fields(column: pa.Array) -> list[pa.Array]:

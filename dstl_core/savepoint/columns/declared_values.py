@@ -6,7 +6,12 @@ from collections.abc import Mapping
 from typing import Any
 
 from dstl_core.codec.big_decimal import BigDecimal
-from dstl_core.codec.serializers import AnySerializer, ListSerializer
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    TupleSerializer,
+)
 from dstl_core.codec.serializers.numbers import BigDecSerializer
 from dstl_core.codec.serializers.structs import Row, RowSerializer
 from dstl_core.model.checkpoint import DeclaredDecimals
@@ -28,10 +33,24 @@ def declared_value(serializer: AnySerializer, value: Any, decimals: DeclaredDeci
             for at, (kind, item) in enumerate(zip(serializer.fields, value.fields, strict=True))
         ]
         return Row(value.kind, tuple(fields))
-    if isinstance(decimals, Mapping):
-        return value
+    if isinstance(serializer, TupleSerializer) and isinstance(decimals, Mapping):
+        return tuple(
+            declared_value(kind, item, decimals.get(f"f{at}"))
+            for at, (kind, item) in enumerate(zip(serializer.fields, value, strict=True))
+        )
+    if isinstance(serializer, MapSerializer) and isinstance(decimals, Mapping):
+        of_key, of_value = decimals.get("key"), decimals.get("value")
+        return [
+            (
+                declared_value(serializer.key, key, of_key),
+                declared_value(serializer.value, item, of_value),
+            )
+            for key, item in value
+        ]
     if isinstance(serializer, ListSerializer):
         return [declared_value(serializer.element, each, decimals) for each in value]
+    if isinstance(decimals, Mapping):
+        return value
     if isinstance(serializer, BigDecSerializer):
         return _scaled(value, *decimals)
     return value

@@ -201,6 +201,7 @@ class SavepointMigration:
             parallelism=parallelism,
             max_parallelism=max_parallelism,
             subtasks=subtasks,
+            decimals=plan.decimals({} if self.template is None else own.decimals),
         )
 
     # ------------------------------------------------------------------------------- read back

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from dstl_core.codec.serializers import AnySerializer
+from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.job_vertex import MaxParallelismChange, VertexMember, numbers_for_job
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
@@ -88,6 +89,25 @@ class OperatorPlan:
     @property
     def starts_empty(self) -> bool:
         return not self.sources
+
+    def decimals(self, declared: Mapping[str, DeclaredDecimals]) -> dict[str, DeclaredDecimals]:
+        """What is known of Java's decimals in the result, by state.
+
+        Args:
+            declared: What the template of the new job declares, which goes before what the old job
+                declared of states that keep their type.
+        """
+        found: dict[str, DeclaredDecimals] = {}
+        for state in self.states:
+            old, known = state.old, {} if state.operator is None else state.operator.decimals
+            if old is None or old.name not in known or state.value is not None:
+                continue
+            if old.meta.value_serializer == state.new.meta.value_serializer:
+                found[state.new.name] = known[old.name]
+        of_key = self.sources[0].decimals.get(KEY_DECIMALS) if self.sources else None
+        if of_key is not None and self.key is None:
+            found[KEY_DECIMALS] = of_key
+        return {**found, **declared}
 
     @property
     def stored_max_parallelism(self) -> int:

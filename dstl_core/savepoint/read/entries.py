@@ -31,6 +31,7 @@ class KeyedEntry:
     value_type: AnySerializer
     decimals: DeclaredDecimals | None = field(default=None, compare=False)
     """What was declared of decimals in the value, which ``to_line`` shows."""
+    key_decimals: DeclaredDecimals | None = field(default=None, compare=False)
 
     @property
     def is_readable(self) -> bool:
@@ -49,7 +50,7 @@ class KeyedEntry:
             "op": self.operator,
             "kind": self.kind,
             "state": self.state,
-            "key": value_text(self.key_type, self.key),
+            "key": _key_text(self),
             "kg": self.key_group,
             "ns": value_text(self.namespace_type, self.namespace),
             "value": self._value_text(),
@@ -81,17 +82,23 @@ class TimerEntry:
     timestamp: int
     key_type: AnySerializer
     namespace_type: AnySerializer
+    key_decimals: DeclaredDecimals | None = field(default=None, compare=False)
 
     def to_line(self) -> dict[str, JsonValue]:
         return {
             "op": self.operator,
             "kind": self.kind,
             "service": self.service,
-            "key": value_text(self.key_type, self.key),
+            "key": _key_text(self),
             "kg": self.key_group,
             "ns": value_text(self.namespace_type, self.namespace),
             "ts": self.timestamp,
         }
+
+
+def _key_text(entry: KeyedEntry | TimerEntry) -> JsonValue:
+    """The key of an entry, with its declared decimals."""
+    return value_text(entry.key_type, declared_value(entry.key_type, entry.key, entry.key_decimals))
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ from dstl_core.codec.serializers.runtime import Timer
 from dstl_core.codec.serializers.strings import string_java_hash
 from dstl_core.codec.state_meta import KEY_SERIALIZER, BackendStateType, StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, UnreadableValueError, error_context
+from dstl_core.model.checkpoint import KEY_DECIMALS
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
@@ -176,6 +177,7 @@ class EntryReader:
             table.codec.namespace_serializer,
             meta.value_serializer,
             self._operator.decimals.get(meta.name),
+            self._operator.decimals.get(KEY_DECIMALS),
         )
 
     def _timer(self, meta: StateMetaInfoSnapshot, key_group: int, timer: Timer) -> TimerEntry:
@@ -196,6 +198,7 @@ class EntryReader:
             timer.timestamp,
             serializer.key,
             serializer.namespace,
+            self._operator.decimals.get(KEY_DECIMALS),
         )
 
     def _report_lost(self, state: KeyedState) -> None:
@@ -260,6 +263,7 @@ class EntryReader:
                                 timer.timestamp,
                                 service.key,
                                 service.namespace,
+                                self._operator.decimals.get(KEY_DECIMALS),
                             )
 
     def _report_raw(self, reason: str) -> None:

@@ -22,12 +22,17 @@ from pyspark.sql import types as T
 
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
-from dstl_core.codec.serializers import AnySerializer, ListSerializer
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    ListSerializer,
+    MapSerializer,
+    TupleSerializer,
+)
 from dstl_core.codec.serializers.structs import RowSerializer
 from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError, StorageError
 from dstl_core.job.task.reports import REPORT_SCHEMA, SubtaskReport
-from dstl_core.model.checkpoint import DeclaredDecimals, OperatorState
+from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals, OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
 from dstl_core.savepoint.write.folder import StateFiles
@@ -163,7 +168,11 @@ class ColumnBootstrap:
 
     def _decimals(self) -> dict[str, DeclaredDecimals]:
         """What the columns of decimals declare, by the state that they become."""
-        schema, found = self.rows.schema, {}
+        schema = self.rows.schema
+        found: dict[str, DeclaredDecimals] = {}
+        of_key = _declared(schema[self.key_column].dataType, self.key_type)
+        if of_key is not None:
+            found[KEY_DECIMALS] = of_key
         for state in self.states:
             values = [VALUE_COLUMN, LIST_VALUE_COLUMN, state.meta.name]
             column = next((state.columns[each] for each in values if each in state.columns), None)
@@ -202,9 +211,15 @@ def _declared(kind: T.DataType, stored: AnySerializer) -> DeclaredDecimals | Non
         return kind.precision, kind.scale
     if isinstance(kind, T.ArrayType) and isinstance(stored, ListSerializer):
         return _declared(kind.elementType, stored.element)
+    if isinstance(kind, T.MapType) and isinstance(stored, MapSerializer):
+        parts = {
+            "key": _declared(kind.keyType, stored.key),
+            "value": _declared(kind.valueType, stored.value),
+        }
+        return {name: each for name, each in parts.items() if each is not None} or None
     if not isinstance(kind, T.StructType) or len(kind) != len(stored.nested):
         return None
-    is_row = isinstance(stored, RowSerializer)
+    is_row = isinstance(stored, RowSerializer | TupleSerializer)
     fields = {
         f"f{at}" if is_row else part.name: _declared(part.dataType, inner)
         for at, (part, inner) in enumerate(zip(kind, stored.nested, strict=True))

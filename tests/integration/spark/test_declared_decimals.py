@@ -1,7 +1,10 @@
 """Decimals of a job's own aggregates come back in the type that the job declared."""
 
+import json
+import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal as D
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -160,11 +163,21 @@ def everything(spark, tmp_path_factory):
                 main(["rewrite", savepoint, out, *how])
             assert not ended.value.code
             found[name, " ".join(how)] = out
+        for how in MOVES:
+            out = f"{base}/{name}-{how}"
+            declared = Path(f"{base}/{name}.yaml")
+            declared.write_text(f"{{migration: 1, from: {name}, operators: {{u: {{}}}}}}")
+            words = [*how.split(), str(declared) if how == "migrate apply" else savepoint, out]
+            with pytest.raises(SystemExit) as ended:
+                main(words)
+            assert not ended.value.code
+            found[name, how] = out
     return found
 
 
 REWRITES = (("--rename", "u=v"), ("--max-parallelism", "256"), ())
-FORMS = ("checkpoint", "savepoint", *(" ".join(how) for how in REWRITES))
+MOVES = ("migrate apply", "upgrade")
+FORMS = ("checkpoint", "savepoint", *(" ".join(how) for how in REWRITES), *MOVES)
 
 
 def only_operator(path):
@@ -232,3 +245,74 @@ def test_rows_that_become_state_declare_their_decimals(spark, tmp_path):
     assert kinds == expected
     [back] = found.collect()
     assert (back.amount, tuple(back.pair), back.many) == (D("7.00"), row[2], row[3])
+
+
+def test_keys_and_maps_of_rows_declare_their_decimals(spark, run, tmp_path):
+    schema = "k decimal(9,1), prices map<string,decimal(18,2)>, names map<decimal(10,4),string>"
+    row = (D("7"), {"a": D("2.5"), "b": None}, {D("1.5"): "x"})
+    frame = spark.createDataFrame([row], schema)
+    keyed = OperatorTransformation.bootstrap_with(frame).key_by("k")
+    out = str(tmp_path / "out")
+    SavepointWriter.new_savepoint(spark, max_parallelism=8).with_operator(
+        OperatorIdentifier.for_uid("u"), keyed.transform_columns()
+    ).write(out)
+    copy = str(tmp_path / "copy")
+    declared = tmp_path / "declared.yaml"
+    rules = "{u: {states: {costs: {from: prices}}}}"
+    declared.write_text(f"{{migration: 1, from: '{out}', operators: {rules}}}")
+    assert run("migrate", "apply", str(declared), copy).code == 0
+    for path, prices in ((out, "prices"), (copy, "costs")):
+        found = spark.read.format("savepoint").option("operator.uid", "u").load(path)
+        assert dict(found.dtypes) == {
+            "state_key": "decimal(9,1)",
+            prices: "map<string,decimal(18,2)>",
+            "names": "map<decimal(10,4),string>",
+        }
+        [back] = found.collect()
+        assert (back.state_key, back[prices], back.names) == row
+        table = pa.Table.from_batches(KeyedStateReader(only_operator(path), prices).read())
+        kinds = {each.name: each.type for each in table.schema}
+        assert (kinds["state_key"], kinds["map_value"]) == (pa.decimal128(9, 1), DECLARED)
+        lines = {line["state"]: line for line in run("dump", path).lines}
+        assert lines[prices]["key"] == "7.0"
+        assert lines[prices]["value"] == [["a", "2.50"], ["b", None]]
+        assert lines["names"]["value"] == [["1.5000", "x"]]
+
+
+DECLARED = pa.decimal128(18, 2)
+
+
+@pytest.mark.parametrize("kind", [None, "decimal(20, 4)"])
+def test_the_decimal_key_of_a_job_comes_back(spark, run, tmp_path, kind):
+    operator = AggregateOperator("u", "price", {"n": aggregates.count()}, kind, schema=ALL)
+    made = StatefulJob(spark, "keys", str(tmp_path), operator, parallelism=1)
+    made.run(spark.createDataFrame(EVENTS, spark_schema_of(ALL)), 1)
+    table = pa.Table.from_batches(made.snapshot()["u"].keyed().read())
+    expected = pa.decimal128(10, 4) if kind is None else pa.decimal128(20, 4)
+    assert table.schema.field("state_key").type == expected
+    assert set(table["state_key"].to_pylist()) == {D("3.0000"), D("1.2500")}
+    lines = run("dump", made.latest_path()).lines
+    assert {line["key"] for line in lines} == {"3.0000", "1.2500"}
+
+
+def test_a_diff_shows_the_declared_digits(spark, run, tmp_path):
+    operator = AggregateOperator("u", "k", {"wide": STATES["wide"]}, schema=ARROW)
+    made = StatefulJob(spark, "diff", str(tmp_path), operator, parallelism=1)
+    made.run(spark.createDataFrame(ROWS, SCHEMA), 1)
+    old = made.savepoint(str(tmp_path / "old"))
+    made.run(spark.createDataFrame([("b", D("-1.50"), 4), ("c", D("9"), 4)], SCHEMA), 2)
+    new = made.savepoint(str(tmp_path / "new"))
+
+    def differences(*paths):
+        lines = run("diff", *map(str, paths), "--json").lines
+        return {line["key"]: (line.get("before"), line.get("after")) for line in lines}
+
+    assert differences(old, new) == {"b": ("7.000000", "-1.500000"), "c": (None, "9.000000")}
+    shutil.copytree(tmp_path / "new", tmp_path / "other")
+    sidecar = tmp_path / "other" / "_dstl.json"
+    facts = json.loads(sidecar.read_text())
+    [of_operator] = facts["decimals"].values()
+    assert of_operator == {"wide": [30, 6]}
+    of_operator["wide"] = [30, 4]
+    sidecar.write_text(json.dumps(facts))
+    assert differences(new, tmp_path / "other") == {}, "another declaration is no other value"

@@ -13,6 +13,8 @@ from dstl_core.savepoint.columns.declared_values import declared_value
 
 BIG = Types.BIG_DEC
 ROW = Types.ROW(Types.LONG, BIG, Types.LIST(BIG))
+MAP = Types.MAP(BIG, ROW)
+PAIR = Types.TUPLE(Types.STRING, BIG)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,19 @@ ROW = Types.ROW(Types.LONG, BIG, Types.LIST(BIG))
         (ROW, Row(0, (7, None, None)), {"f1": (18, 2)}, [7, None, None]),
         (ROW, Row(0, (7, BigDecimal(7, 0), None)), (18, 2), [7, "7", None]),
         (BIG, BigDecimal(7, 0), {"f0": (18, 2)}, "7"),
+        (PAIR, ("a", BigDecimal(7, 0)), {"f1": (18, 2)}, ["a", "7.00"]),
+        (
+            MAP,
+            [(BigDecimal(7, 0), Row(0, (1, BigDecimal(1, 0), None))), (BigDecimal(8, 0), None)],
+            {"key": (9, 1), "value": {"f1": (18, 2)}},
+            [["7.0", [1, "1.00", None]], ["8.0", None]],
+        ),
+        (
+            Types.LIST(ROW),
+            [Row(0, (1, BigDecimal(1, 0), None))],
+            {"f1": (9, 1)},
+            [[1, "1.0", None]],
+        ),
     ],
 )
 def test_the_text_has_the_declared_digits(
