@@ -120,6 +120,29 @@ def test_a_handle_that_leads_out_or_lies(
         assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(("handle", "problem"), HANDLES, ids=str)
+def test_nothing_is_copied_from_where_a_handle_leads(
+    run: Any, tmp_path: Path, handle: StreamStateHandle, problem: str
+) -> None:
+    folder, out = tmp_path / "savepoint-1", tmp_path / "out"
+    folder.mkdir()
+    (folder / "link").symlink_to(SECRET)
+    (folder / "folder").symlink_to("/etc")
+    (folder / "small").write_bytes(b"small")
+    if isinstance(handle, FileStateHandle):
+        handle = replace(handle, path=handle.path.replace("{folder}", str(folder)))
+    path = publish(folder, with_stream(handle))
+    for options in ((), ("--max-parallelism", "256")):
+        code, text, err = run("rewrite", path, str(out), *options)
+        assert code == 2
+        assert problem in err
+        assert err.count("\n") == 1
+        assert "root:" not in text + err
+    assert not (out / "_metadata").exists()
+    files = [file for file in out.rglob("*") if file.is_file()] if out.exists() else []
+    assert not any(b"root:" in file.read_bytes() for file in files)
+
+
 def test_a_merged_file_that_leads_out(run: Any, tmp_path: Path) -> None:
     file = Snapshot.load(snapshot("x-filemerging-hashmap")).metadata
     raw = write_metadata(file)
