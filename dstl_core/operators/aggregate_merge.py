@@ -27,13 +27,13 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.functions import ColumnResult, KeyedColumnFunction
+from dstl_core.operators.rows_of_keys import HALF, LOW, Numbers, RowsOfKeys, longs_of, one_zero
+from dstl_core.operators.session_sets import folded
 from dstl_core.operators.wide_sums import SCALE, added, joined, tiers_of
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 WHOLE = (Types.BYTE, Types.SHORT, Types.INT, Types.LONG)
 FLOATING = (Types.FLOAT, Types.DOUBLE)
-HALF = 32
-LOW = (1 << HALF) - 1
 ORDER_SUFFIX = "_order"
 """Ends the name of the state with the order of a kept value."""
 Columns = list[pa.Array]
@@ -59,9 +59,40 @@ class Merge(ABC):
         )
         self.types = [layout_of(each.serializer).arrow_type for each in self.states]
 
+    def reduced(self, rows: RowsOfKeys) -> Columns:
+        """The parts of rows, with an element for each key.
+
+        A whole number is a double if the state has doubles, and -0.0 is 0.0.
+        """
+        if rows.values is None:
+            return self._reduced(rows)
+        values = rows.values
+        if pa.types.is_integer(values.type) and self.states[0].serializer in FLOATING:
+            values = values.cast(pa.float64(), safe=False)
+        orders = [one_zero(order) for order in rows.orders]
+        return self._reduced(RowsOfKeys(rows.numbers, rows.keys, one_zero(values), orders))
+
+    @abstractmethod
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        """As ``reduced``."""
+
     @abstractmethod
     def merge(self, held: Columns, parts: Columns) -> Columns:
         """The new states of the keys; ``held`` is null for a key without state."""
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        """The parts of keys, from parts of which several may be of one key."""
+        empty = [pa.nulls(len(numbers), kind) for kind in self.types]
+        names = [state.name for state in self.states]
+        states = pa.RecordBatch.from_arrays(self.merge(empty, parts), names=names)
+
+        def combined(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
+            columns = self.combined(one.columns, other.columns)
+            return pa.RecordBatch.from_arrays(columns, names=names)
+
+        of_keys = folded(combined, states, numbers).columns
+        scale = max(map(largest_scale, of_keys))
+        return self.parts_of([with_scale(column, scale) for column in of_keys])
 
     def combined(self, one: Columns, other: Columns) -> Columns:
         """The states of keys, from two states of each. ``other`` is the newer one."""
@@ -119,8 +150,17 @@ class CountMerge(Merge):
 
     parts = ("count",)
 
-    def __init__(self, uid: str, name: str) -> None:
+    def __init__(self, uid: str, name: str, *, of_nulls: bool = False) -> None:
         super().__init__(uid, name, {"": Types.LONG})
+        self._of_nulls = of_nulls
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        if rows.values is None:
+            return [rows.counts()]
+        return [(rows.where(rows.values.is_null()) if self._of_nulls else rows.present).counts()]
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return _summed(parts, numbers, keys)
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         return [pc.add(pc.fill_null(held[0], 0), parts[0])]
@@ -136,6 +176,15 @@ class WholeSum(Merge):
 
     def __init__(self, uid: str, name: str, kind: AnySerializer) -> None:
         super().__init__(uid, name, {"": kind})
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        rows = rows.present
+        longs = longs_of(rows.column)
+        # Sums of halves of 32 bits do not overflow.
+        return [rows.of(pa.array(half)).sums() for half in (longs >> HALF, longs & LOW)]
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return _summed(parts, numbers, keys)
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         there = pc.or_(held[0].is_valid(), parts[1].is_valid())
@@ -164,6 +213,13 @@ class FloatSum(Merge):
     def __init__(self, uid: str, name: str, kind: AnySerializer) -> None:
         super().__init__(uid, name, {"": kind})
 
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        doubles = rows.column.cast(pa.float64(), safe=False)
+        return [rows.of(tier).sums() for tier in tiers_of(doubles)]
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return _summed(parts, numbers, keys)
+
     def merge(self, held: Columns, parts: Columns) -> Columns:
         tiers = zip(self.parts_of(held), parts, strict=True)
         total, overflowed = joined(*(added(old, new) for old, new in tiers))
@@ -183,6 +239,18 @@ class DecimalSum(Merge):
 
     def __init__(self, uid: str, name: str, kind: AnySerializer) -> None:
         super().__init__(uid, name, {"": kind})
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        if pa.types.is_integer(rows.column.type):
+            rows = rows.of(rows.column.cast(pa.int64()).cast(pa.decimal128(DIGITS)))
+        return [rows.decimal_sums(), rows.present.counts()]
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        sums, counts = (RowsOfKeys(numbers, keys, part) for part in parts)
+        is_too_large = pc.and_(sums.column.is_null(), pc.greater(counts.column, 0))
+        fits = pc.equal(sums.where(is_too_large).counts(), 0)
+        total = sums.decimal_sums()
+        return [pc.if_else(fits, total, pa.scalar(None, total.type)), counts.sums()]
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         new, counts = parts
@@ -212,6 +280,12 @@ class Extreme(Merge):
         super().__init__(uid, name, {"": kind})
         self.largest = largest
 
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        return [rows.extremes(largest=self.largest)]
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return self._reduced(RowsOfKeys(numbers, keys, parts[0]))
+
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = self._comparable(held[0], parts[0])
         better = beyond(new, old, largest=self.largest)
@@ -220,15 +294,37 @@ class Extreme(Merge):
 
 
 class ByOrder(Merge):
-    """The value with the smallest or largest order, and that order."""
+    """The value with the smallest or largest order, and that order.
+
+    Args:
+        uid: The uid of the operator, for errors.
+        name: The name of the aggregate.
+        kind: The type of the value.
+        order: The type of the order.
+        largest: Whether the largest order counts.
+        skips_nulls: Whether rows without a value are passed over.
+    """
 
     parts = ("value", "order")
 
     def __init__(
-        self, uid: str, name: str, kind: AnySerializer, order: AnySerializer, *, largest: bool
+        self,
+        uid: str,
+        name: str,
+        kind: AnySerializer,
+        order: AnySerializer,
+        *,
+        largest: bool,
+        skips_nulls: bool,
     ) -> None:
         super().__init__(uid, name, {"": kind, ORDER_SUFFIX: order})
         self.largest = largest
+        self._skips_nulls = skips_nulls
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        best = rows.present if self._skips_nulls else rows
+        best = best.where(best.orders[0].is_valid()).best(largest=self.largest)
+        return [best.at_keys(best.column), best.at_keys(best.orders[0])]
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = self._comparable(held[0], parts[0])
@@ -248,13 +344,29 @@ class ByOrder(Merge):
 
 
 class ByBatch(Merge):
-    """The first or the last value, batch by batch."""
+    """The first or the last value, batch by batch; within a batch, by the columns of an order.
 
-    parts = ("value",)
+    Args:
+        uid: The uid of the operator, for errors.
+        name: The name of the aggregate.
+        kind: The type of the value.
+        orders: How many columns the order has.
+        last: Whether the last value counts.
+    """
 
-    def __init__(self, uid: str, name: str, kind: AnySerializer, *, last: bool) -> None:
+    def __init__(
+        self, uid: str, name: str, kind: AnySerializer, *, orders: int, last: bool
+    ) -> None:
         super().__init__(uid, name, {"": kind})
+        self.parts = ("value", *(f"order{at}" for at in range(orders)))  # type: ignore[misc]
         self._last = last
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        best = rows.present.best(largest=self._last)
+        return [best.at_keys(column) for column in (best.column, *best.orders)]
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return self._reduced(RowsOfKeys(numbers, keys, parts[0], parts[1:]))
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old, new = self._comparable(held[0], parts[0])
@@ -271,6 +383,15 @@ class Average(Merge):
         self.parts = (*total.parts, "values")  # type: ignore[misc]  # by what is added up
         self.states = (*total.states, *self.count.states)
         self.types = [*total.types, *self.count.types]
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        return [*self.total.reduced(rows), *self.count.reduced(rows)]
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return [
+            *self.total.joined(parts[:-1], numbers, keys),
+            *self.count.joined(parts[-1:], numbers, keys),
+        ]
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         return [
@@ -308,6 +429,17 @@ class Moments(Merge):
         }
         super().__init__(uid, name, states)
         self._root = root
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        rows = rows.of(rows.column.cast(pa.float64(), safe=False)).present
+        is_finite = pc.is_finite(rows.column)
+        high, low = (
+            rows.of(tier).present for tier in tiers_of(pc.if_else(is_finite, rows.column, None))
+        )
+        high_moments = _moments_of(high)
+        count = pc.subtract(rows.counts(), high_moments[0])
+        not_finite = rows.where(pc.invert(is_finite)).sums()
+        return [count, *_moments_of(low)[1:], *high_moments, not_finite]
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         old_count, old_mean, old_m2 = _moments(held)
@@ -463,6 +595,18 @@ _Moments = tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], npt.NDArray[np.
 
 def _moments(columns: Columns) -> _Moments:
     return _longs(columns[0]), _floats(columns[1]), _floats(columns[2])
+
+
+def _summed(parts: Columns, numbers: Numbers, keys: int) -> Columns:
+    return [RowsOfKeys(numbers, keys, part).sums() for part in parts]
+
+
+def _moments_of(rows: RowsOfKeys) -> Columns:
+    """Count, mean and sum of squared distances of finite doubles; no mean without a value."""
+    count = rows.counts()
+    mean = pc.divide(rows.sums(), count.cast(pa.float64()))
+    distance = pc.subtract(rows.column, mean.take(pa.array(rows.numbers)))
+    return [count, mean, rows.of(pc.multiply(distance, distance)).sums()]
 
 
 def _both(one: _Moments, other: _Moments) -> _Moments:

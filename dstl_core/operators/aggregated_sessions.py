@@ -56,11 +56,11 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
     ) -> pa.RecordBatch | None:
         batch = KeyBatch(self._key_places, self._key_serializer, keys)
         held = SessionSet.of(self._sets.get_at(batch.places))
-        members = held.joined(SessionSet(np.asarray(batch.numbers, np.int64), bounds, bounds))
+        members = held.joined(SessionSet(batch.numbers, bounds, bounds))
         found = touching(members)
         old, new = found.group[: len(held)], found.group[len(held) :]
         has_old, has_new = (np.bincount(each, minlength=len(found)) > 0 for each in (old, new))
-        expired = ~has_old & (self._expiry(found.windows) <= self.timers.current_watermark)
+        expired = ~has_old & (self._function.expiry(found.windows) <= self.timers.current_watermark)
         if expired.any():
             self._drop(rows, expired[new])
         grows = has_new & ~expired
@@ -84,7 +84,7 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
         accumulators = self._folded(accumulators, group)
 
         # No row that comes later touches a session of this batch alone, so it may fire at once.
-        ends = ~has_old[grows] & (self._expiry(grown.windows) <= until_ms)
+        ends = ~has_old[grows] & (self._function.expiry(grown.windows) <= until_ms)
         stays = (before.windows == grown.windows[into]).all(axis=1)
         is_new = ~ends
         is_new[into[stays]] = False
@@ -150,7 +150,7 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
         column = self._keys.column([names[at] for at in np.flatnonzero(there)])
         contents = self._contents.places(column, window_column(held.kept[found]))
         yield from super()._fired(contents, bounds, times)
-        expired = found[times == self._expiry(bounds)]
+        expired = found[times == self._function.expiry(bounds)]
         left = np.ones(len(held), np.bool_)
         left[expired] = False
         self._write_sets(keys, held.where(left), held.owners[expired])

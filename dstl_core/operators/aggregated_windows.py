@@ -51,11 +51,9 @@ LATEST_COLUMN = "__dstl_window_rows"
 latest.
 """
 LATE_COLUMN = "__dstl_window_late"
-"""Column of a reduced batch if late rows are an output: a list of late rows. Each of them may stand
-for several equal ones.
+"""Column of a reduced batch if late rows are an output: a list of the rows of an expired window for
+which it is the latest.
 """
-NO_START = -(1 << 63)
-"""Start of the window of a row whose time has no windows of 64 bits."""
 WINDOW_START = "window_start"
 WINDOW_END = "window_end"
 WINDOWS = TimeWindowSerializer()
@@ -168,6 +166,12 @@ class AggregatedWindows(RichFunction):
         names = [each.name for each in self.merge.states]
         return {f"f{at}": states[name] for at, name in enumerate(names) if name in states}
 
+    def expiry(self, bounds: Bounds) -> Int64s:
+        """When windows expire. A sum beyond the largest time is the largest time."""
+        last, lateness = _last(bounds), self.allowed_lateness
+        found: Int64s = np.where(last > _MAX_TIME - lateness, _MAX_TIME, last + lateness)
+        return found
+
     def contents(self) -> AggregatingStateDescriptor:
         """Descriptor of the state that holds the accumulators."""
         function = MergedAccumulators(len(self.merge.states))
@@ -191,7 +195,6 @@ class AggregatedWindowOperator:
         self, function: AggregatedWindows, backend: KeyedStateBackend, clock: Clock
     ) -> None:
         self._function = function
-        self._lateness = function.allowed_lateness
         state: Any = backend.get_or_create_keyed_state(WINDOWS, function.contents())
         self._contents = ValueColumns(backend, state)
         self._keys = BytesDecoder(layout_of(backend.key_serializer), "The key of a timer")
@@ -208,8 +211,8 @@ class AggregatedWindowOperator:
 
         Args:
             keys: ``[n]`` keys.
-            rows: ``[n]`` rows: where the window starts, and the parts of the aggregates. For
-                sessions also where the window ends; the sessions of a key do not touch each other.
+            rows: ``[n]`` rows: where the window starts and ends, and the parts of the aggregates.
+                The sessions of a key do not touch each other.
             until_ms: The watermark that comes right after the batch, if it is known. Windows that
                 expire by then fire at once, and new ones are never stored.
 
@@ -217,29 +220,15 @@ class AggregatedWindowOperator:
             The output of the windows that fire.
 
         Raises:
-            ConfigError: A row has no time or one outside what its windows hold, or an aggregate
-                does not fit its type.
+            ConfigError: An aggregate does not fit its type.
         """
-        starts = rows.column(START_COLUMN)
-        if starts.null_count:
-            raise ConfigError(
-                "A row has no timestamp, which windows in event time need; allow no null in "
-                "event_time, the column with the timestamp."
-            )
-        if pc.any(pc.equal(starts, NO_START)).as_py():
-            raise self._function.assigner.time_error()
-        return self._add(keys, self._bounds(rows), rows, until_ms)
-
-    def _bounds(self, rows: pa.RecordBatch) -> Bounds:
-        assigner, first = self._function.assigner, rows.column(START_COLUMN).to_numpy()
-        if isinstance(assigner, EventTimeSessionWindows):
-            return np.stack([first, rows.column(END_COLUMN).to_numpy()], axis=1)
-        return np.stack([first, first + assigner.size], axis=1)
+        bounds = [rows.column(name).to_numpy() for name in (START_COLUMN, END_COLUMN)]
+        return self._add(keys, np.stack(bounds, axis=1), rows, until_ms)
 
     def _add(
         self, keys: pa.Array, bounds: Bounds, rows: pa.RecordBatch, until_ms: int
     ) -> pa.RecordBatch | None:
-        expired = self._expiry(bounds) <= self.timers.current_watermark
+        expired = self._function.expiry(bounds) <= self.timers.current_watermark
         if expired.any():
             self._drop(rows, expired)
             kept = pa.array(~expired)
@@ -249,7 +238,7 @@ class AggregatedWindowOperator:
         places = self._contents.places(keys, window_column(bounds))
         before = self._contents.get_at(places)
         accumulators = self._merged(keys, before, rows)
-        ends = self._expiry(bounds) <= until_ms
+        ends = self._function.expiry(bounds) <= until_ms
         is_new = before.is_null().to_numpy(zero_copy_only=False)
         stays, opens = ~ends, is_new & ~ends
         self._store(places.where(stays.tolist()), accumulators.filter(pa.array(stays)))
@@ -268,7 +257,7 @@ class AggregatedWindowOperator:
         schema = self._function.side_output_late_data
         if schema is None or not number:
             return
-        late = _rows_of(rows.column(LATE_COLUMN).filter(pa.array(expired)), counts)
+        late = pc.list_flatten(rows.column(LATE_COLUMN).filter(pa.array(expired)))
         if len(late) != number:
             raise InvariantViolation(f"{number} rows are late, and {len(late)} of them are there")
         columns = [
@@ -306,22 +295,14 @@ class AggregatedWindowOperator:
         opened = windows.where((~ended).tolist()) if ended.any() else windows
         groups = list(opened.key_groups)
         timers = timer_bytes(_last(bounds[~ended]).tolist(), opened.scopes)
-        if self._lateness:
-            expiry = self._expiry(bounds)
+        if self._function.allowed_lateness:
+            expiry = self._function.expiry(bounds)
             never = expiry == _MAX_TIME
             if never.any():
                 windows, expiry = windows.where((~never).tolist()), expiry[~never]
             groups += windows.key_groups
             timers += timer_bytes(expiry.tolist(), windows.scopes)
         return groups, timers
-
-    def _expiry(self, bounds: Bounds) -> Int64s:
-        """When windows expire. A sum beyond the largest time is the largest time."""
-        last = _last(bounds)
-        found: Int64s = np.where(
-            last > _MAX_TIME - self._lateness, _MAX_TIME, last + self._lateness
-        )
-        return found
 
     def advance_watermark(self, watermark_ms: int) -> list[pa.RecordBatch]:
         """Advances event time to at least this; returns the output of the windows that fire."""
@@ -344,7 +325,7 @@ class AggregatedWindowOperator:
 
     def _fired(self, places: Places, bounds: Bounds, times: Int64s) -> Iterator[pa.RecordBatch]:
         """Fires or removes the windows at these places, by the times of their timers."""
-        fires, expires = times == _last(bounds), times == self._expiry(bounds)
+        fires, expires = times == _last(bounds), times == self._function.expiry(bounds)
         if fires.any():
             firing = places.where(fires.tolist())
             accumulators = self._contents.get_at(firing)
@@ -399,15 +380,6 @@ def window_column(bounds: Bounds) -> pa.Array:
     """Windows as a column."""
     columns = [pa.array(bounds[:, at]) for at in (0, 1)]
     return pa.StructArray.from_arrays(columns, fields=list(_WINDOW_TYPE))
-
-
-def _rows_of(late: pa.Array, counts: Int64s) -> pa.StructArray:
-    """Late rows, from ``LATE_COLUMN`` and the number of rows that each list stands for."""
-    there = late.is_valid().to_numpy(zero_copy_only=False)
-    lists = late.drop_null()
-    lengths = lists.value_lengths().to_numpy(zero_copy_only=False)
-    times = np.repeat(counts[there] // lengths, lengths)
-    return lists.flatten().take(pa.array(np.repeat(np.arange(len(times)), times)))
 
 
 def _last(bounds: Bounds) -> Int64s:

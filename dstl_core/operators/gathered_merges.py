@@ -1,4 +1,4 @@
-"""Merges of aggregates for which Spark collects the values of a key without reducing them.
+"""Merges of aggregates for which the values of a key are collected without reducing them.
 
 The values are lists in a reduced batch, and whole columns are merged.
 """
@@ -16,7 +16,8 @@ from dstl_core.codec.columnar.types.java_decimals import largest_scale, with_sca
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.operators.aggregate_merge import Columns, Merge
-from dstl_core.operators.list_merges import owners_of
+from dstl_core.operators.list_merges import lists_joined, owners_of
+from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys
 from dstl_core.operators.wide_sums import decayed, joined, tiers_of
 
 _Floats = npt.NDArray[np.float64]
@@ -38,6 +39,13 @@ class CountsByValue(Merge):
         super().__init__(uid, name, {"": Types.MAP(kind, Types.LONG)})
         self.kinds = (kind,)
         self._size = size
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        rows = rows.present
+        return rows.lists(rows.column)
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return lists_joined(parts, numbers, keys)
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         [maps], [lists] = held, parts
@@ -105,6 +113,15 @@ class DecayedSum(Merge):
         super().__init__(uid, name, {"": Types.DOUBLE, "_time": time})
         self.kinds = (Types.DOUBLE, time)
         self._half_life = half_life_ms
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        rows = rows.of(rows.column.cast(pa.float64(), safe=False)).present
+        [time] = rows.orders
+        rows = rows.where(time.is_valid())
+        return rows.lists(rows.column, *rows.orders)
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return lists_joined(parts, numbers, keys)
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
         there = np.flatnonzero(held[1].is_valid())

@@ -11,8 +11,7 @@ import pyarrow.compute as pc
 
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.operators.aggregate_merge import ORDER_SUFFIX, Columns, Merge, beyond
-
-_Places = npt.NDArray[np.int64]
+from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys, lists_of
 
 
 class BoundedList(Merge):
@@ -47,24 +46,34 @@ class BoundedList(Merge):
         self.kinds = (kind,) if order is None else (kind, order)
         self.size, self.largest, self.distinct = size, largest, distinct
 
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        rows = rows.present
+        for at in range(len(rows.orders)):
+            rows = rows.where(rows.orders[at].is_valid())
+        return self._bounded(rows.numbers, rows.keys, [rows.column, *rows.orders])
+
     def merge(self, held: Columns, parts: Columns) -> Columns:
         owners = np.concatenate([owners_of(held[0]), owners_of(parts[0])])
-        values, *orders = [
+        columns = [
             _joined(*self._comparable(pc.list_flatten(one), pc.list_flatten(other)))
             for one, other in zip(held, parts, strict=True)
         ]
+        return self._bounded(owners, len(held[0]), columns)
+
+    def _bounded(self, owners: Numbers, keys: int, columns: Columns) -> Columns:
+        """The lists of keys, from values and orders of which several may be of one key."""
+        values, *orders = columns
         places = self._in_order(owners, [*orders, values])
         if self.distinct:
             places = places[self._differs(owners[places], values.take(pa.array(places)))]
         owners = owners[places]
-        counts = np.bincount(owners, minlength=len(held[0]))
+        counts = np.bincount(owners, minlength=keys)
         ranks = np.arange(len(owners)) - (np.cumsum(counts) - counts)[owners]
-        kept = ranks < self.size
-        chosen = pa.array(places[kept])
+        chosen = pa.array(places[ranks < self.size])
         sizes = np.minimum(counts, self.size)
-        return [_lists(sizes, column.take(chosen)) for column in (values, *orders)]
+        return [lists_of(sizes, column.take(chosen)) for column in columns]
 
-    def _in_order(self, owners: _Places, columns: Columns) -> _Places:
+    def _in_order(self, owners: Numbers, columns: Columns) -> Numbers:
         """The positions of all values, sorted by key, by order, and by value."""
         direction = "descending" if self.largest else "ascending"
         arrays, keys = [pa.array(owners)], [("0", "ascending")]
@@ -77,10 +86,10 @@ class BoundedList(Merge):
             arrays.append(column)
         table = pa.Table.from_arrays(arrays, names=[str(at) for at in range(len(arrays))])
         found: Any = pc.sort_indices(table, sort_keys=keys).cast(pa.int64())
-        places: _Places = found.to_numpy()
+        places: Numbers = found.to_numpy()
         return places
 
-    def _differs(self, owners: _Places, values: pa.Array) -> npt.NDArray[np.bool_]:
+    def _differs(self, owners: Numbers, values: pa.Array) -> npt.NDArray[np.bool_]:
         """Whether a value of a key differs from the value before it."""
         if not len(owners):
             return np.zeros(0, np.bool_)
@@ -90,17 +99,17 @@ class BoundedList(Merge):
         return np.concatenate([[True], moved | other.to_numpy(zero_copy_only=False)])
 
 
-def owners_of(lists: pa.Array) -> _Places:
+def owners_of(lists: pa.Array) -> Numbers:
     """The position of the list of each element."""
-    found: _Places = pc.list_parent_indices(lists).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    found: Numbers = pc.list_parent_indices(lists).cast(pa.int64()).to_numpy(zero_copy_only=False)
     return found
+
+
+def lists_joined(parts: Columns, numbers: Numbers, keys: int) -> Columns:
+    """The lists of keys, from lists of which several may be of one key."""
+    columns = [pc.list_flatten(part) for part in parts]
+    return RowsOfKeys(numbers[owners_of(parts[0])], keys).lists(*columns)
 
 
 def _joined(one: pa.Array, other: pa.Array) -> pa.Array:
     return pa.concat_arrays([one, other])
-
-
-def _lists(sizes: _Places, elements: pa.Array) -> pa.Array:
-    """Lists of these sizes; null instead of an empty list."""
-    offsets = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(offsets), elements, mask=pa.array(sizes == 0))

@@ -69,7 +69,7 @@ def merge_of(
     how = aggregate.how
     match how:
         case "count" | "count_null":
-            return CountMerge(uid, name)
+            return CountMerge(uid, name, of_nulls=how == "count_null")
         case "sum":
             return _sum_of(uid, name, kind)
         case "avg":
@@ -100,13 +100,21 @@ def merge_of(
                 uid, name, kind, None, size=size, largest=not is_set, distinct=is_set
             )
         case _ if not aggregate.keeps_order:
-            return ByBatch(uid, name, kind, last=how == "last")
+            orders = len(aggregate.order_by)
+            return ByBatch(uid, name, kind, orders=orders, last=how == "last")
         case _:
             _check_flat(name, order, "an order")
             if how in ("collect_list", "last_values"):
                 largest = how == "last_values"
                 return BoundedList(uid, name, kind, order, size=aggregate.size, largest=largest)
-            return ByOrder(uid, name, kind, order, largest=how in ("last", "max_by"))
+            return ByOrder(
+                uid,
+                name,
+                kind,
+                order,
+                largest=how in ("last", "max_by"),
+                skips_nulls=how in ("first", "last"),
+            )
 
 
 def _sum_of(uid: str, state: str, kind: AnySerializer) -> Merge:

@@ -249,7 +249,7 @@ class OperatorSubtask:
         with self.keyed.batch(keys) as batch:
             known, start = operator.keys_of(batch), 0
             for rows, times in parts:
-                numbers = batch.numbers[start : start + len(rows)]
+                numbers = batch.numbers[start : start + len(rows)].tolist()
                 start += len(rows)
                 yield operator.process_rows(known, zip(numbers, rows, times, strict=False))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from decimal import Decimal
 from itertools import pairwise
 from typing import Any
@@ -23,6 +23,7 @@ from dstl_core.codec.columnar.types.java_decimals import decimals_of, largest_sc
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, FormatError
+from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task import reduced_rows
 from dstl_core.job.task.reduced_rows import ReducedRows
 from dstl_core.operators.aggregate_merge import (
@@ -39,8 +40,6 @@ from dstl_core.operators.aggregate_merge import (
 )
 from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList
-from dstl_core.operators.merge_choice import merge_of
-from dstl_core.operators.row_reduction import is_reduced_by_columns
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 from dstl_core.state.columns.column_fit import fit
 
@@ -126,8 +125,11 @@ def test_a_sum_of_decimals_is_exact(held: Decimal | None, batch: Decimal | None)
     [
         (DecimalSum("u", "s", Types.BIG_DEC), [Decimal("3")]),
         (Extreme("u", "s", Types.BIG_DEC, largest=True), [Decimal("2")]),
-        (ByBatch("u", "s", Types.BIG_DEC, last=False), [Decimal("1")]),
-        (ByOrder("u", "s", Types.BIG_DEC, Types.BIG_DEC, largest=True), [Decimal("2")] * 2),
+        (ByBatch("u", "s", Types.BIG_DEC, orders=0, last=False), [Decimal("1")]),
+        (
+            ByOrder("u", "s", Types.BIG_DEC, Types.BIG_DEC, largest=True, skips_nulls=False),
+            [Decimal("2")] * 2,
+        ),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -164,7 +166,7 @@ def in_parts(merge: Merge, values: list[float | None]) -> list[pa.Array]:
     [
         (FloatSum("u", "s", Types.FLOAT), "The sum"),
         (Extreme("u", "s", Types.FLOAT, largest=True), "A value"),
-        (ByBatch("u", "s", Types.FLOAT, last=True), "A value"),
+        (ByBatch("u", "s", Types.FLOAT, orders=0, last=True), "A value"),
     ],
     ids=lambda each: type(each).__name__,
 )
@@ -187,7 +189,7 @@ ROWS = st.lists(
 def test_the_value_of_the_best_order_does_not_depend_on_how_rows_come(
     rows: list[tuple[int | None, str | None]], largest: bool
 ) -> None:
-    merge = ByOrder("u", "s", Types.STRING, Types.INT, largest=largest)
+    merge = ByOrder("u", "s", Types.STRING, Types.INT, largest=largest, skips_nulls=False)
     found = []
     for given_rows in (rows, rows[::-1]):
         held = [pa.nulls(1, each) for each in merge.types]
@@ -432,14 +434,14 @@ COMBINED: dict[str, tuple[Merge, Parts]] = {
         lambda v, d: [column((max(each, default=None) for each in d), MONEY)],
     ),
     "min by": (
-        ByOrder("u", "s", Types.BIG_DEC, Types.INT, largest=False),
+        ByOrder("u", "s", Types.BIG_DEC, Types.INT, largest=False, skips_nulls=False),
         lambda v, d: [
             column((each[0] if each else None for each in d), MONEY),
             column((min(each, default=None) for each in v), pa.int32()),
         ],
     ),
     "last": (
-        ByBatch("u", "s", Types.INT, last=True),
+        ByBatch("u", "s", Types.INT, orders=0, last=True),
         lambda v, d: [column((each[-1] if each else None for each in v), pa.int32())],
     ),
     "variance": (
@@ -589,18 +591,19 @@ def test_rows_are_reduced_to_the_same_parts_wherever_they_are_cut(
     expected: Callable[[Given], Any],
     data: st.DataObject,
 ) -> None:
-    merge = merge_of("u", "a", aggregate, kind, Types.LONG)
-    assert is_reduced_by_columns(merge, column)
+    has_type = aggregate.how in ("sum", "avg", "min", "max")
+    typed = replace(aggregate, type=kind) if has_type else aggregate
+    operator = AggregateOperator("u", "k", {"a": typed}, "bigint")
     values = st.none() | st.integers(-(1 << bits) if bits else 0, max(1, (1 << bits) - 1))
     rows = data.draw(st.lists(st.tuples(st.integers(0, 3), values), max_size=30))
     cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=2).map(sorted))
     wanted = {key: expected([value for each, value in rows if each == key]) for key in dict(rows)}
     bounds = [0, *cuts, len(rows)]
     with mock.patch.object(reduced_rows, "ROWS_PER_CALL", 1):
-        waiting = ReducedRows("k", [(aggregate, merge)], numbered)
+        waiting = ReducedRows(operator, numbered)
         for start, end in pairwise(bounds):
             if start < end:
-                assert waiting.add(batch_of(rows[start:end], column)) is None
+                waiting.add(batch_of(rows[start:end], column))
     found = waiting.take()
     assert waiting.take() is None
     got = {} if found is None else {row.pop("k"): tuple(row.values()) for row in plain(found[1])}
@@ -636,20 +639,6 @@ def plain(found: pa.RecordBatch) -> list[dict[str, Any]]:
         columns[name] = narrow if is_number else narrow.cast(pa.int64())
     rows: list[dict[str, Any]] = pa.table(columns).to_pylist()
     return rows
-
-
-def test_many_keys_do_not_wait_and_are_whole_in_each_batch() -> None:
-    merge = merge_of("u", "a", aggregates.count(), Types.LONG, Types.LONG)
-    with mock.patch.object(reduced_rows, "ROWS_PER_CALL", 4):
-        waiting = ReducedRows("k", [(aggregates.count(), merge)], numbered)
-    with mock.patch.object(reduced_rows, "MOST_BYTES", 128):
-        given = [[0, 0, 1, 2], [0, 1, 2, 3], [4, 5, 6, 7], [0, 0, 0, 0]]
-        out = [waiting.add(batch_of([(key, 1) for key in keys], pa.int64())) for keys in given]
-    batches = [each[1].to_pydict() for each in [*out, waiting.take()] if each is not None]
-    assert [dict(zip(*each.values(), strict=True)) for each in batches] == [
-        {0: 3, 1: 2, 2: 2, 3: 1, 4: 1, 5: 1, 6: 1, 7: 1},
-        {0: 4},
-    ]
 
 
 @settings(max_examples=40)

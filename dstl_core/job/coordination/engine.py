@@ -15,8 +15,8 @@ from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
 from dstl_core.job.spec.operators import Operator
 from dstl_core.job.task.reports import SubtaskReport
 
-RESERVED = "__dstl_"
-"""Prefix of the columns that an engine adds to a batch."""
+RunTask = Callable[[TaskSpec, int], SubtaskReport]
+"""Runs one subtask of a task."""
 
 
 class TaskRunner(Protocol):
@@ -31,9 +31,9 @@ class TaskRunner(Protocol):
         ...
 
     def per_subtask(
-        self, run: Callable[[int], SubtaskReport], subtasks: list[int], description: str
+        self, run: RunTask, task: TaskSpec, subtasks: Sequence[int], description: str
     ) -> list[SubtaskReport]:
-        """Runs a function for some subtasks, one task per subtask."""
+        """Runs a function for some subtasks of a task, each with its own copy of the task."""
         ...
 
     def apply(
@@ -68,8 +68,16 @@ class Engine(Protocol):
         """Runs the tasks of the pipeline of this name."""
         ...
 
-    def check_batch(self, rows: Any, what: str) -> None:
-        """Raises ConfigError if tasks cannot process the rows; ``what`` names them."""
+    def batch_of(self, rows: Any, what: str) -> Any:
+        """Rows that a user gives, as rows of this engine.
+
+        Args:
+            rows: The rows.
+            what: Their name, for errors.
+
+        Raises:
+            ConfigError: Tasks cannot process them.
+        """
         ...
 
     def check_input(self, rows: Any, operator: Operator, order_by: Sequence[str] | None) -> None:

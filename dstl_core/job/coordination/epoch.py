@@ -161,10 +161,10 @@ class EpochRun:
                 for each in idle
             ]
 
-        def run(subtask: int) -> SubtaskReport:
-            return run_epoch_subtask(spec, epoch, subtask, ())
+        def run(task: TaskSpec, subtask: int) -> SubtaskReport:
+            return run_epoch_subtask(task, epoch, subtask, ())
 
-        return self.runner.per_subtask(run, idle, f"{description}, without rows")
+        return self.runner.per_subtask(run, spec, idle, f"{description}, without rows")
 
     def _output(self, checkpoint_id: int, names: Sequence[str], schema: pa.Schema) -> Any:
         """The stored output of an operator in this epoch."""
@@ -174,9 +174,7 @@ class EpochRun:
     def _resolve(self, source: Source, frames: Mapping[str, Any], uid: str) -> Any:
         """The rows of a source."""
         if callable(source):
-            made = source(frames)
-            self.engine.check_batch(made, f"The input of {uid!r}")
-            return made
+            return self.engine.batch_of(source(frames), f"The input of {uid!r}")
         if source not in frames:
             raise ConfigError(
                 f"The operator {uid!r} reads {source!r}, which is neither the input nor the output "

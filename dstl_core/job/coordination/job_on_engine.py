@@ -362,7 +362,7 @@ class JobOnEngine(Closing):
         """The epoch of an input, ready to run, or its commit."""
         started = time.monotonic()
         check_input_id(input_id)
-        self.engine.check_batch(rows, "The batch")
+        rows = self.engine.batch_of(rows, "The batch")
         check_run(self.name, order_by, watermark_ms)
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()

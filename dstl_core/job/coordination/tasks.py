@@ -152,15 +152,15 @@ class JobTasks:
         runner: TaskRunner | None = None,
     ) -> list[SubtaskReport]:
         """Writes all state for a checkpoint or a savepoint."""
+
+        def run(task: TaskSpec, subtask: int) -> SubtaskReport:
+            return snapshot_subtask(task, checkpoint_id, options, subtask)
+
         reports = []
         for spec in specs:
-
-            def run(subtask: int, spec: TaskSpec = spec) -> SubtaskReport:
-                return snapshot_subtask(spec, checkpoint_id, options, subtask)
-
-            subtasks = list(range(self.job.parallelism))
             name = f"{description}, {spec.operator.uid}"
-            reports += (runner or self.runner).per_subtask(run, subtasks, name)
+            subtasks = range(self.job.parallelism)
+            reports += (runner or self.runner).per_subtask(run, spec, subtasks, name)
         return reports
 
     def carry(self, facts: EpochFacts) -> None:

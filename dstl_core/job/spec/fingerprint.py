@@ -11,20 +11,11 @@ from dstl_core.checkpoint.store.epoch_facts import InputFacts
 from dstl_core.errors import ConfigError, FormatError, InvariantViolation
 from dstl_core.job.spec.row_hashes import RowHash
 
+RESERVED = "__dstl_"
+"""Prefix of the columns that a runner adds to a batch."""
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 SUBTASK_COLUMN = "__dstl_subtask"
-ROWS_COLUMN = "__dstl_rows"
-HIGH_COLUMN = "__dstl_hash_high"
-LOW_COLUMN = "__dstl_hash_low"
-TIME_COLUMN = "__dstl_latest_time"
-OWN_COLUMNS = (
-    FINGERPRINT_COLUMN,
-    SUBTASK_COLUMN,
-    ROWS_COLUMN,
-    HIGH_COLUMN,
-    LOW_COLUMN,
-    TIME_COLUMN,
-)
+OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN)
 """Columns that a runner adds for the job."""
 HASHES = 1 << 64
 
@@ -55,16 +46,9 @@ class Fingerprint:
 
     @classmethod
     def of_batch(cls, batch: pa.RecordBatch, row_hash: RowHash | None = None) -> Fingerprint:
-        """The fingerprint of rows from ``place``; each may stand for several input rows."""
-        if row_hash is not None:
-            return cls.of_column(row_hash.of(batch))
-        if FINGERPRINT_COLUMN in batch.schema.names:
-            return cls.of_column(batch.column(FINGERPRINT_COLUMN))
-        rows, high, low = (
-            pc.sum(batch.column(name)).as_py() or 0
-            for name in (ROWS_COLUMN, HIGH_COLUMN, LOW_COLUMN)
-        )
-        return cls(rows, ((high << 32) + low) % HASHES)
+        """The fingerprint of rows that a runner sends, by their hashes or by a hash of them."""
+        hashes = batch.column(FINGERPRINT_COLUMN) if row_hash is None else row_hash.of(batch)
+        return cls.of_column(hashes)
 
     @classmethod
     def of_committed(cls, stored: InputFacts) -> Fingerprint:

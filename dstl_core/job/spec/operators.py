@@ -211,8 +211,7 @@ class ProcessOperator(_Named):
 class AggregateOperator(_Keyed):
     """Stores aggregates of the rows of each key.
 
-    A batch is reduced to a row per key, and whole columns are merged into the state. Keys are equal
-    if SQL treats them as equal: 0.0 and -0.0 are one key.
+    A batch is reduced to a row per key, and whole columns are merged into the state.
 
     Args:
         uid: Stable name; its hash is the operator's id in every snapshot.

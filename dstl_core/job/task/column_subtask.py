@@ -40,11 +40,7 @@ class ColumnSubtask(StateInColumns):
         super().__init__(task, subtask, given, function.states)
         self._function = function
         self._reduced_rows: ReducedRows[Keys] | None = (
-            ReducedRows(
-                self._key_by,
-                list(zip(operator.aggregates.values(), operator.function.merges, strict=True)),
-                self._number_keys,
-            )
+            ReducedRows(operator, self._number_keys)
             if isinstance(operator, AggregateOperator)
             else None
         )
@@ -52,25 +48,20 @@ class ColumnSubtask(StateInColumns):
             function.open(RuntimeContext(None, subtask, task.job.parallelism))
 
     def apply(self, batch: pa.RecordBatch, output: OutputFiles) -> None:
-        if self._reduced_rows is not None and self._reduced_rows.takes(batch):
-            self._merge_reduced(self._reduced_rows.add(batch), output)
+        if self._reduced_rows is not None:
+            self._reduced_rows.add(batch)
         else:
             super().apply(batch, output)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
         """Processes the waiting rows, and closes the function."""
-        if self._reduced_rows is not None:
-            self._merge_reduced(self._reduced_rows.take(), output)
-        super().finish(watermark, output)
-        with user_code(self._function, "close"):
-            self._function.close()
-
-    def _merge_reduced(
-        self, reduced: tuple[Keys, pa.RecordBatch] | None, output: OutputFiles
-    ) -> None:
+        reduced = None if self._reduced_rows is None else self._reduced_rows.take()
         if reduced is not None:
             keys, rows = reduced
             self._merge(keys, np.arange(len(keys)), rows, output)
+        super().finish(watermark, output)
+        with user_code(self._function, "close"):
+            self._function.close()
 
     def _merge(
         self,

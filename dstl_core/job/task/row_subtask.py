@@ -8,11 +8,12 @@ from itertools import repeat
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from dstl_core.errors import ConfigError
 from dstl_core.functions import BroadcastFunction, Row
 from dstl_core.job.spec.job_spec import TaskSpec
+from dstl_core.job.spec.operators import AggregateOperator
+from dstl_core.job.task.event_time import millis_of
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.python_rows import rows_of
 from dstl_core.job.task.reports import SubtaskMetrics
@@ -20,14 +21,15 @@ from dstl_core.job.task.restore import Assigned
 from dstl_core.job.task.subtask_files import SubtaskFiles
 from dstl_core.job.task.waiting_rows import WaitingRows
 from dstl_core.job.task.warm_backend import WarmStateBackend
+from dstl_core.job.task.windowed_rows import WindowedRows
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.operators.user_code import user_code
 from dstl_core.state.backends.backend import KeyedStateBackend
-from dstl_core.state.backends.timers import MIN_WATERMARK
 from dstl_core.state.columns.arrow_values import column_type
 from dstl_core.state.columns.column_fit import fit
+from dstl_core.state.held.key_batch import places_of_keys
 from dstl_core.storage.written_files import WrittenFile
 
 ROWS_IN_PYTHON = 10_000
@@ -169,20 +171,31 @@ class RowSubtask:
 
 
 class AggregatedWindowSubtask(RowSubtask):
-    """A subtask of windows of declared aggregates. Its state is that of rows; it takes a row per
-    key and window, and merges them by columns.
+    """A subtask of windows of declared aggregates. Its state is that of rows. The rows of an epoch
+    become a row per key and window, and these are merged by columns.
     """
 
-    _until = MIN_WATERMARK
-
-    def finish(self, watermark: int, output: OutputFiles) -> None:
-        self._until = max(watermark, self._watermark)
-        super().finish(watermark, output)
+    def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
+        super().__init__(task, subtask, given)
+        operator, job = task.operator, task.job
+        assert isinstance(operator, AggregateOperator)
+        own = job.key_groups(subtask)
+        places = places_of_keys(operator.function_key_type, own, job.max_parallelism)
+        self._rows = WindowedRows(operator, places, task.watermark)
 
     def _process_rows(
         self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
     ) -> None:
-        output.add_columns(self._subtask.process_columns(keys, rows, self._until))
+        self._rows.add(keys, rows)
+
+    def finish(self, watermark: int, output: OutputFiles) -> None:
+        self._process(output)
+        rows = self._rows.take()
+        if rows is not None:
+            until = max(watermark, self._watermark)
+            keys = rows.column(self._operator.key_by)
+            output.add_columns(self._subtask.process_columns(keys, rows, until))
+        super().finish(watermark, output)
 
     def _emit(self, found: list[Any], output: OutputFiles) -> None:
         for each in found:
@@ -202,11 +215,5 @@ def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None
     """The time of each row in milliseconds."""
     if column is None:
         return None
-    values = batch.column(column)
-    if pa.types.is_timestamp(values.type):
-        # Rounding uses local time, which is ambiguous in the session's zone.
-        zone = None if values.type.tz is None else "UTC"
-        exact = values.cast(pa.timestamp(values.type.unit, zone))
-        values = pc.floor_temporal(exact, unit="millisecond").cast(pa.timestamp("ms", zone))
-    times: list[int | None] = values.cast(pa.int64()).to_pylist()
+    times: list[int | None] = millis_of(batch.column(column)).to_pylist()
     return times

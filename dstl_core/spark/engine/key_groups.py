@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Iterable, Iterator
 
 import pyarrow as pa
@@ -15,6 +14,7 @@ from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.fingerprint import SUBTASK_COLUMN
+from dstl_core.job.task.spool import Spool
 from dstl_core.spark.engine.schema import quoted
 from dstl_core.state.columns.arrow_values import column_type
 from dstl_core.state.columns.column_fit import fit
@@ -79,11 +79,6 @@ def _key_group(java_hash: str, max_parallelism: int) -> str:
     return f"({mixed} & {0x7FFFFFFF}) % {max_parallelism}"
 
 
-def has_expression(kind: T.DataType, key_type: AnySerializer) -> bool:
-    """Whether a Spark expression can compute the key group of a column of keys."""
-    return _java_hash("key", kind, key_type) is not None
-
-
 def _java_hash(column: str, kind: T.DataType, key_type: AnySerializer) -> str | None:
     """``hashCode()`` of a column of keys as SQL.
 
@@ -123,7 +118,7 @@ def split_by_subtask(
     first = next(pieces, None)
     if first is None:
         return
-    waiting: dict[int, _Waiting] = {}
+    waiting: dict[int, Spool] = {}
 
     def own() -> Iterator[pa.RecordBatch]:
         yield first[1]
@@ -132,12 +127,12 @@ def split_by_subtask(
                 yield piece
                 continue
             if subtask not in waiting:
-                waiting[subtask] = _Waiting(piece.schema)
+                waiting[subtask] = Spool(piece.schema, 0)
             waiting[subtask].add(piece)
 
     yield first[0], own()
     for subtask, rows in sorted(waiting.items()):
-        yield subtask, rows.take()
+        yield subtask, rows.batches()
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -149,21 +144,3 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordB
         there = pc.unique(owners).to_pylist()
         for subtask in there:
             yield subtask, batch if len(there) == 1 else batch.filter(pc.equal(owners, subtask))
-
-
-class _Waiting:
-    """Batches of one subtask in an unnamed temporary file."""
-
-    def __init__(self, schema: pa.Schema) -> None:
-        self._file = tempfile.TemporaryFile()  # noqa: SIM115  # closed by take
-        self._stream = pa.ipc.new_stream(self._file, schema)
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        self._stream.write_batch(batch)
-
-    def take(self) -> Iterator[pa.RecordBatch]:
-        """Yields the added batches; it may be called once."""
-        self._stream.close()
-        with self._file:
-            self._file.seek(0)
-            yield from pa.ipc.open_stream(self._file)

@@ -14,22 +14,23 @@ from typing import Any
 from urllib.parse import unquote
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
-from dstl_core.errors import ConfigError, FormatError
+from dstl_core.errors import ConfigError
+from dstl_core.job.task.parquet_files import (
+    ROWS_PER_BATCH,
+    check_calendar,
+    files_in,
+    open_parquet,
+)
 from dstl_core.spark.engine.parquet_schema import spark_schema_of_parquet
 from dstl_core.spark.engine.schema import arrow_schema_from_spark, spark_schema_of
 from dstl_core.spark.engine.table_frames import frame_of_splits, parallelism_of, split_numbers
-from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
-ROWS_PER_BATCH = 100_000
 SPLIT_BYTES = 128 << 20
 """Bytes of column chunks per task, as for files that Spark reads."""
 
-_VERSION = b"org.apache.spark.version"
-_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 SUMMARY_FILES = {"_metadata", "_common_metadata"}
 """Summary files, in which some writers repeat the footers of other files. Spark reads no rows from
 them (``ParquetUtils.isSummaryFile``).
@@ -66,8 +67,8 @@ class ParquetRows:
             ConfigError: There is no file, or a folder has partition folders.
             FormatError: A file is not a Parquet file.
         """
-        files = tuple(str(each) for location in locations for each in _files_in(location))
-        with _open(files[0]) as first:
+        files = tuple(str(each) for location in locations for each in files_in(location))
+        with open_parquet(files[0]) as first:
             return cls(files, arrow_schema_from_spark(spark_schema_of_parquet(first)))
 
     def frame(self, spark: SparkSession) -> DataFrame:
@@ -92,9 +93,9 @@ class ParquetRows:
         """
         found: list[tuple[int, tuple[str, int]]] = []
         for name in self.files:
-            with _open(name) as file:
+            with open_parquet(name) as file:
                 _check_columns(name, file.schema_arrow.names, columns)
-                _check_calendar(name, file, columns)
+                check_calendar(name, file, columns)
                 sizes = [
                     file.metadata.row_group(at).total_byte_size
                     for at in range(file.metadata.num_row_groups)
@@ -140,26 +141,6 @@ def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _files_in(location: Location) -> list[Location]:
-    """A file, or the files of a folder sorted by name, without the files that Spark ignores."""
-    files = open_file_io(location)
-    if files.size(location) is not None:
-        return [location]
-    found = []
-    for each in files.list_folder(location):
-        name = each.location.name
-        if each.is_folder and "=" in name:
-            raise ConfigError(
-                f"The folder {location} has partition folders ({name}), whose columns are in no "
-                f"file; give the folder of one partition."
-            )
-        if not each.is_folder and not name.startswith(("_", ".")):
-            found.append(each.location)
-    if not found:
-        raise ConfigError(f"There is no Parquet file at {location}; give a file or its folder.")
-    return found
-
-
 def _check_columns(file: str, there: Sequence[str], wanted: Sequence[str]) -> None:
     missing = [name for name in wanted if name not in there]
     if missing:
@@ -168,44 +149,6 @@ def _check_columns(file: str, there: Sequence[str], wanted: Sequence[str]) -> No
             f"{', '.join(there)}; columns of partition folders come with "
             f"bootstrap_with(spark.read.parquet(..))."
         )
-
-
-def _check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> None:
-    """Raises ConfigError if a column may have times of the Julian calendar.
-
-    If the footer has the mark of that calendar, only Spark converts days before 1582 and some times
-    before 1900 (``DataSourceUtils``).
-    """
-    footer = file.metadata.metadata or {}
-    is_old = footer.get(_VERSION, b"9").startswith((b"1.", b"2."))
-    if not is_old and not any(key in footer for key in _OLD_CALENDAR):
-        return
-    for column in wanted:
-        if _has_time(file.schema_arrow.field(column).type):
-            raise ConfigError(
-                f"Column {column!r} of the Parquet file {name} may have times of Spark 2's "
-                f"calendar; use bootstrap_with(spark.read.parquet(..)), where Spark reads it."
-            )
-
-
-def _has_time(kind: pa.DataType) -> bool:
-    if pa.types.is_nested(kind):
-        return any(_has_time(kind.field(at).type) for at in range(kind.num_fields))
-    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))
-
-
-def _open(name: str) -> pq.ParquetFile:
-    location = Location.parse(name)
-    # Spark writes timestamps as INT96 by default. Read as nanoseconds, they could not pass 2262.
-    options: Any = {"coerce_int96_timestamp_unit": "us"}
-    try:
-        if location.is_local:
-            return pq.ParquetFile(location.path, memory_map=True, **options)
-        return pq.ParquetFile(
-            open_file_io(location).open_input(location), pre_buffer=True, **options
-        )
-    except pa.ArrowInvalid as error:
-        raise FormatError(f"The file is not a Parquet file ({error}).", location=name) from error
 
 
 @dataclass(frozen=True)
@@ -222,7 +165,7 @@ class ReadParquet:
 
     def _rows(self, parts: Sequence[Part]) -> Iterator[pa.RecordBatch]:
         for name, numbers in parts:
-            with _open(name) as file:
+            with open_parquet(name) as file:
                 every = range(file.metadata.num_row_groups)
                 # One row group at a time: prefetched ones stay in memory until the reader ends.
                 for number in every if numbers is None else numbers:

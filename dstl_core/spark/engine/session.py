@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pickle import PicklingError
@@ -15,6 +15,8 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.utils import is_remote
 
 from dstl_core.errors import ConfigError
+from dstl_core.job.coordination.engine import RunTask
+from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.task.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import map_in_arrow
@@ -49,16 +51,16 @@ class SparkTasks:
         _cancel(self._spark, self._tag)
 
     def per_subtask(
-        self, run: Callable[[int], SubtaskReport], subtasks: list[int], description: str
+        self, run: RunTask, task: TaskSpec, subtasks: Sequence[int], description: str
     ) -> list[SubtaskReport]:
-        """Runs a function for some subtasks, one task per subtask."""
+        """Runs a function for some subtasks of a task, one Spark task per subtask."""
         if not subtasks:
             return []
 
         def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for batch in batches:
                 for place in batch.column(0).to_pylist():
-                    yield of_attempt(run(subtasks[place])).to_batch()
+                    yield of_attempt(run(task, subtasks[place])).to_batch()
 
         places = self._spark.range(0, len(subtasks), 1, len(subtasks))
         return self.collect(places, run_partition, description)

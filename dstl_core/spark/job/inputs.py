@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
-from functools import partial
 
 from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
@@ -18,17 +17,15 @@ from dstl_core.job.spec.fingerprint import (
     SUBTASK_COLUMN,
     Fingerprint,
 )
-from dstl_core.job.spec.operators import AggregateOperator, Operator
+from dstl_core.job.spec.input_checks import needed_columns
+from dstl_core.job.spec.operators import Operator
 from dstl_core.job.spec.row_hashes import RowHash
-from dstl_core.spark.engine.key_groups import has_expression, partition_by_subtask
+from dstl_core.spark.engine.key_groups import partition_by_subtask
 from dstl_core.spark.engine.schema import has_simple_types, is_ordered, quoted
-from dstl_core.spark.job.input_checks import needed_columns
-from dstl_core.spark.job.reduction import EPOCH, is_reduced_in_tasks, reduced
 from dstl_core.spark.job.row_identity import header_of, row_hash_of
-from dstl_core.state.backends.timers import MIN_WATERMARK
 
-_MOVES_AGAIN = "spark.sql.requireAllClusterKeysForDistribution"
-"""This option makes Spark shuffle rows by all columns of a grouping before it groups them."""
+_EPOCH = "timestamp_ntz '1970-01-01'"
+"""The beginning of time, as Spark writes it."""
 _MILLISECOND = timedelta(milliseconds=1)
 
 
@@ -36,8 +33,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 class PlacedRows:
     """Rows that are sent to their subtasks.
 
-    ``row_hash`` hashes them in the tasks. If it is None, they have a column of hashes, or are
-    reduced and have columns of their sums.
+    ``row_hash`` hashes them in the tasks. If it is None, they have a column of hashes.
     """
 
     frame: DataFrame
@@ -51,20 +47,18 @@ def place(
     *,
     parallelism: int,
     max_parallelism: int,
-    watermark: int = MIN_WATERMARK,
 ) -> PlacedRows:
     """Sends rows to their subtasks: the columns that the operator needs, and a hash of each row.
 
     Rows arrive in the order in which they apply: sorted by ``order_by``, then by the other columns,
     or by the hash for columns without an order. For an order-insensitive function ties are not
-    broken, and without ``order_by`` nothing is sorted. ``watermark`` is the event time before the
-    batch, in milliseconds.
+    broken, and without ``order_by`` nothing is sorted.
     """
     row_hash = _hash_in_tasks(rows, operator, order_by)
     hashed = rows
     if row_hash is None:
         hashed = rows.withColumn(FINGERPRINT_COLUMN, row_hash_of(rows))
-    frame = _sent(hashed, operator, order_by, parallelism, max_parallelism, watermark)
+    frame = _sent(hashed, operator, order_by, parallelism, max_parallelism)
     return PlacedRows(frame, row_hash)
 
 
@@ -78,10 +72,7 @@ def _hash_in_tasks(rows: DataFrame, operator: Operator, order_by: Sequence[str])
     needed = needed_columns(operator, order_by)
     if needed is not None and not needed.issuperset(rows.columns):
         return None
-    if isinstance(operator, AggregateOperator):
-        if not _is_reduced_in_tasks(rows, operator):
-            return None
-    elif not operator.function.order_insensitive:
+    if not operator.function.order_insensitive:
         return None
     fields = sorted(rows.schema.fields, key=lambda each: each.name)
     return RowHash(header_of(fields), tuple(each.name for each in fields))
@@ -93,15 +84,12 @@ def _sent(
     order_by: Sequence[str],
     parallelism: int,
     max_parallelism: int,
-    watermark: int,
 ) -> DataFrame:
     needed = needed_columns(operator, order_by)
     if needed is not None:
         names = [each for each in hashed.columns if each in {*needed, FINGERPRINT_COLUMN}]
         if names != hashed.columns:
             hashed = hashed.select(*(F.col(quoted(each)) for each in names))
-    if isinstance(operator, AggregateOperator):
-        return _place_reduced(hashed, operator, parallelism, max_parallelism, watermark)
     if operator.key_by is not None:
         placed = partition_by_subtask(
             hashed,
@@ -129,45 +117,6 @@ def _sent(
     )
 
 
-def _place_reduced(
-    hashed: DataFrame,
-    operator: AggregateOperator,
-    parallelism: int,
-    max_parallelism: int,
-    watermark: int,
-) -> DataFrame:
-    """Sends one row per key to its subtask, or the rows themselves if tasks can reduce them.
-
-    If the JVM can hash the key, there is one shuffle. With windows of a fixed size Spark reduces
-    first, since many rows usually share a key and a window, and few rows are left to send. Sessions
-    need all rows of a key in their order, so they are sent first.
-    """
-    by_key = partial(
-        partition_by_subtask,
-        key_column=operator.key_by,
-        key_type=operator.function_key_type,
-        max_parallelism=max_parallelism,
-        parallelism=parallelism,
-    )
-    if _is_reduced_in_tasks(hashed, operator):
-        return by_key(hashed)
-    is_placed = _is_placed_by_jvm(hashed, operator)
-    moves_again = hashed.sparkSession.conf.get(_MOVES_AGAIN) == "true"
-    is_aligned = operator.window is not None and not operator.window.is_merging
-    if is_placed and not moves_again and not is_aligned:
-        own = (FINGERPRINT_COLUMN, SUBTASK_COLUMN)
-        return reduced(by_key(hashed), operator, *own, watermark=watermark)
-    return by_key(reduced(hashed, operator, FINGERPRINT_COLUMN, watermark=watermark))
-
-
-def _is_placed_by_jvm(rows: DataFrame, operator: AggregateOperator) -> bool:
-    return has_expression(rows.schema[operator.key_by].dataType, operator.function_key_type)
-
-
-def _is_reduced_in_tasks(rows: DataFrame, operator: AggregateOperator) -> bool:
-    return _is_placed_by_jvm(rows, operator) and is_reduced_in_tasks(operator, rows.schema)
-
-
 def latest_time_of(rows: DataFrame, column: str) -> int | None:
     """The largest time of a batch in milliseconds; None if no row has a time. It reads the column
     in Spark.
@@ -177,7 +126,7 @@ def latest_time_of(rows: DataFrame, column: str) -> int | None:
     if isinstance(kind, T.TimestampType):
         time = F.unix_millis(time)
     elif isinstance(kind, T.TimestampNTZType):  # it has no zone, and must not get the session's
-        time = time - F.expr(EPOCH)
+        time = time - F.expr(_EPOCH)
     found = rows.agg(time.alias("time")).collect()[0]["time"]
     if isinstance(found, timedelta):
         found = found // _MILLISECOND

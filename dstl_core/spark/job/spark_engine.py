@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
@@ -18,7 +19,7 @@ from dstl_core.job.task.subtask import run_epoch_subtask
 from dstl_core.spark.engine.key_groups import split_by_subtask
 from dstl_core.spark.engine.parquet_rows import ParquetRows
 from dstl_core.spark.engine.session import SparkTasks, of_attempt
-from dstl_core.spark.job.input_checks import check_batch, check_input
+from dstl_core.spark.job.batch_checks import check_batch, check_rows
 from dstl_core.spark.job.inputs import fingerprint_of, latest_time_of, place
 
 
@@ -45,7 +46,6 @@ class SparkRunner(SparkTasks):
             order_by,
             parallelism=task.job.parallelism,
             max_parallelism=task.job.max_parallelism,
-            watermark=task.watermark,
         )
         hashed = replace(epoch, row_hash=placed.row_hash)
 
@@ -78,13 +78,14 @@ class SparkEngine:
         """Runs the tasks of the pipeline of this name; the Spark UI shows the name."""
         return SparkRunner(self.spark, name)
 
-    def check_batch(self, rows: object, what: str) -> None:
+    def batch_of(self, rows: Any, what: str) -> DataFrame:
         check_batch(rows, what)
+        return rows  # type: ignore[no-any-return]
 
     def check_input(
         self, rows: DataFrame, operator: Operator, order_by: Sequence[str] | None
     ) -> None:
-        check_input(rows, operator, order_by)
+        check_rows(rows, operator, order_by)
 
     def fingerprint(self, rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
         return fingerprint_of(rows, version)

@@ -8,6 +8,7 @@ from itertools import compress
 from typing import Any, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex
@@ -127,7 +128,7 @@ class KeyBatch:
         ranks[order] = np.arange(len(order))
         firsts = index.firsts[order]
         distinct = rows.take(pa.array(firsts))
-        self.numbers: list[int] = ranks[index.numbers].tolist()
+        self.numbers: npt.NDArray[np.int64] = ranks[index.numbers]
         """The number of the key of each row."""
         self.places = Places(groups[firsts].tolist(), bytes_list(places.scopes(distinct)))
         self.distinct = distinct

@@ -18,7 +18,7 @@ from dstl_core import (
 )
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.fingerprint import Fingerprint
-from dstl_core.spark.job.inputs import fingerprint_of, place
+from dstl_core.spark.job.inputs import fingerprint_of
 
 pytestmark = pytest.mark.spark
 
@@ -178,36 +178,23 @@ def epochs_of(spark, tmp_path, frame, declared, expected):
     return whole, split
 
 
-def reduced_in_tasks(wanted):
-    """The aggregates that tasks reduce themselves, if an operator has no other."""
-    lists = ("first_", "last_", "minby_", "maxby_", "var_", "dev_")
-    others = {"min_f", "max_f", "min_d", "max_d"}
-    return {k: v for k, v in wanted.items() if not k.startswith(lists) and k not in others}
-
-
 @pytest.mark.parametrize(
-    "key, columns, grouped_by_spark",
+    "key, columns",
     [
-        ("bigint", ("n", "l", "f", "d", "t", "c"), True),
-        ("string", ("l", "s", "b", "day", "ts", "tn"), True),
-        ("bigint", ("n", "l", "f", "d", "t", "day", "ts", "tn"), False),
+        ("bigint", ("n", "l", "f", "d", "t", "c")),
+        ("string", ("l", "s", "b", "day", "ts", "tn")),
     ],
 )
 def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_three(
-    spark, tmp_path, key, columns, grouped_by_spark
+    spark, tmp_path, key, columns
 ):
     rows = random_rows(7)
     frame = spark.createDataFrame(rows, SCHEMA)
     if key == "string":
         frame = frame.withColumn("k", frame["k"].cast("string"))
     wanted = aggregates_of(columns)
-    if not grouped_by_spark:
-        wanted = reduced_in_tasks(wanted)
     expected = spark_says(spark, frame, wanted)
     declared = {name: each for name, (each, _) in wanted.items()}
-    operator = AggregateOperator("u", "k", declared, schema=frame.schema)
-    placed = place(frame, operator, (), parallelism=3, max_parallelism=128).frame
-    assert (placed.count() < frame.count()) == grouped_by_spark
     whole, split = epochs_of(spark, tmp_path, frame, declared, expected)
     for job in (whole, split):
         found = states(spark, job)

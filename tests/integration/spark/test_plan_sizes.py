@@ -6,11 +6,10 @@ import json
 from bisect import bisect_right
 
 import pytest
-from pyspark.sql import functions as F
 
 from dstl_core import AggregateOperator, StatefulJob, aggregates, windows
 from dstl_core.job.spec.operators import LocalCopies
-from dstl_core.spark.job.reduction import reduced
+from dstl_core.spark.job.inputs import place
 
 pytestmark = pytest.mark.spark
 SCHEMA = "k string, v double, t bigint"
@@ -18,9 +17,10 @@ DAY, TEN_SECONDS = 86_400_000, 10_000
 
 
 def plan_size(spark, operator) -> int:
-    """The number of operators and expressions in the plan of a reduction."""
-    rows = spark.createDataFrame([("a", 1.0, 0)], SCHEMA).withColumn("h", F.lit(1))
-    plan = reduced(rows, operator, "h")._jdf.queryExecution().analyzed()
+    """The number of operators and expressions in the plan that sends rows to tasks."""
+    rows = spark.createDataFrame([("a", 1.0, 0)], SCHEMA)
+    placed = place(rows, operator, (), parallelism=2, max_parallelism=16).frame
+    plan = placed._jdf.queryExecution().analyzed()
 
     def nodes(value) -> int:
         if isinstance(value, list):

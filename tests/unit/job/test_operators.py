@@ -16,6 +16,7 @@ from dstl_core.codec.python_values import AsPython
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import RichMapFunction
+from dstl_core.job.spec.input_checks import needed_columns
 from dstl_core.job.spec.operators import (
     AggregateOperator,
     KeyedOperator,
@@ -25,7 +26,6 @@ from dstl_core.job.spec.operators import (
     late_schema_of,
 )
 from dstl_core.spark.engine.schema import type_of_column
-from dstl_core.spark.job.input_checks import needed_columns
 from dstl_core.state.windows.windowing import TumblingEventTimeWindows
 
 

@@ -1,7 +1,7 @@
 """Aggregates of doubles of every class are those of all rows, however these are cut into epochs.
 
-Spark reduces the rows of every epoch, as in a job; the merges add the epochs up. Fractions of plain
-Python say what is right.
+The rows of every epoch are reduced as in a job, and the merges add the epochs up. Fractions of
+plain Python say what is right.
 """
 
 from __future__ import annotations
@@ -12,19 +12,17 @@ from collections.abc import Callable, Iterator, Sequence
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
-from pyspark.sql import functions as F
 
 from dstl_core import aggregates
 from dstl_core.aggregates import Aggregate
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import AggregateOperator
+from dstl_core.job.task.reduced_rows import parts_of
 from dstl_core.operators.aggregate_merge import Merge, part_name
-from dstl_core.operators.row_reduction import combined_parts, parts_of_rows
-from dstl_core.spark.job.reduction import reduced
-
-pytestmark = pytest.mark.spark
+from dstl_core.operators.rows_of_keys import RowsOfKeys
 
 INF, NAN, MOST = math.inf, math.nan, 1.7976931348623157e308
 EPSILON = Fraction(1, 1 << 50)
@@ -269,8 +267,8 @@ def operator() -> AggregateOperator:
 
 
 @pytest.fixture(scope="module")
-def epochs(spark, operator) -> dict[str, pa.RecordBatch]:
-    """The reduced rows of each epoch of each cut of each case; one Spark job reduces them."""
+def epochs(operator) -> dict[str, pa.RecordBatch]:
+    """The reduced rows of each epoch of each cut of each case."""
     source = random.Random(SEED)
     rows = [
         (f"{case}/{cut}/{epoch}", value, time)
@@ -278,10 +276,14 @@ def epochs(spark, operator) -> dict[str, pa.RecordBatch]:
         for cut, numbers in enumerate(cuts_of(len(given), source))
         for epoch, (value, time) in zip(numbers, given, strict=True)
     ]
-    frame = spark.createDataFrame(rows, "k string, v double, t bigint")
-    table = reduced(frame.withColumn("h", F.xxhash64("v")).repartition(3), operator, "h").toArrow()
-    batch = table.combine_chunks().to_batches()[0]
-    return {key: batch.slice(at, 1) for at, key in enumerate(batch.column("k").to_pylist())}
+    names, values, times = zip(*rows, strict=True)
+    numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
+    batch = pa.record_batch(
+        {"k": pa.array(names), "v": pa.array(values, from_pandas=False), "t": pa.array(times)}
+    )
+    of_rows = np.array([numbers[name] for name in names])
+    reduced = pa.RecordBatch.from_pydict(parts_of(operator, batch, of_rows, len(numbers)))
+    return {name: reduced.slice(number, 1) for name, number in numbers.items()}
 
 
 def in_epochs(
@@ -348,19 +350,29 @@ def test_the_aggregate_is_that_of_all_rows(name: str, operator, epochs) -> None:
     assert (refused > 0) == (does_fit is not always)
 
 
-@pytest.mark.parametrize("name", ["total", "average"])
-def test_tasks_that_reduce_rows_themselves_do_it_alike(name: str, operator) -> None:
+@pytest.mark.parametrize("name", WANTED)
+def test_parts_of_rows_that_are_reduced_in_pieces_are_joined(name: str, operator) -> None:
     at = [each for each, _ in operator.items].index(name)
     merge, (aggregate, is_right, does_fit) = operator.function.merges[at], WANTED[name]
+    checked = 0
     for rows in cases():
-        if not does_fit(rows):
+        numbers = np.arange(len(rows)) % 2
+        pieces = [piece for piece in (rows, rows[::2], rows[1::2]) if piece]
+        if not all(map(does_fit, pieces)):
             continue
-        column = pa.array(values_of(rows), pa.float64(), from_pandas=False)
-        numbers = pa.array(range(len(rows))).to_numpy() % 2
-        parts = parts_of_rows(merge, aggregate.how, column, numbers, 2)
-        whole = combined_parts(merge, parts, pa.array([0, 0]).to_numpy(), 1)
-        found = [each[0].as_py() for each in run(merge, [whole])]
-        assert is_right(rows, found), (rows, found)
+        columns = {
+            "v": pa.array([value for value, _ in rows], pa.float64(), from_pandas=False),
+            "t": pa.array([time for _, time in rows], pa.int64()),
+        }
+        orders = [columns[column] for column in aggregate.order_by]
+        parts = merge.reduced(RowsOfKeys(numbers, 2, columns[aggregate.column], orders))
+        whole = merge.joined(parts, np.zeros(2, np.int64), 1)
+        held = run(merge, [whole])
+        if name == "ranks":
+            held = [merge.final(held)]
+        assert is_right(rows, [column[0].as_py() for column in held]), rows
+        checked += 1
+    assert checked > CASES // 2
 
 
 def test_the_spread_of_a_key_with_one_infinite_value_is_no_number(operator) -> None:

@@ -1,0 +1,80 @@
+"""Opens Parquet files of any store, of dstl and of others."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from dstl_core.errors import ConfigError, FormatError
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
+
+ROWS_PER_BATCH = 100_000
+_VERSION = b"org.apache.spark.version"
+_OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
+
+
+def files_in(location: Location) -> list[Location]:
+    """A file, or the files of a folder sorted by name, without the files that Spark ignores."""
+    files = open_file_io(location)
+    if files.size(location) is not None:
+        return [location]
+    found = []
+    for each in files.list_folder(location):
+        name = each.location.name
+        if each.is_folder and "=" in name:
+            raise ConfigError(
+                f"The folder {location} has partition folders ({name}), whose columns are in no "
+                f"file; give the folder of one partition."
+            )
+        if not each.is_folder and not name.startswith(("_", ".")):
+            found.append(each.location)
+    if not found:
+        raise ConfigError(f"There is no Parquet file at {location}; give a file or its folder.")
+    return found
+
+
+def open_parquet(name: str) -> pq.ParquetFile:
+    """Opens a file by its URL.
+
+    Raises:
+        FormatError: It is not a Parquet file.
+    """
+    location = Location.parse(name)
+    # Spark writes timestamps as INT96 by default. Read as nanoseconds, they could not pass 2262.
+    options: Any = {"coerce_int96_timestamp_unit": "us"}
+    try:
+        if location.is_local:
+            return pq.ParquetFile(location.path, memory_map=True, **options)
+        return pq.ParquetFile(
+            open_file_io(location).open_input(location), pre_buffer=True, **options
+        )
+    except pa.ArrowInvalid as error:
+        raise FormatError(f"The file is not a Parquet file ({error}).", location=name) from error
+
+
+def check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> None:
+    """Raises ConfigError if a column may have times of the Julian calendar.
+
+    If the footer has the mark of that calendar, only Spark converts days before 1582 and some times
+    before 1900 (``DataSourceUtils``).
+    """
+    footer = file.metadata.metadata or {}
+    is_old = footer.get(_VERSION, b"9").startswith((b"1.", b"2."))
+    if not is_old and not any(key in footer for key in _OLD_CALENDAR):
+        return
+    for column in wanted:
+        if _has_time(file.schema_arrow.field(column).type):
+            raise ConfigError(
+                f"Column {column!r} of the Parquet file {name} may have times of Spark 2's "
+                f"calendar; use bootstrap_with(spark.read.parquet(..)), where Spark reads it."
+            )
+
+
+def _has_time(kind: pa.DataType) -> bool:
+    if pa.types.is_nested(kind):
+        return any(_has_time(kind.field(at).type) for at in range(kind.num_fields))
+    return bool(pa.types.is_timestamp(kind) or pa.types.is_date(kind))

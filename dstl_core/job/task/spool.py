@@ -1,0 +1,56 @@
+"""Batches of rows that wait for their task."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+
+
+class Spool:
+    """Batches that wait, in memory and, beyond a limit, in an unnamed temporary file.
+
+    One reader at a time reads them, as often as it likes.
+
+    Args:
+        schema: The columns.
+        memory: The bytes that stay in memory.
+        folder: The folder of the file; None: the system's.
+    """
+
+    def __init__(self, schema: pa.Schema, memory: int, folder: str | None = None) -> None:
+        self._schema = schema
+        self._memory = memory
+        self._folder = folder
+        self._held: list[pa.RecordBatch] = []
+        self._bytes = 0
+        self._file: Any = None
+        self._writer: Any = None
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns."""
+        return self._schema
+
+    def add(self, batch: pa.RecordBatch) -> None:
+        """Adds rows, until the first call of ``batches``."""
+        if self._file is None and self._bytes + batch.nbytes <= self._memory:
+            self._held.append(batch)
+            self._bytes += batch.nbytes
+            return
+        if self._file is None:
+            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # lives as long as the rows
+            self._writer = pa.ipc.new_stream(self._file, self._schema)
+        self._writer.write_batch(batch)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rows in the order in which they were added."""
+        yield from self._held
+        if self._file is None:
+            return
+        self._writer.close()
+        self._file.seek(0)
+        with pa.ipc.open_stream(self._file) as stream:
+            yield from stream
