@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         WindowReaderFunction,
     )
     from dstl_core.job.spec.operators import AggregateOperator, KeyedOperator, ProcessOperator
+    from dstl_core.local.local_engine import LocalEngine
     from dstl_core.model.ids import OperatorIdentifier
     from dstl_core.savepoint.check.jar_check import check_jar
     from dstl_core.savepoint.check.restore_check import check_restore
@@ -87,6 +88,7 @@ __all__ = [
     "KeyedStateBootstrapFunction",
     "KeyedStateReaderFunction",
     "ListStateDescriptor",
+    "LocalEngine",
     "MapStateDescriptor",
     "Migration",
     "OperatorIdentifier",
@@ -164,6 +166,7 @@ _HOME = {
     "SavepointWriter": "spark.savepoints.savepoint_writer",
     "Snapshot": "savepoint.read.snapshot",
     "StateTtlConfig": "state.tables.ttl",
+    "LocalEngine": "local.local_engine",
     "StatefulJob": "stateful_job",
     "Types": "codec.serializers",
     "ValueStateDescriptor": "state.tables.descriptor",

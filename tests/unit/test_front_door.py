@@ -41,6 +41,7 @@ NAMES = [
     "BroadcastStateBootstrapFunction",
     "ValueStateDescriptor",
     "ListStateDescriptor",
+    "LocalEngine",
     "MapStateDescriptor",
     "ReducingStateDescriptor",
     "AggregatingStateDescriptor",

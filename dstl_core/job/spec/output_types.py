@@ -1,7 +1,8 @@
-"""The Arrow types of stored output: those of Spark, so that every runner writes the same files.
+"""The Arrow types of rows that are read and stored: those of Spark, whatever the engine.
 
-An Arrow type that Spark lacks becomes the nearest type that can store every value: an unsigned char
-becomes an int, a time of day becomes its nanoseconds as a long.
+So every engine sees the same rows and writes the same files. An Arrow type that Spark lacks becomes
+the nearest type that can store every value: an unsigned char becomes an int, a time of day becomes
+its nanoseconds as a long.
 """
 
 from __future__ import annotations
@@ -19,6 +20,26 @@ SIMPLE_TYPES: tuple[pa.DataType, ...] = (
 )
 """The types of output without a parameter and without fields."""
 
+_NEAREST: dict[pa.DataType, pa.DataType] = {
+    pa.uint8(): pa.int16(),
+    pa.uint16(): pa.int32(),
+    pa.uint32(): pa.int64(),
+    pa.uint64(): pa.decimal128(20, 0),
+    pa.date64(): pa.date32(),
+    pa.null(): pa.string(),
+    pa.large_string(): pa.string(),
+    pa.string_view(): pa.string(),
+    pa.large_binary(): pa.binary(),
+    pa.binary_view(): pa.binary(),
+}
+_LISTS = (
+    pa.types.is_list,
+    pa.types.is_large_list,
+    pa.types.is_fixed_size_list,
+    pa.types.is_list_view,
+    pa.types.is_large_list_view,
+)
+
 Rows = TypeVar("Rows", pa.RecordBatch, pa.Table)
 
 
@@ -28,7 +49,9 @@ def stored_arrow_type(arrow_type: pa.DataType) -> pa.DataType:
     Raises:
         ConfigError: Spark has no such type.
     """
-    if pa.types.is_list(arrow_type):
+    if pa.types.is_dictionary(arrow_type):
+        return stored_arrow_type(arrow_type.value_type)
+    if any(test(arrow_type) for test in _LISTS):
         return pa.list_(arrow_type.value_field.with_type(stored_arrow_type(arrow_type.value_type)))
     if pa.types.is_map(arrow_type):
         return pa.map_(
@@ -46,14 +69,15 @@ def stored_arrow_type(arrow_type: pa.DataType) -> pa.DataType:
 
 
 def _nearest(arrow_type: pa.DataType) -> pa.DataType:
-    if pa.types.is_uint16(arrow_type):
-        return pa.int32()
+    nearest = _NEAREST.get(arrow_type)
+    if nearest is not None:
+        return nearest
     if pa.types.is_time(arrow_type):
         return pa.int64()
-    if pa.types.is_null(arrow_type) or pa.types.is_large_string(arrow_type):
-        return pa.string()
-    if pa.types.is_fixed_size_binary(arrow_type) or pa.types.is_large_binary(arrow_type):
+    if pa.types.is_fixed_size_binary(arrow_type):
         return pa.binary()
+    if pa.types.is_decimal32(arrow_type) or pa.types.is_decimal64(arrow_type):
+        return pa.decimal128(arrow_type.precision, arrow_type.scale)
     if pa.types.is_timestamp(arrow_type):
         return pa.timestamp("us", None if arrow_type.tz is None else "UTC")
     return arrow_type

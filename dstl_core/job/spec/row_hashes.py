@@ -1,14 +1,16 @@
 """Spark's hash of a row, computed from Arrow columns.
 
 Tasks compute it where all columns of a batch reach them anyway. Then the JVM hashes nothing, and
-no column of hashes is shuffled.
+no column of hashes is shuffled. An engine without a JVM computes it for every batch.
 
 Source: ``XXH64`` and ``XxHash64`` of Spark 4.3.0. A column changes the hash of the columns before
-it. A null leaves it as it is.
+it. A null leaves it as it is. A decimal of at most 18 digits is hashed as a long, and a larger one
+as the shortest bytes of ``BigInteger``.
 """
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +23,9 @@ import pyarrow.compute as pc
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.memory import address_of, get32, get64, load8, put64
 from dstl_core.codec.columnar.keyed.key_group_columns import bounds_and_data
+from dstl_core.job.spec.spark_names import spark_name
 
+_DIGITS, _DIGITS_OF_LONG = 38, 18
 SEED = 42
 """The seed of Spark's ``xxhash64``."""
 _P1 = np.uint64(0x9E3779B185EBCA87)
@@ -48,6 +52,13 @@ class RowHash:
     header: str
     columns: Sequence[str]
 
+    @classmethod
+    def of_schema(cls, schema: pa.Schema) -> RowHash:
+        """The hash of rows with these columns, in Spark's types."""
+        fields = sorted(schema, key=lambda field: field.name)
+        names_and_types = [[field.name, spark_name(field.type)] for field in fields]
+        return cls(json.dumps(names_and_types), tuple(field.name for field in fields))
+
     def of(self, batch: pa.RecordBatch) -> pa.Array:
         """The hash of each row, int64. Each column is hashed as the rule of fingerprints says."""
         first = np.full(1, SEED, np.int64)
@@ -60,26 +71,85 @@ class RowHash:
 
 def _fold(hashes: Hashes, column: pa.Array) -> None:
     """Changes hashes by a column: whether it is null, its value, and for zeros the sign."""
+    kind = column.type
+    if pa.types.is_map(kind):
+        column = _entries(column)
+        kind = column.type
     there = _marks(column.is_valid())
     _fold_numbers(hashes, (1 - there).astype(np.int64), 4, _mark_all(len(there)))
-    kind = column.type
-    if pa.types.is_floating(kind):
+    if pa.types.is_struct(kind):
+        for part in column.flatten():
+            _fold(hashes, part)
+    elif pa.types.is_list(kind):
+        _fold_lists(hashes, column, there)
+    elif pa.types.is_decimal(kind):
+        _fold_decimals(hashes, column, there)
+    elif pa.types.is_floating(kind):
         _fold_floats(hashes, column, there)
     elif any(test(kind) for test in _BYTES):
-        bounds, raw = bounds_and_data(column.cast(pa.large_binary()))
-        _fold_bytes(
-            address_of(hashes),
-            address_of(there),
-            len(there),
-            address_of(bounds),
-            8,
-            address_of(raw),
-        )
+        _fold_strings(hashes, column.cast(pa.large_binary()), there)
     elif pa.types.is_timestamp(kind) or pa.types.is_int64(kind):
         _fold_numbers(hashes, _numbers(column.view(pa.int64())), 8, there)
     else:
         days = column.view(pa.int32()) if pa.types.is_date32(kind) else column
         _fold_numbers(hashes, _numbers(days.cast(pa.int32()).cast(pa.int64())), 4, there)
+
+
+def _fold_strings(hashes: Hashes, column: pa.Array, marks: Marks) -> None:
+    bounds, raw = bounds_and_data(column)
+    _fold_bytes(
+        address_of(hashes), address_of(marks), len(marks), address_of(bounds), 8, address_of(raw)
+    )
+
+
+def _fold_lists(hashes: Hashes, column: pa.Array, there: Marks) -> None:
+    """Changes hashes by the sizes of lists, then by the first, second, .. element of each."""
+    sizes = _numbers(pc.list_value_length(column).cast(pa.int64()))
+    _fold_numbers(hashes, sizes, 4, there)
+    elements = pc.list_flatten(column)
+    first = np.cumsum(sizes) - sizes
+    for number in range(int(sizes.max(initial=0))):
+        rows = np.flatnonzero(sizes > number)
+        some = hashes[rows]
+        _fold(some, elements.take(pa.array(first[rows] + number)))
+        hashes[rows] = some
+
+
+def _entries(maps: pa.Array) -> pa.Array:
+    """Maps as lists of entries, sorted by their keys."""
+    bounds = maps.offsets.to_numpy().astype(np.int64)
+    sizes = np.where(maps.is_valid().to_numpy(zero_copy_only=False), np.diff(bounds), 0)
+    owners = np.repeat(np.arange(len(sizes)), sizes)
+    places = np.arange(len(owners)) - np.repeat(np.cumsum(sizes) - sizes, sizes) + bounds[owners]
+    entries = pa.StructArray.from_arrays([maps.keys, maps.items], ["key", "value"])
+    entries = entries.take(pa.array(places))
+    table = pa.table({"owner": owners, "key": entries.field(0)})
+    order = pc.sort_indices(table, sort_keys=[("owner", "ascending"), ("key", "ascending")])
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32))
+    return pa.ListArray.from_arrays(offsets, entries.take(order), mask=maps.is_null())
+
+
+def _fold_decimals(hashes: Hashes, column: pa.Array, there: Marks) -> None:
+    kind = column.type
+    wide = column.cast(pa.decimal128(_DIGITS, kind.scale))
+    words = np.frombuffer(wide.buffers()[1], np.int64)
+    words = words[2 * wide.offset : 2 * (wide.offset + len(wide))].reshape(-1, 2)
+    if kind.precision <= _DIGITS_OF_LONG:
+        _fold_numbers(hashes, np.ascontiguousarray(words[:, 0]), 8, there)
+        return
+    raw = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 16)[:, ::-1]
+    sign = (raw[:, 0] >> 7) * np.uint8(0xFF)
+    # A first byte that only repeats the sign is left out, as BigInteger.toByteArray does.
+    is_sign = (raw[:, :-1] == sign[:, None]) & ((raw[:, 1:] ^ raw[:, :-1]) < 0x80)
+    skipped = np.cumprod(is_sign, axis=1).sum(axis=1)
+    sizes = np.where(there, 16 - skipped, 0)
+    chosen = np.arange(16) >= 16 - sizes[:, None]
+    bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
+    data = np.ascontiguousarray(raw)[chosen]
+    strings = pa.Array.from_buffers(
+        pa.large_binary(), len(sizes), [None, pa.py_buffer(bounds), pa.py_buffer(data)]
+    )
+    _fold_strings(hashes, strings, there)
 
 
 def _fold_floats(hashes: Hashes, column: pa.Array, there: Marks) -> None:

@@ -15,13 +15,13 @@ from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, DstlError
+from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.task.local_copies import CopyFolder, Parts
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.reports import SubtaskMetrics
 from dstl_core.job.task.restore import Assigned
 from dstl_core.job.task.subtask_files import SubtaskFiles
-from dstl_core.job.task.waiting_rows import WaitingRows
 from dstl_core.job.task.warm_backend import CAUGHT_UP, COLD, WARM
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle

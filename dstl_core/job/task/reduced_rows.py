@@ -7,8 +7,8 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.operators import AggregateOperator
-from dstl_core.job.task.waiting_rows import WaitingRows
 from dstl_core.operators.aggregate_merge import part_name
 from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys
 

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dstl_core.errors import ConfigError
 from dstl_core.functions import BroadcastFunction, Row
+from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.event_time import millis_of
@@ -19,7 +20,6 @@ from dstl_core.job.task.python_rows import rows_of
 from dstl_core.job.task.reports import SubtaskMetrics
 from dstl_core.job.task.restore import Assigned
 from dstl_core.job.task.subtask_files import SubtaskFiles
-from dstl_core.job.task.waiting_rows import WaitingRows
 from dstl_core.job.task.warm_backend import WarmStateBackend
 from dstl_core.job.task.windowed_rows import WindowedRows
 from dstl_core.model.checkpoint import OperatorSubtaskState

@@ -13,8 +13,8 @@ from pyspark.sql import types as T
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
+from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.fingerprint import SUBTASK_COLUMN
-from dstl_core.job.task.spool import Spool
 from dstl_core.spark.engine.schema import quoted
 from dstl_core.state.columns.arrow_values import column_type
 from dstl_core.state.columns.column_fit import fit

@@ -17,7 +17,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.errors import ConfigError
-from dstl_core.job.task.parquet_files import (
+from dstl_core.job.rows.parquet_files import (
     ROWS_PER_BATCH,
     check_calendar,
     files_in,

@@ -55,8 +55,10 @@ def spark_schema_of(schema: pa.Schema) -> T.StructType:
 
 
 def has_simple_types(schema: T.StructType) -> bool:
-    """Whether ``RowHash`` knows all types of these columns."""
-    return all(each.dataType in _TO_ARROW for each in schema)
+    """Whether no column has fields or elements, which the JVM hashes faster than ``RowHash``."""
+    return all(
+        each.dataType in _TO_ARROW or isinstance(each.dataType, T.DecimalType) for each in schema
+    )
 
 
 def arrow_type_from_spark(spark_type: T.DataType) -> pa.DataType:

@@ -70,8 +70,8 @@ class SparkEngine:
     def __post_init__(self) -> None:
         if self.spark is not None and not hasattr(self.spark, "createDataFrame"):
             raise ConfigError(
-                f"The spark of a job is wrong: expected a SparkSession, as getOrCreate() returns "
-                f"it, got {self.spark!r}."
+                f"The engine of a job is wrong: expected a SparkSession, as getOrCreate() returns "
+                f"it, or a LocalEngine(), got {self.spark!r}."
             )
 
     def runner(self, name: str) -> SparkRunner:

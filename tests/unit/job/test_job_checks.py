@@ -19,7 +19,7 @@ COUNTS = AggregateOperator("u", "k", {"n": aggregates.count()}, "string")
 
 
 def job(folder: Path, **arguments: Any) -> StatefulJob:
-    given = {"spark": None, "name": "j", "base_path": str(folder), "operator": COUNTS}
+    given = {"engine": None, "name": "j", "base_path": str(folder), "operator": COUNTS}
     return StatefulJob(**{**given, **arguments})
 
 
@@ -29,7 +29,10 @@ def job(folder: Path, **arguments: Any) -> StatefulJob:
         ({"name": None}, "The name of a job is wrong: expected text, got None"),
         ({"name": ""}, "The name of a job is wrong: expected text, got ''"),
         ({"name": "a\ud800"}, r"The name of a job is wrong: expected text, got 'a\\ud800'"),
-        ({"spark": "local[2]"}, "The spark of the job 'j' is wrong: expected a SparkSession"),
+        (
+            {"engine": "local[2]"},
+            "The engine of a job is wrong: expected a SparkSession, .* got 'local",
+        ),
         ({"operator": [COUNTS]}, "The operator of the job 'j' is wrong: expected a KeyedOperator"),
         ({"downstream": COUNTS}, "The downstream of .* expected a list of operators"),
         ({"downstream": ["u"]}, r"expected a list of operators, got \['u'\]"),

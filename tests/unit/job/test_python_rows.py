@@ -6,8 +6,8 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.task.python_rows import rows_of
-from dstl_core.job.task.waiting_rows import WaitingRows
 
 NOON = dt.datetime(2026, 1, 2, 12)
 
@@ -47,7 +47,7 @@ def test_rows_without_columns_are_still_rows():
 
 
 def test_batches_wait_until_they_are_many(monkeypatch):
-    monkeypatch.setattr("dstl_core.job.task.waiting_rows.ROWS_PER_CALL", 4)
+    monkeypatch.setattr("dstl_core.job.rows.waiting_rows.ROWS_PER_CALL", 4)
     rows = WaitingRows()
     assert rows.take() is None
     assert not rows.add(pa.record_batch([pa.array([1, 2, 3])], names=["a"]))

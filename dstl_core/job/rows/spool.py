@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -42,6 +43,7 @@ class Spool:
             return
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # lives as long as the rows
+            weakref.finalize(self, self._file.close)
             self._writer = pa.ipc.new_stream(self._file, self._schema)
         self._writer.write_batch(batch)
 

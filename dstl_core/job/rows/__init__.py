@@ -1,0 +1,1 @@
+"""Rows of a batch: where they wait, and the files that they come from."""

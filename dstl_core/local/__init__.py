@@ -1,0 +1,1 @@
+"""Runs jobs in one process, without Spark and without Java."""

@@ -1,0 +1,232 @@
+"""The engine that runs jobs in one process."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from copy import deepcopy
+from dataclasses import dataclass, field
+from threading import Event
+from typing import Any
+
+import pyarrow as pa
+
+from dstl_core.errors import CheckpointError, ConfigError
+from dstl_core.flink_text import parse_memory_size
+from dstl_core.job.coordination.engine import RunTask
+from dstl_core.job.spec.fingerprint import FINGERPRINT_VERSION, Fingerprint
+from dstl_core.job.spec.input_checks import check_input, check_names
+from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
+from dstl_core.job.spec.operators import Operator
+from dstl_core.job.spec.output_types import stored_arrow_schema
+from dstl_core.job.spec.row_hashes import RowHash
+from dstl_core.job.task.event_time import later, latest_time_in
+from dstl_core.job.task.reports import SubtaskReport
+from dstl_core.job.task.subtask import run_epoch_subtask
+from dstl_core.local.placing import in_order, placed_rows
+from dstl_core.local.rows import ArrowRows, FileRows, rows_of
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class LocalEngine:
+    """Runs jobs in threads of this process, without Spark and without Java.
+
+    Rows are anything with the Arrow stream interface (pyarrow, pandas, polars, DuckDB), record
+    batches, or paths of Parquet files. Output has that interface, too. State and commit log are
+    those of any engine: a pipeline may change its engine at any epoch.
+
+    Args:
+        threads: Subtasks that run at a time; by default one for each core.
+        memory: Rows of a batch that stay in memory, as Flink writes a size; others wait in
+            temporary files. A function that depends on the order of rows needs memory for all
+            rows of a subtask.
+        temp_folder: The folder of temporary files; None: the system's.
+
+    Raises:
+        ConfigError: An argument is wrong.
+    """
+
+    threads: int | None = None
+    memory: str = "1 gb"
+    temp_folder: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.threads is not None and (type(self.threads) is not int or self.threads < 1):
+            raise ConfigError(
+                f"The threads of a local engine are wrong: expected a whole number of at least 1, "
+                f"got {self.threads!r}."
+            )
+        if self.temp_folder is not None and not os.path.isdir(self.temp_folder):
+            raise ConfigError(
+                f"The temp_folder of a local engine is wrong: expected a folder that exists, got "
+                f"{self.temp_folder!r}."
+            )
+        parse_memory_size(self.memory)
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of rows that stay in memory."""
+        return parse_memory_size(self.memory)
+
+    def runner(self, name: str) -> LocalRunner:
+        """Runs the tasks of the pipeline of this name."""
+        return LocalRunner(self, name)
+
+    def batch_of(self, rows: Any, what: str) -> ArrowRows:
+        """As ``Engine.batch_of``."""
+        batch = rows_of(rows, what, self.memory_bytes, self.temp_folder)
+        check_names(batch.schema.names, what)
+        return batch
+
+    def check_input(
+        self, rows: ArrowRows, operator: Operator, order_by: Sequence[str] | None
+    ) -> None:
+        """As ``Engine.check_input``."""
+        check_input(rows.schema, operator, order_by)
+        for column in order_by or ():
+            if pa.types.is_list(rows.schema.field(column).type):
+                raise ConfigError(
+                    f"The column {column!r} of order_by has lists, which only Spark sorts; order "
+                    f"by another column."
+                )
+
+    def fingerprint(self, rows: ArrowRows, version: int = FINGERPRINT_VERSION) -> Fingerprint:
+        """As ``Engine.fingerprint``."""
+        if version != FINGERPRINT_VERSION:
+            raise ConfigError(
+                f"An older release of dstl committed this input: only Spark computes its "
+                f"fingerprint, of version {version}; run the input on Spark."
+            )
+        row_hash = RowHash.of_schema(rows.schema)
+        hashes = (Fingerprint.of_column(row_hash.of(batch)) for batch in rows.batches())
+        return sum(hashes, Fingerprint(0, 0))
+
+    def latest_time(self, rows: ArrowRows, column: str) -> int | None:
+        """As ``Engine.latest_time``."""
+        latest: int | None = None
+        for batch in rows.batches():
+            latest = later(latest, latest_time_in(batch, column))
+        return latest
+
+    def to_arrow(self, rows: ArrowRows) -> pa.Table:
+        """As ``Engine.to_arrow``."""
+        return rows.to_arrow()
+
+    def read(self, files: Sequence[str], schema: pa.Schema) -> ArrowRows:
+        """As ``Engine.read``."""
+        return FileRows(files, stored_arrow_schema(schema))
+
+
+@dataclass
+class LocalRunner:
+    """Runs the tasks of one pipeline in threads; ``cancel`` may be called from any thread.
+
+    Args:
+        engine: The engine.
+        name: Name of the pipeline.
+    """
+
+    engine: LocalEngine
+    name: str
+    _running: set[Event] = field(default_factory=set)
+    """An event for each call that runs; it is set to end the call."""
+
+    def beside(self) -> LocalRunner:
+        """A copy whose tasks continue when this object is cancelled."""
+        return LocalRunner(self.engine, self.name)
+
+    def cancel(self) -> None:
+        """Ends the running tasks before their next batch of rows; their callers get an error."""
+        for stopped in tuple(self._running):
+            stopped.set()
+
+    def per_subtask(
+        self, run: RunTask, task: TaskSpec, subtasks: Sequence[int], description: str
+    ) -> list[SubtaskReport]:
+        """As ``TaskRunner.per_subtask``."""
+
+        def call(subtask: int, stopped: Event) -> SubtaskReport:
+            return run(_copy(task), subtask)
+
+        return self._all(call, subtasks, description)
+
+    def apply(
+        self,
+        rows: ArrowRows,
+        operator: Operator,
+        order_by: Sequence[str],
+        task: TaskSpec,
+        epoch: EpochSpec,
+        description: str,
+    ) -> list[SubtaskReport]:
+        """As ``TaskRunner.apply``."""
+        engine = self.engine
+        placed = placed_rows(
+            rows, operator, order_by, task.job, engine.memory_bytes, engine.temp_folder
+        )
+
+        def call(subtask: int, stopped: Event) -> SubtaskReport:
+            batches = in_order(placed[subtask], operator, order_by)
+            return run_epoch_subtask(_copy(task), epoch, subtask, _until(stopped, batches))
+
+        return self._all(call, sorted(placed), description)
+
+    def _all(
+        self,
+        call: Callable[[int, Event], SubtaskReport],
+        subtasks: Sequence[int],
+        description: str,
+    ) -> list[SubtaskReport]:
+        """The reports of subtasks in threads. If one fails, the others end; its error is raised."""
+        if not subtasks:
+            return []
+        _LOG.info("job %s: %s", self.name, description)
+        stopped = Event()
+
+        def run(subtask: int) -> SubtaskReport:
+            _check(stopped)
+            return call(subtask, stopped)
+
+        threads = min(self.engine.threads or os.cpu_count() or 1, len(subtasks))
+        self._running.add(stopped)
+        try:
+            with ThreadPoolExecutor(threads, "dstl-task") as pool:
+                futures = [pool.submit(run, subtask) for subtask in subtasks]
+                try:
+                    done, _ = wait(futures, return_when=FIRST_EXCEPTION)
+                finally:  # all are done, or one failed, or the caller was interrupted
+                    stopped.set()
+            for future in done:
+                future.result()
+            return [future.result() for future in futures]
+        finally:
+            self._running.discard(stopped)
+
+
+def _copy(task: TaskSpec) -> TaskSpec:
+    """A task of its own for a subtask, as a worker of a cluster gets it: functions have state."""
+    try:
+        return deepcopy(task)
+    except TypeError as error:
+        raise ConfigError(
+            f"A function cannot be copied for its tasks ({error}); let its open() make objects "
+            f"that belong to a process: connections, locks, sessions."
+        ) from error
+
+
+def _until(stopped: Event, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yields batches while the tasks may run."""
+    for batch in batches:
+        _check(stopped)
+        yield batch
+    _check(stopped)
+
+
+def _check(stopped: Event) -> None:
+    """Raises CheckpointError: the tasks were cancelled."""
+    if stopped.is_set():
+        raise CheckpointError("The tasks of the job were cancelled; nothing is committed.")

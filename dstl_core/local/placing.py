@@ -1,0 +1,113 @@
+"""Sends every row of a batch to the subtask that owns its key, in the order in which it applies."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.errors import ConfigError
+from dstl_core.job.rows.spool import Spool
+from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN
+from dstl_core.job.spec.input_checks import is_ordered, needed_columns
+from dstl_core.job.spec.job_spec import JobSpec
+from dstl_core.job.spec.operators import Operator
+from dstl_core.job.spec.row_hashes import RowHash
+from dstl_core.local.rows import ArrowRows
+from dstl_core.state.columns.arrow_values import column_type
+from dstl_core.state.columns.column_fit import fit
+
+
+def placed_rows(
+    rows: ArrowRows,
+    operator: Operator,
+    order_by: Sequence[str],
+    job: JobSpec,
+    memory: int,
+    folder: str | None,
+) -> dict[int, Spool]:
+    """The rows of each subtask that has some: the columns that it needs, and a hash of each row.
+
+    Args:
+        rows: The rows.
+        operator: The operator that reads them.
+        order_by: The columns that order the rows of a key.
+        job: The job.
+        memory: The bytes of rows that stay in memory.
+        folder: The folder of temporary files; None: the system's.
+    """
+    row_hash = RowHash.of_schema(rows.schema)
+    needed = needed_columns(operator, order_by)
+    names = [name for name in rows.schema.names if needed is None or name in needed]
+    columns = [rows.schema.field(name) for name in names]
+    schema = pa.schema([*columns, pa.field(FINGERPRINT_COLUMN, pa.int64())])
+    spools: dict[int, Spool] = {}
+    for batch in rows.batches():
+        hashes = row_hash.of(batch)
+        owners = _owners(batch, hashes, operator, job)
+        arrays = [*(batch.column(name) for name in names), hashes]
+        sent = pa.RecordBatch.from_arrays(arrays, schema=schema)
+        for subtask in np.unique(owners).tolist():
+            if subtask not in spools:
+                spools[subtask] = Spool(schema, memory // job.parallelism, folder)
+            spools[subtask].add(sent.filter(pa.array(owners == subtask)))
+    return spools
+
+
+def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a subtask: sorted by ``order_by``, then by the other columns and by their hash.
+
+    For an order-insensitive function ties are not broken, and without ``order_by`` nothing is
+    sorted. Nulls come first, and NaN last. Columns of lists break no tie.
+    """
+    order = list(order_by)
+    if not operator.function.order_insensitive:
+        others = (field for field in rows.schema if field.name not in order)
+        order += [field.name for field in others if is_ordered(field.type)]
+    if not order:
+        yield from rows.batches()
+        return
+    table = pa.Table.from_batches(rows.batches(), rows.schema)
+    keys = [key for name in order for key in _sort_keys(table.column(name).combine_chunks())]
+    names = [str(number) for number in range(len(keys))]
+    places = pc.sort_indices(
+        pa.Table.from_arrays(keys, names), sort_keys=[(name, "ascending") for name in names]
+    )
+    yield from table.take(places).to_batches()
+
+
+def _owners(
+    batch: pa.RecordBatch, hashes: pa.Array, operator: Operator, job: JobSpec
+) -> npt.NDArray[np.int64]:
+    """The subtask of each row."""
+    if operator.key_by is None:
+        of_hashes: npt.NDArray[np.int64] = np.mod(hashes.to_numpy(), job.parallelism)
+        return of_hashes
+    keys = batch.column(operator.key_by)
+    if keys.null_count:
+        raise ConfigError(
+            f"A key is null, in the column {operator.key_by!r}; keyed state needs a key: drop or "
+            f"fill such rows."
+        )
+    fitted = fit(keys, column_type(operator.key_type), "The key")
+    groups = key_groups_of(fitted, operator.key_type, job.max_parallelism)
+    owners: npt.NDArray[np.int64] = groups.astype(np.int64) * job.parallelism // job.max_parallelism
+    return owners
+
+
+def _sort_keys(column: pa.Array) -> Iterator[pa.Array]:
+    """Columns without nulls and NaN that sort as Spark sorts a column."""
+    if column.null_count:
+        yield column.is_valid()
+    if pa.types.is_struct(column.type):
+        for part in column.flatten():
+            yield from _sort_keys(part)
+    elif pa.types.is_floating(column.type):
+        yield pc.fill_null(pc.is_nan(column), False)
+        yield pc.if_else(pc.is_nan(column), 0.0, column)
+    elif not pa.types.is_list(column.type):
+        yield column

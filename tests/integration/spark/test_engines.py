@@ -1,0 +1,183 @@
+"""The same epochs on Spark and on the local engine: the same files, fingerprints and output."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from hashlib import sha256
+from itertools import cycle
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark import cloudpickle
+
+from dstl_core import (
+    AggregateOperator,
+    KeyedOperator,
+    StatefulJob,
+    aggregates,
+    windows,
+)
+from dstl_core.codec.serializers import Types
+from dstl_core.job.spec.operators import LocalCopies
+from dstl_core.local.local_engine import LocalEngine
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from tests.integration.spark import job_functions
+from tests.integration.spark.job_functions import (
+    OUTPUT,
+    SCHEMA,
+    TotalsByColumn,
+    TotalsByRow,
+    random_batch,
+)
+
+pytestmark = pytest.mark.spark
+
+HASHMAP, ROCKSDB = HashMapStateBackend(), EmbeddedRocksDBStateBackend()
+EVERY = {
+    "n": aggregates.count(),
+    "total": aggregates.sum("v"),
+    "least": aggregates.min("t"),
+    "latest": aggregates.max_by("t", "v"),
+    "last": aggregates.last("v", order_by=["v", "t"], keeps_order=False),
+    "spread": aggregates.stddev("v"),
+    "texts": aggregates.collect_set("t", 3),
+    "later": aggregates.last_values("t", 2, "v"),
+    "often": aggregates.value_counts("t", 100),
+    "different": aggregates.approx_count_distinct("t"),
+    "sizes": aggregates.histogram("v", [10, 1_000, 50_000]),
+}
+
+
+def by(function: type) -> KeyedOperator:
+    return KeyedOperator("totals", "k", Types.STRING, function(), OUTPUT)
+
+
+def windowed(window: Any) -> AggregateOperator:
+    return AggregateOperator(
+        "totals",
+        "k",
+        EVERY,
+        schema=SCHEMA,
+        window=window,
+        event_time="v",
+        out_of_orderness_ms=1_000,
+        side_output_late_data=True,
+    )
+
+
+JOBS = {
+    "by row": (lambda: by(TotalsByRow), HASHMAP),
+    "by row, RocksDB": (lambda: by(TotalsByRow), ROCKSDB),
+    "by column": (lambda: by(TotalsByColumn), HASHMAP),
+    "aggregates": (
+        lambda: AggregateOperator("totals", "k", EVERY, schema=SCHEMA, output=True),
+        HASHMAP,
+    ),
+    "tumbling": (lambda: windowed(windows.TumblingEventTimeWindows.of(20_000)), HASHMAP),
+    "sliding": (lambda: windowed(windows.SlidingEventTimeWindows.of(9_000, 2_000)), ROCKSDB),
+    "sessions": (lambda: windowed(windows.EventTimeSessionWindows.with_gap(3_000)), HASHMAP),
+}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def by_value():
+    cloudpickle.register_pickle_by_value(job_functions)
+    yield
+    cloudpickle.unregister_pickle_by_value(job_functions)
+
+
+def job(engine, base: Path, name: str) -> StatefulJob:
+    make, backend = JOBS[name]
+    copies = LocalCopies(str(base / "local"))
+    return StatefulJob(
+        engine, "job", str(base / "jobs"), make(), state_backend=backend, local_copies=copies
+    )
+
+
+def run(spark, running: StatefulJob, number: int):
+    rows = random_batch(number)
+    is_local = isinstance(running.engine, LocalEngine)
+    batch = table_of(rows) if is_local else spark.createDataFrame(rows, SCHEMA).coalesce(1)
+    return running.run(batch, number, order_by=["v"])
+
+
+def table_of(rows) -> pa.Table:
+    kinds = zip("kvt", (pa.string(), pa.int64(), pa.string()), zip(*rows, strict=True), strict=True)
+    return pa.table({name: pa.array(values, kind) for name, kind, values in kinds})
+
+
+def files_of(running: StatefulJob) -> Counter[tuple[str, str]]:
+    """The folder and the digest of each file that has no name, id or time of its run."""
+    root = Path(running.path.removeprefix("file:"))
+    files = [path for path in root.rglob("*") if path.is_file()]
+    named = ("_metadata", "_dstl.json")
+    return Counter(
+        (str(path.parent.relative_to(root)), sha256(path.read_bytes()).hexdigest())
+        for path in files
+        if path.name not in named and path.suffix != ".json"
+    )
+
+
+def facts_of(running: StatefulJob) -> list[dict[str, Any]]:
+    """The commit records without ids of attempts, times and file names."""
+    varying = {"attempt", "seconds", "output_files", "late_files", "warmth", "metadata_bytes"}
+
+    def fixed(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {
+                name: fixed(part)
+                for name, part in value.items()
+                if name not in varying and not name.endswith("_ms")
+            }
+        return value
+
+    return [fixed(json.loads(json.dumps(_plain(commit.facts)))) for commit in running.history()]
+
+
+def _plain(value: Any) -> Any:
+    if hasattr(value, "__dataclass_fields__"):
+        return {name: _plain(getattr(value, name)) for name in value.__dataclass_fields__}
+    if isinstance(value, dict):
+        return {str(name): _plain(part) for name, part in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(part) for part in value]
+    return value
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_both_engines_write_the_same_files(spark, tmp_path, name):
+    on_spark, local = job(spark, tmp_path / "a", name), job(LocalEngine(), tmp_path / "b", name)
+    for number in range(3):
+        results = [run(spark, running, number) for running in (on_spark, local)]
+        tables = [
+            {uid: rows.toArrow() for uid, rows in results[0].outputs.items()},
+            {uid: rows.to_arrow() for uid, rows in results[1].outputs.items()},
+        ]
+        assert tables[0].keys() == tables[1].keys()
+        for uid, table in tables[0].items():
+            assert sorted(map(str, table.to_pylist())) == sorted(
+                map(str, tables[1][uid].to_pylist())
+            )
+    assert facts_of(on_spark) == facts_of(local)
+    assert files_of(on_spark) == files_of(local)
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_a_pipeline_changes_its_engine_at_any_epoch(spark, tmp_path, name):
+    alone = job(LocalEngine(), tmp_path / "alone", name)
+    engines = cycle([spark, LocalEngine()])
+    for number in range(4):
+        run(spark, alone, number)
+        mixed = job(next(engines), tmp_path / "mixed", name)
+        run(spark, mixed, number)
+        again = job(next(engines), tmp_path / "mixed", name)
+        assert run(spark, again, number).committed_before, "the other engine knows the batch"
+        next(engines)
+    # Each new object takes an id of a checkpoint, so the folders of checkpoints differ.
+    for one, other in zip(facts_of(alone), facts_of(mixed), strict=True):
+        assert one | {"restored_from": None} == other | {"restored_from": None}
+    digests = [sorted(digest for _, digest in files_of(each)) for each in (alone, mixed)]
+    assert digests[0] == digests[1]
