@@ -50,7 +50,7 @@ class RowsOfKeys:
     @property
     def sorted_by(self) -> Sequence[pa.Array]:
         """The columns that put rows into an order: those of the order, then the values."""
-        return [*self.orders, self.column]
+        return [part for column in (*self.orders, self.column) for part in _flat(column)]
 
     def where(self, chosen: pa.Array) -> RowsOfKeys:
         """The rows of which a column of booleans is true; null is false."""
@@ -144,7 +144,7 @@ class RowsOfKeys:
     def best(self, *, largest: bool) -> RowsOfKeys:
         """One row per key: that with the largest or smallest order, and among these value."""
         rows = self
-        for at in range(len(self.orders) + 1):
+        for at in range(len(self.sorted_by)):
             if rows.sorted_by[at].null_count:
                 rows = _with_extreme(rows, rows.sorted_by[at].is_valid(), largest=largest)
             rows = _with_extreme(rows, rows.sorted_by[at], largest=largest)
@@ -191,6 +191,13 @@ def _with_extreme(rows: RowsOfKeys, column: pa.Array, *, largest: bool) -> RowsO
     if kinds.is_floating(column.type):
         equal = pc.or_(equal, pc.and_(pc.is_nan(column), pc.is_nan(wanted)))
     return rows.where(pc.or_kleene(wanted.is_null(), equal))
+
+
+def _flat(column: pa.Array) -> list[pa.Array]:
+    """A column, or the columns that sort a struct: whether it is null, and its fields."""
+    if not kinds.is_struct(column.type):
+        return [column]
+    return [column.is_valid(), *(part for field in column.flatten() for part in _flat(field))]
 
 
 def lists_of(sizes: Numbers, elements: pa.Array) -> pa.Array:

@@ -11,6 +11,7 @@ from typing import Any
 from unittest import mock
 
 import datasketches
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
@@ -40,6 +41,7 @@ from dstl_core.operators.aggregate_merge import (
 )
 from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList
+from dstl_core.operators.rows_of_keys import RowsOfKeys
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 from dstl_core.state.columns.column_fit import fit
 
@@ -672,3 +674,42 @@ def test_a_sketch_of_another_size_goes_on_with_the_error_of_the_smallest(
         merged = datasketches.kll_doubles_sketch.deserialize(raw)
         assert merged.n == sum(rows for _, rows in epochs)
         assert (merged.get_min_value(), merged.get_max_value()) == (min(seen), max(seen))
+
+
+ORDERS = st.none() | st.integers(0, 2)
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(0, 2), ORDERS, st.none() | st.tuples(ORDERS, ORDERS), ORDERS),
+        min_size=1,
+        max_size=20,
+    ),
+    st.booleans(),
+    st.integers(0, 20),
+)
+def test_within_a_batch_the_first_or_last_value_goes_by_all_columns_of_its_order(
+    rows: list[tuple[int, int | None, tuple[int | None, int | None] | None, int | None]],
+    last: bool,
+    cut: int,
+) -> None:
+    def size(row: Any) -> Any:
+        """Nulls are the smallest, of a struct and of its fields."""
+        _, order, struct, value = row
+        parts = (-1, -1, -1) if struct is None else (0, *(-1 if p is None else p for p in struct))
+        return -1 if order is None else order, parts, value
+
+    kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
+    structs = [None if row[2] is None else dict(zip("ab", row[2], strict=True)) for row in rows]
+    orders = [pa.array([row[1] for row in rows], pa.int64()), pa.array(structs, kind)]
+    values = pa.array([row[3] for row in rows], pa.int64())
+    merge = ByBatch("u", "s", Types.LONG, orders=2, last=last)
+    keys = np.array([row[0] for row in rows])
+    # Pieces of the batch are reduced apart, and joined.
+    pieces = keys + 3 * (np.arange(len(rows)) >= cut)
+    parts = merge.reduced(RowsOfKeys(pieces, 6, values, orders))
+    found = merge.joined(parts, np.arange(6) % 3, 3)[0].to_pylist()
+    for key in range(3):
+        some = [row for row in rows if row[0] == key and row[3] is not None]
+        best = (max if last else min)(some, key=size, default=None)
+        assert found[key] == (None if best is None else best[3])

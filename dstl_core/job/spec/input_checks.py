@@ -108,6 +108,13 @@ def is_ordered(kind: pa.DataType) -> bool:
     return not kinds.is_map(kind) and all(map(is_ordered, fields))
 
 
+def _is_flat(kind: pa.DataType) -> bool:
+    """Whether a type is simple, or a struct of such types."""
+    if kinds.is_struct(kind):
+        return all(_is_flat(field.type) for field in kind)
+    return not kinds.is_nested(kind)
+
+
 def _named_columns(operator: Operator, order_by: Sequence[str]) -> list[str]:
     """The columns that an operator, its function and its order refer to."""
     named = [operator.key_by, operator.event_time, *order_by, *(operator.function.columns or ())]
@@ -161,6 +168,14 @@ def _check_aggregates(schema: pa.Schema, operator: AggregateOperator) -> None:
                 raise ConfigError(
                     f"There is no column {column!r} in the input of {operator.uid!r}, which the "
                     f"aggregate {name!r} needs; it has: {', '.join(schema.names)}."
+                )
+        for column in aggregate.order_by:
+            kind = schema.field(column).type
+            if not _is_flat(kind):
+                raise ConfigError(
+                    f"The aggregate {name!r} of operator {operator.uid!r} is ordered by the column "
+                    f"{column!r}, which is {spark_name(kind)}; order by a column without lists and "
+                    f"maps."
                 )
     for (name, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
         if isinstance(merge, CountMerge):

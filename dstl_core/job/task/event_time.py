@@ -16,16 +16,16 @@ def latest_time_in(batch: pa.RecordBatch, column: str | None) -> int | None:
     if column is None:
         return None
     latest = pc.max(batch.column(column))
-    [time] = millis_of(pa.array([latest.as_py()], latest.type)).to_pylist()
-    return time  # type: ignore[no-any-return]
+    if not pa.types.is_timestamp(latest.type):
+        return latest.as_py()  # type: ignore[no-any-return]
+    micros = latest.cast(pa.timestamp("us", latest.type.tz)).value
+    return None if micros is None else micros // 1000
 
 
 def millis_of(column: pa.Array) -> pa.Array:
     """Times as milliseconds, rounded down: of timestamps, or of whole numbers of milliseconds."""
     if not pa.types.is_timestamp(column.type):
         return column.cast(pa.int64())
-    # Rounding uses local time, which is ambiguous in the zone of a session.
-    zone = None if column.type.tz is None else "UTC"
-    exact = column.cast(pa.timestamp(column.type.unit, zone))
-    millis = pc.floor_temporal(exact, unit="millisecond").cast(pa.timestamp("ms", zone))
-    return millis.cast(pa.int64())
+    micros = column.cast(pa.timestamp("us", column.type.tz)).cast(pa.int64())
+    millis = pc.fill_null(micros, 0).to_numpy() // 1000
+    return pa.array(millis, mask=column.is_null().to_numpy(zero_copy_only=False))

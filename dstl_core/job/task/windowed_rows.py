@@ -27,6 +27,12 @@ from dstl_core.operators.session_sets import SessionSet, touching
 from dstl_core.state.held.key_batch import KeyBatch, KeyPlaces
 from dstl_core.state.windows.windowing import EventTimeSessionWindows
 
+_WITH_EQUAL_BYTES = (
+    pa.types.is_integer,
+    pa.types.is_string,
+    pa.types.is_date,
+    pa.types.is_timestamp,
+)
 MOST_ROWS = 4_000_000
 """Rows times windows that are reduced at a time."""
 
@@ -91,11 +97,22 @@ class WindowedRows:
             raise assigner.time_error()
         return found
 
+    def _numbered_keys(self, keys: pa.Array) -> tuple[Int64s, pa.Array]:
+        """The number of the key of each row, and the distinct keys.
+
+        Keys are equal if their bytes are: those of floats and structs are compared so.
+        """
+        if any(test(keys.type) for test in _WITH_EQUAL_BYTES):
+            coded = keys.dictionary_encode()
+            return coded.indices.to_numpy().astype(np.int64), coded.dictionary
+        batch = KeyBatch(self._key_places, self._operator.key_type, keys)
+        return batch.numbers, batch.distinct
+
     def _aligned(
         self, keys: pa.Array, rows: pa.RecordBatch, times: Int64s, assigner: AlignedWindows
     ) -> pa.RecordBatch:
         """Rows of windows of a fixed size: a row belongs to several if they overlap."""
-        batch = KeyBatch(self._key_places, self._operator.key_type, keys)
+        of_rows, distinct_keys = self._numbered_keys(keys)
         last = times - np.mod(times - assigner.offset, assigner.slide)
         # As many windows as the slide fits into the size, and one more for some rows.
         least, rest = divmod(assigner.size, assigner.slide)
@@ -103,22 +120,22 @@ class WindowedRows:
         places = np.repeat(np.arange(len(times)), counts)
         number = np.arange(len(places)) - np.repeat(np.cumsum(counts) - counts, counts)
         starts = last[places] - assigner.slide * number
-        owners = batch.numbers[places]
+        owners = of_rows[places]
         groups, firsts = _numbered(owners, starts)
         bounds = np.stack([starts[firsts], starts[firsts] + assigner.size], axis=1)
         expanded = rows if len(places) == rows.num_rows else rows.take(pa.array(places))
-        distinct = batch.distinct.take(pa.array(owners[firsts]))
+        distinct = distinct_keys.take(pa.array(owners[firsts]))
         return self._batch(distinct, expanded, bounds, groups, pa.array(number == 0))
 
     def _sessions(
         self, keys: pa.Array, rows: pa.RecordBatch, times: Int64s, gap: int
     ) -> pa.RecordBatch:
         """Rows of sessions: rows of a key that are at most a gap apart."""
-        batch = KeyBatch(self._key_places, self._operator.key_type, keys)
+        of_rows, distinct_keys = self._numbered_keys(keys)
         windows = np.stack([times, times + gap], axis=1)
-        sessions = touching(SessionSet(batch.numbers, windows, windows))
+        sessions = touching(SessionSet(of_rows, windows, windows))
         every = pa.array(np.ones(len(times), np.bool_))
-        distinct = batch.distinct.take(pa.array(sessions.owners))
+        distinct = distinct_keys.take(pa.array(sessions.owners))
         return self._batch(distinct, rows, sessions.windows, sessions.group, every)
 
     def _batch(
@@ -155,10 +172,7 @@ class WindowedRows:
         if len(self._reduced) == 1:
             return self._reduced[0]
         rows = one_batch(self._reduced)
-        batch = KeyBatch(
-            self._key_places, self._operator.key_type, rows.column(self._operator.key_by)
-        )
-        owners = batch.numbers
+        owners, distinct_keys = self._numbered_keys(rows.column(self._operator.key_by))
         bounds = np.stack([rows.column(name).to_numpy() for name in (START_COLUMN, END_COLUMN)], 1)
         if isinstance(self._function.assigner, EventTimeSessionWindows):
             sessions = touching(SessionSet(owners, bounds, bounds))
@@ -166,7 +180,7 @@ class WindowedRows:
         else:
             groups, firsts = _numbered(owners, bounds[:, 0])
             owners, bounds = owners[firsts], bounds[firsts]
-        columns = _head(self._operator.key_by, batch.distinct.take(pa.array(owners)), bounds)
+        columns = _head(self._operator.key_by, distinct_keys.take(pa.array(owners)), bounds)
         latest = RowsOfKeys(groups, len(owners), rows.column(LATEST_COLUMN))
         columns[LATEST_COLUMN] = latest.sums()
         if LATE_COLUMN in rows.schema.names:
