@@ -171,7 +171,8 @@ def sha256_of(file_io: FileIO, location: Location) -> str:
     return digest.hexdigest()
 
 
-_FINDINGS = (*UNREADABLE, PathNotAllowedError, StateFileNotFoundError)
+_NO_FILE = (PathNotAllowedError, StateFileNotFoundError)
+_FINDINGS = (*UNREADABLE, *_NO_FILE)
 """Faults of the snapshot. Any other error of the store ends the check: it is no finding."""
 
 
@@ -365,6 +366,10 @@ class _OperatorCheck:
                 continue
             try:
                 self._entries(subtask, self._restore(handle, key_groups), key_groups)
+            except _NO_FILE as error:
+                # All key groups of a handle are in its files.
+                self._found("unreadable key groups", str(error), subtask)
+                return
             except _FINDINGS:
                 # The range has a problem; checking one key group after the other locates it.
                 for key_group in key_groups:

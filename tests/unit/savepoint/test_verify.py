@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -103,3 +104,17 @@ def test_timers_in_raw_keyed_state_are_counted_once() -> None:
     source = Snapshot.load(snapshot("a-rocksdb-heaptimers-checkpoint"))
     entries = [entry for operator in source.operators for entry in operator.entries()]
     assert verify_snapshot(source).entries == len(entries)
+
+
+def test_a_missing_log_is_a_finding_of_its_handle_and_not_of_each_key_group(
+    tmp_path: Path,
+) -> None:
+    name = "o-max32768-rocksdb-changelog"
+    golden = snapshot(name)
+    [root] = [path for path in golden.parents if path.name == name]
+    shutil.copytree(root, tmp_path / name)
+    shutil.rmtree(tmp_path / name / "dstl")
+    loaded = Snapshot.load(tmp_path / name / golden.relative_to(root))
+    subtasks = [each for operator in loaded.metadata.operators for each in operator.subtasks]
+    findings = verify_snapshot(loaded).findings
+    assert 0 < len(findings) <= 1 + len(subtasks)
