@@ -145,6 +145,8 @@ class RowsOfKeys:
         """One row per key: that with the largest or smallest order, and among these value."""
         rows = self
         for at in range(len(self.sorted_by)):
+            if np.bincount(rows.numbers).max(initial=0) <= 1:
+                break
             if rows.sorted_by[at].null_count:
                 rows = _with_extreme(rows, rows.sorted_by[at].is_valid(), largest=largest)
             rows = _with_extreme(rows, rows.sorted_by[at], largest=largest)
