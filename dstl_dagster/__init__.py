@@ -57,6 +57,7 @@ if TYPE_CHECKING:
         FlinkClusterResource,
         build_flink_savepoint_asset,
     )
+    from dstl_dagster.resources.local_engine_resource import DstlLocalEngineResource
     from dstl_dagster.resources.savepoint_resource import SavepointResource
     from dstl_dagster.resources.spark_resource import DstlSparkResource
     from dstl_dagster.resources.storage_resource import (
@@ -160,6 +161,7 @@ _MODULES = {
         "build_rewritten_asset",
         "build_savepoint_asset",
     ),
+    "resources.local_engine_resource": ("DstlLocalEngineResource",),
     "resources.spark_resource": ("DstlSparkResource",),
     "resources.storage_resource": (
         "AzureCredentials",
@@ -180,6 +182,7 @@ __all__ = [
     "DagsterDstlTranslator",
     "DirectUploads",
     "DstlIOManager",
+    "DstlLocalEngineResource",
     "DstlResourcesComponent",
     "DstlSparkResource",
     "DstlStorageResource",

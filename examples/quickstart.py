@@ -21,7 +21,7 @@ def epochs(
     storage: dstl.DstlStorageResource,
     spark: dstl.DstlSparkResource,
 ) -> Any:
-    yield from dstl.run_epochs(context, TOTALS, payments_of, storage=storage, spark=spark)
+    yield from dstl.run_epochs(context, TOTALS, payments_of, storage=storage, engine=spark)
 
 
 resources = {"storage": STORAGE, "spark": dstl.DstlSparkResource(master="local[2]")}

@@ -250,7 +250,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     ) -> Iterator[Any]:
         """Runs the epochs of a run; override it to add to that."""
         yield from run_epochs(
-            context, self.pipeline, self.events.read, storage=storage, spark=spark
+            context, self.pipeline, self.events.read, storage=storage, engine=spark
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:

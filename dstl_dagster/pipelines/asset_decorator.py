@@ -88,7 +88,7 @@ def dstl_assets(
 
         @dstl_assets(pipeline=flights, partitions_def=DAYS, deps=[events])
         def flights_state(context, storage: DstlStorageResource, spark: DstlSparkResource):
-            yield from run_epochs(context, flights, rows_of_day, storage=storage, spark=spark)
+            yield from run_epochs(context, flights, rows_of_day, storage=storage, engine=spark)
 
     Partitions are windows of input, never checkpoints. A backfill is one run, in order. Without
     partitions, each run is an input with an id (``run_epochs(input_id=..)``); with dynamic ones,

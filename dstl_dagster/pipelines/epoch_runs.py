@@ -21,12 +21,11 @@ from dstl_dagster.pipelines.windows import (
 )
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
-
     from dstl_core.job.coordination.result import EpochResult
     from dstl_core.stateful_job import StatefulJob
 
-Batch = Callable[["SparkSession", Any], "DataFrame"]
+Batch = Callable[[Any, Any], Any]
+"""Rows of the engine, from its session and a partition key or an input id."""
 InputId = Callable[[dg.AssetExecutionContext], str | int]
 
 REWOUND_UNTIL_TAG = "dstl/rewound-until"
@@ -111,7 +110,7 @@ class WindowRuns:
         context: dg.AssetExecutionContext,
         job: StatefulJob,
         batch: Batch,
-        session: SparkSession,
+        session: Any,
         number: int,
     ) -> EpochResult:
         """Runs the epoch of one window.
@@ -133,7 +132,7 @@ class WindowRuns:
         self,
         job: StatefulJob,
         committed: CommittedWindows,
-        rows: DataFrame,
+        rows: Any,
         key: str,
         *,
         rewind: bool,
@@ -198,7 +197,7 @@ class InputRuns:
         context: dg.AssetExecutionContext,
         job: StatefulJob,
         batch: Batch,
-        session: SparkSession,
+        session: Any,
         number: int,
     ) -> EpochResult:
         """Runs the epoch of one input.

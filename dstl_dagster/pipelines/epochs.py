@@ -22,6 +22,7 @@ from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
     from dstl_core.stateful_job import StatefulJob
+    from dstl_dagster.resources.local_engine_resource import DstlLocalEngineResource
     from dstl_dagster.resources.spark_resource import DstlSparkResource
     from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 
@@ -32,7 +33,7 @@ def run_epochs(
     batch: Batch,
     *,
     storage: DstlStorageResource,
-    spark: DstlSparkResource,
+    engine: DstlSparkResource | DstlLocalEngineResource,
     uploads: UploadSchedulerResource | None = None,
     input_id: InputId | None = None,
 ) -> Events:
@@ -42,9 +43,10 @@ def run_epochs(
     Args:
         context: Context of the op that ``dstl_assets`` made.
         pipeline: The pipeline.
-        batch: The rows of one partition key, or of one input id for assets without partitions.
+        batch: Gives the rows of one partition key, or of one input id for assets without
+            partitions, from what ``engine`` gives: a session, or a ``LocalEngine``.
         storage: Where the state is.
-        spark: The session.
+        engine: What runs them: a session of Spark, or the process of the run.
         uploads: How changes are uploaded; by default as the pipeline says.
         input_id: Gives the id of the input of a run without partitions, e.g. the name of a file.
             Ids are all text or all whole numbers, and grow.
@@ -60,7 +62,7 @@ def run_epochs(
     with (
         no_retry_of_permanent_errors(),
         store.lease(run_id),
-        spark.tagged("dstl", run_id, pipeline.name) as session,
+        engine.tagged("dstl", run_id, pipeline.name) as session,
     ):
         options = uploads.changelog_options() if uploads is not None else None
         job = pipeline.open(session, storage, options)

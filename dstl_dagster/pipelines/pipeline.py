@@ -23,11 +23,9 @@ from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from dstl_core.stateful_job import StatefulJob
 
-JobFactory = Callable[["SparkSession", str], "StatefulJob"]
+JobFactory = Callable[[Any, str], "StatefulJob"]
 NUM_RETAINED = 32
 """Enough to go back 14 windows, each with a materialization after it."""
 SMALL_LOG_BYTES = 1 << 20
@@ -46,8 +44,9 @@ class StatefulPipeline:
     Args:
         name: Name of the pipeline, as in the job; prefix of its asset keys.
         uid: Uid of its operator, as in the job.
-        job: Makes the job from a session and the base path of jobs; or ``package.module:function``,
-            which is imported by the run and keeps Spark out of the code location.
+        job: Makes the job from a session (or an engine) and the base path of jobs; or
+            ``package.module:function``, which is imported by the run and keeps Spark out of the
+            code location.
         order_by: Order in which the rows of a key apply.
         starts_from: Savepoint (name in the storage, or path) that the first epoch starts from.
         materialize_at_ratio: Fold the log into the base, within a run, once it has this size
@@ -136,11 +135,16 @@ class StatefulPipeline:
 
     def open(
         self,
-        session: SparkSession,
+        session: Any,
         storage: DstlStorageResource,
         changelog_options: Mapping[str, Any] | None = None,
     ) -> StatefulJob:
         """The job, on its state.
+
+        Args:
+            session: A session of Spark, or another engine.
+            storage: Where the state is.
+            changelog_options: Options of the changelog, before those of the pipeline.
 
         Raises:
             ConfigError: The job has another name or operator than the pipeline, or an operator of

@@ -16,15 +16,11 @@ from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from dstl_core.stateful_job import StatefulJob
-
-_RESOURCES = {"storage", "spark"}
 
 
 def build_persist_op(
-    pipeline: StatefulPipeline, batch: Batch, *, uploads: str | None = None
+    pipeline: StatefulPipeline, batch: Batch, *, uploads: str | None = None, engine: str = "spark"
 ) -> dg.OpDefinition:
     """Builds an op that applies the batch of its partition and writes all files, without a commit.
 
@@ -34,22 +30,23 @@ def build_persist_op(
         pipeline: The pipeline.
         batch: The rows of one partition key.
         uploads: Name of the ``UploadSchedulerResource``; by default the job's own options apply.
+        engine: Name of the resource that runs the job.
     """
 
     @dg.op(
         name=pipeline.python_name("persist_op"),
         tags=pipeline.run_tags,
-        required_resource_keys=_resource_keys(uploads),
+        required_resource_keys=_resource_keys(uploads, engine),
     )
     def persist(context: dg.OpExecutionContext) -> dict[str, Any]:
-        storage, spark = context.resources.storage, context.resources.spark
+        storage, runs = context.resources.storage, getattr(context.resources, engine)
         store, run_id, key = pipeline.store(storage), context.run.run_id, context.partition_key
         context.instance.add_run_tags(run_id, pipeline.run_tags)
         store.begin(run_id)
         try:
             with (
                 no_retry_of_permanent_errors(),
-                spark.tagged("dstl", run_id, pipeline.name) as session,
+                runs.tagged("dstl", run_id, pipeline.name) as session,
             ):
                 job = _open(context, pipeline, session, uploads)
                 if pipeline.starts_from is not None:
@@ -75,7 +72,9 @@ def build_persist_op(
     return persist
 
 
-def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) -> dg.OpDefinition:
+def build_confirm_op(
+    pipeline: StatefulPipeline, *, uploads: str | None = None, engine: str = "spark"
+) -> dg.OpDefinition:
     """Builds an op that commits the files of a persist op, and reports the pipeline's assets.
 
     A retry after the commit reports the same. The op fails if another run took the pipeline over.
@@ -85,22 +84,23 @@ def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) 
     Args:
         pipeline: The pipeline.
         uploads: See ``build_persist_op``.
+        engine: See ``build_persist_op``.
     """
 
     @dg.op(
         name=pipeline.python_name("confirm_op"),
         tags=pipeline.run_tags,
-        required_resource_keys=_resource_keys(uploads),
+        required_resource_keys=_resource_keys(uploads, engine),
     )
     def confirm(context: dg.OpExecutionContext, persisted: dict[str, Any]) -> None:
         from dstl_core.job.coordination.job_coordinator import PersistedCheckpoint
 
-        storage, spark = context.resources.storage, context.resources.spark
+        storage, runs = context.resources.storage, getattr(context.resources, engine)
         store, run_id = pipeline.store(storage), context.run.run_id
         with (
             no_retry_of_permanent_errors(),
             store.lease(run_id),
-            spark.tagged("dstl", run_id, pipeline.name) as session,
+            runs.tagged("dstl", run_id, pipeline.name) as session,
         ):
             job = _open(context, pipeline, session, uploads)
             result = job.confirm(PersistedCheckpoint.from_json(persisted))
@@ -116,14 +116,14 @@ def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) 
     return confirm
 
 
-def _resource_keys(uploads: str | None) -> set[str]:
-    return _RESOURCES if uploads is None else {*_RESOURCES, uploads}
+def _resource_keys(uploads: str | None, engine: str) -> set[str]:
+    return {"storage", engine, *(() if uploads is None else (uploads,))}
 
 
 def _open(
     context: dg.OpExecutionContext,
     pipeline: StatefulPipeline,
-    session: "SparkSession",
+    session: Any,
     uploads: str | None,
 ) -> "StatefulJob":
     """Opens the job with the uploads of the resource of that name."""
@@ -138,14 +138,15 @@ def build_protocol_job(
     partitions_def: dg.TimeWindowPartitionsDefinition,
     *,
     uploads: str | None = None,
+    engine: str = "spark",
 ) -> dg.JobDefinition:
     """Builds a job that persists and confirms one window of input.
 
     Put your own ops between the two ops if the commit must wait for something. See
-    ``build_persist_op`` for ``uploads``.
+    ``build_persist_op`` for ``uploads`` and ``engine``.
     """
-    persist = build_persist_op(pipeline, batch, uploads=uploads)
-    confirm = build_confirm_op(pipeline, uploads=uploads)
+    persist = build_persist_op(pipeline, batch, uploads=uploads, engine=engine)
+    confirm = build_confirm_op(pipeline, uploads=uploads, engine=engine)
 
     @dg.job(
         name=pipeline.python_name("protocol"),

@@ -119,7 +119,7 @@ def state(
             return with_planned_failure(rows)
         return rows
 
-    yield from run_epochs(context, FLIGHTS, rows_of, storage=storage, spark=spark)
+    yield from run_epochs(context, FLIGHTS, rows_of, storage=storage, engine=spark)
 
 
 def with_planned_failure(rows: "DataFrame") -> "DataFrame":

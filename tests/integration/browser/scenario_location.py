@@ -56,7 +56,7 @@ def slow_rows(session: Any, day: str) -> Any:
 def payments_state(
     context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
 ) -> Iterator[Any]:
-    yield from run(context, PAYMENTS, slow_rows, storage=storage, spark=spark)
+    yield from run(context, PAYMENTS, slow_rows, storage=storage, engine=spark)
 
 
 defs = dg.Definitions.merge(

@@ -106,7 +106,7 @@ ORDERS = StatefulPipeline("orders", "totals", open_job, order_by=("amount",))
 def orders_state(
     context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
 ) -> Iterator[Any]:
-    yield from run_epochs(context, ORDERS, rows_of, storage=storage, spark=spark)
+    yield from run_epochs(context, ORDERS, rows_of, storage=storage, engine=spark)
 
 
 DEFS = build_pipeline_defs(

@@ -87,7 +87,7 @@ def small_defs(
     def payments_state(
         context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
     ) -> Iterator[Any]:
-        yield from run_epochs(context, PAYMENTS, batch, storage=storage, spark=spark)
+        yield from run_epochs(context, PAYMENTS, batch, storage=storage, engine=spark)
 
     return build_pipeline_defs(
         PAYMENTS,

@@ -192,7 +192,7 @@ def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage,
     def epochs(
         context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
     ):
-        yield from run_epochs(context, pipeline, rows_of, storage=storage, spark=spark)
+        yield from run_epochs(context, pipeline, rows_of, storage=storage, engine=spark)
 
     fired = []
     for day in PAID:

@@ -66,7 +66,7 @@ def test_state_of_a_pipeline_is_loaded_in_its_declared_types(tmp_path):
         def rows(session: Any, key: str) -> Any:
             return session.createDataFrame([ROW], SCHEMA)
 
-        yield from dstl.run_epochs(context, SUMS, rows, storage=storage, spark=spark)
+        yield from dstl.run_epochs(context, SUMS, rows, storage=storage, engine=spark)
 
     @dg.asset(ins={"rows": dg.AssetIn(SUMS.key("state"), input_manager_key="dstl")})
     def in_arrow(rows: pa.Table) -> None:

@@ -49,7 +49,7 @@ def run(storage, instance, kind):
         def batch(session, day):
             return session.createDataFrame([("ada", 1.5)], "account string, amount double")
 
-        yield from dstl.run_epochs(context, pipeline, batch, storage=storage, spark=spark)
+        yield from dstl.run_epochs(context, pipeline, batch, storage=storage, engine=spark)
 
     done = dg.materialize(
         [epochs],

@@ -31,7 +31,7 @@ def orders_state(
     storage: dstl.DstlStorageResource,
     spark: dstl.DstlSparkResource,
 ) -> Iterator[Any]:
-    yield from dstl.run_epochs(context, GIVING, rows_of, storage=storage, spark=spark)
+    yield from dstl.run_epochs(context, GIVING, rows_of, storage=storage, engine=spark)
 
 
 def rows_in(given: Any) -> list[dict[str, Any]]:

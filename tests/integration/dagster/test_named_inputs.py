@@ -36,7 +36,7 @@ def assets_of(partitions=None, input_id=None):
         spark: dstl.DstlSparkResource,
     ) -> Iterator[Any]:
         yield from dstl.run_epochs(
-            context, PAYMENTS, payments_in, storage=storage, spark=spark, input_id=input_id
+            context, PAYMENTS, payments_in, storage=storage, engine=spark, input_id=input_id
         )
 
     return payments_state

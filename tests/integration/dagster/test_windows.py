@@ -53,7 +53,7 @@ def assets_of(partitions: Any, batch: Any, pipeline: Any = PAYMENTS) -> dg.Asset
         storage: dstl.DstlStorageResource,
         spark: dstl.DstlSparkResource,
     ) -> Iterator[Any]:
-        yield from dstl.run_epochs(context, pipeline, batch, storage=storage, spark=spark)
+        yield from dstl.run_epochs(context, pipeline, batch, storage=storage, engine=spark)
 
     return payments_state
 
@@ -280,7 +280,7 @@ def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, inst
             storage: dstl.DstlStorageResource,
             spark: dstl.DstlSparkResource,
         ) -> Iterator[Any]:
-            yield from dstl.run_epochs(context, PAYMENTS, rows_of, storage=storage, spark=spark)
+            yield from dstl.run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=spark)
 
         return payments_state
 

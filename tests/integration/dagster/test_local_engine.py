@@ -1,0 +1,102 @@
+"""A pipeline in Dagster without Spark: epochs, retries, two ops, and the way to Spark and back."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import dagster as dg
+import pyarrow as pa
+import pytest
+
+from dstl_dagster import (
+    DstlLocalEngineResource,
+    DstlSparkResource,
+    DstlStorageResource,
+    build_protocol_job,
+    dstl_assets,
+    run_epochs,
+)
+from tests.integration.dagster.small_pipeline import (
+    DAYS,
+    PAYMENTS,
+    ROWS,
+    SPARK,
+    expected_totals,
+    rows_of,
+    totals_in,
+)
+
+LOCAL = DstlLocalEngineResource(threads=2, memory="1 mb")
+FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
+
+
+def table_of(engine: Any, day: str) -> pa.Table:
+    accounts, amounts = zip(*ROWS[day], strict=True)
+    return pa.table({"account": accounts, "amount": amounts})
+
+
+@dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS)
+def on_local(
+    context: dg.AssetExecutionContext,
+    storage: DstlStorageResource,
+    engine: DstlLocalEngineResource,
+) -> Iterator[Any]:
+    yield from run_epochs(context, PAYMENTS, table_of, storage=storage, engine=engine)
+
+
+@dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS)
+def on_spark(
+    context: dg.AssetExecutionContext, storage: DstlStorageResource, engine: DstlSparkResource
+) -> Iterator[Any]:
+    yield from run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=engine)
+
+
+def run(asset: Any, engine: Any, storage: DstlStorageResource, day: str) -> None:
+    resources = {"storage": storage, "engine": engine}
+    assert dg.materialize([asset], partition_key=day, resources=resources).success
+
+
+def test_days_run_and_run_again_without_spark(tmp_path: Path) -> None:
+    storage = DstlStorageResource(base_path=str(tmp_path))
+    for days in ([FIRST], [FIRST, SECOND]):
+        for _ in range(2):
+            run(on_local, LOCAL, storage, days[-1])
+            assert totals_in(storage) == expected_totals(*days)
+    kinds = [commit.facts.kind for commit in PAYMENTS.store(storage).commits()]
+    assert kinds.count("epoch") == 2
+
+
+@pytest.mark.spark
+def test_a_pipeline_moves_to_spark_and_back(tmp_path: Path) -> None:
+    storage = DstlStorageResource(base_path=str(tmp_path))
+    run(on_local, LOCAL, storage, FIRST)
+    run(on_spark, SPARK, storage, SECOND)
+    run(on_local, LOCAL, storage, SECOND)  # it was committed
+    run(on_local, LOCAL, storage, THIRD)
+    assert totals_in(storage) == expected_totals(FIRST, SECOND, THIRD)
+
+
+def test_persist_and_confirm_are_two_ops_without_spark(tmp_path: Path) -> None:
+    storage = DstlStorageResource(base_path=str(tmp_path))
+    job = build_protocol_job(PAYMENTS, table_of, DAYS, engine="engine")
+    resources = {"storage": storage, "engine": LOCAL}
+    assert job.execute_in_process(partition_key=FIRST, resources=resources).success
+    assert totals_in(storage) == expected_totals(FIRST)
+
+
+PROGRAM = """
+import sys
+for name in ("pyspark", "py4j", "dagster_pyspark"):
+    sys.modules[name] = None  # an import fails
+from pathlib import Path
+from tests.integration.dagster import test_local_engine
+test_local_engine.test_days_run_and_run_again_without_spark(Path(sys.argv[1]))
+"""
+
+
+def test_neither_definitions_nor_a_run_import_spark(tmp_path: Path) -> None:
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
