@@ -53,36 +53,43 @@ def on_spark(
     yield from run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=engine)
 
 
-def run(asset: Any, engine: Any, storage: DstlStorageResource, day: str) -> None:
+def run(
+    instance: dg.DagsterInstance, asset: Any, engine: Any, storage: DstlStorageResource, day: str
+) -> None:
     resources = {"storage": storage, "engine": engine}
-    assert dg.materialize([asset], partition_key=day, resources=resources).success
+    done = dg.materialize([asset], partition_key=day, resources=resources, instance=instance)
+    assert done.success
 
 
-def test_days_run_and_run_again_without_spark(tmp_path: Path) -> None:
-    storage = DstlStorageResource(base_path=str(tmp_path))
+def test_days_run_and_run_again_without_spark(
+    storage: DstlStorageResource, instance: dg.DagsterInstance
+) -> None:
     for days in ([FIRST], [FIRST, SECOND]):
         for _ in range(2):
-            run(on_local, LOCAL, storage, days[-1])
+            run(instance, on_local, LOCAL, storage, days[-1])
             assert totals_in(storage) == expected_totals(*days)
     kinds = [commit.facts.kind for commit in PAYMENTS.store(storage).commits()]
     assert kinds.count("epoch") == 2
 
 
 @pytest.mark.spark
-def test_a_pipeline_moves_to_spark_and_back(tmp_path: Path) -> None:
-    storage = DstlStorageResource(base_path=str(tmp_path))
-    run(on_local, LOCAL, storage, FIRST)
-    run(on_spark, SPARK, storage, SECOND)
-    run(on_local, LOCAL, storage, SECOND)  # it was committed
-    run(on_local, LOCAL, storage, THIRD)
+def test_a_pipeline_moves_to_spark_and_back(
+    storage: DstlStorageResource, instance: dg.DagsterInstance
+) -> None:
+    run(instance, on_local, LOCAL, storage, FIRST)
+    run(instance, on_spark, SPARK, storage, SECOND)
+    run(instance, on_local, LOCAL, storage, SECOND)  # it was committed
+    run(instance, on_local, LOCAL, storage, THIRD)
     assert totals_in(storage) == expected_totals(FIRST, SECOND, THIRD)
 
 
-def test_persist_and_confirm_are_two_ops_without_spark(tmp_path: Path) -> None:
-    storage = DstlStorageResource(base_path=str(tmp_path))
+def test_persist_and_confirm_are_two_ops_without_spark(
+    storage: DstlStorageResource, instance: dg.DagsterInstance
+) -> None:
     job = build_protocol_job(PAYMENTS, table_of, DAYS, engine="engine")
     resources = {"storage": storage, "engine": LOCAL}
-    assert job.execute_in_process(partition_key=FIRST, resources=resources).success
+    done = job.execute_in_process(partition_key=FIRST, resources=resources, instance=instance)
+    assert done.success
     assert totals_in(storage) == expected_totals(FIRST)
 
 
@@ -90,9 +97,12 @@ PROGRAM = """
 import sys
 for name in ("pyspark", "py4j", "dagster_pyspark"):
     sys.modules[name] = None  # an import fails
-from pathlib import Path
+import dagster
+from dstl_dagster import DstlStorageResource
 from tests.integration.dagster import test_local_engine
-test_local_engine.test_days_run_and_run_again_without_spark(Path(sys.argv[1]))
+storage = DstlStorageResource(base_path=sys.argv[1])
+with dagster.DagsterInstance.ephemeral() as instance:
+    test_local_engine.test_days_run_and_run_again_without_spark(storage, instance)
 """
 
 
