@@ -140,7 +140,10 @@ class LocalRunner:
         return LocalRunner(self.engine, self.name)
 
     def cancel(self) -> None:
-        """Ends the running tasks before their next batch of rows; their callers get an error."""
+        """Ends the running tasks before their next batch of rows; their callers get an error.
+
+        What has been written by then is in no commit.
+        """
         for stopped in tuple(self._running):
             stopped.set()
 
@@ -189,7 +192,9 @@ class LocalRunner:
 
         def run(subtask: int) -> SubtaskReport:
             _check(stopped)
-            return call(subtask, stopped)
+            report = call(subtask, stopped)
+            _check(stopped)
+            return report
 
         threads = min(self.engine.threads or os.cpu_count() or 1, len(subtasks))
         self._running.add(stopped)

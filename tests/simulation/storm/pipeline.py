@@ -7,7 +7,7 @@ the same driver, restore, subtasks, changelog and commit, some ten milliseconds 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -23,10 +23,11 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
+from dstl_core.job.coordination.engine import RunTask
 from dstl_core.job.coordination.job_coordinator import JobCoordinator
 from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, SUBTASK_COLUMN, Fingerprint
-from dstl_core.job.spec.job_spec import EpochSpec, JobSpec, task_changelog_options
+from dstl_core.job.spec.job_spec import EpochSpec, JobSpec, TaskSpec, task_changelog_options
 from dstl_core.job.spec.lineage import find_input
 from dstl_core.job.spec.operators import KeyedOperator
 from dstl_core.job.task.reports import SubtaskReport, epoch_facts
@@ -104,10 +105,10 @@ class TasksInProcess:
         """Nothing runs while another thread could call this."""
 
     def per_subtask(
-        self, run: Callable[[int], SubtaskReport], subtasks: list[int], description: str
+        self, run: RunTask, task: TaskSpec, subtasks: Sequence[int], description: str
     ) -> list[SubtaskReport]:
         # A task gets a copy of the user's function, as Spark's do.
-        return [copied(run)(each) for each in subtasks]
+        return [run(copied(task), subtask) for subtask in subtasks]
 
 
 def copied(value: Any) -> Any:
