@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
-from dstl_core.errors import ConfigError
+from dstl_core.job.rows.keys import fitted_keys
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN
 from dstl_core.job.spec.input_checks import is_ordered, needed_columns
@@ -18,8 +18,9 @@ from dstl_core.job.spec.job_spec import JobSpec
 from dstl_core.job.spec.operators import Operator
 from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.local.rows import ArrowRows
-from dstl_core.state.columns.arrow_values import column_type
-from dstl_core.state.columns.column_fit import fit
+from dstl_core.model.key_group import compute_operator_index_for_key_group
+
+Subtasks = npt.NDArray[np.int64]
 
 
 def placed_rows(
@@ -45,10 +46,16 @@ def placed_rows(
     names = [name for name in rows.schema.names if needed is None or name in needed]
     columns = [rows.schema.field(name) for name in names]
     schema = pa.schema([*columns, pa.field(FINGERPRINT_COLUMN, pa.int64())])
+    of_groups = np.array(
+        [
+            compute_operator_index_for_key_group(job.max_parallelism, job.parallelism, group)
+            for group in range(job.max_parallelism)
+        ]
+    )
     spools: dict[int, Spool] = {}
     for batch in rows.batches():
         hashes = row_hash.of(batch)
-        owners = _owners(batch, hashes, operator, job)
+        owners = _owners(batch, hashes, operator, job, of_groups)
         arrays = [*(batch.column(name) for name in names), hashes]
         sent = pa.RecordBatch.from_arrays(arrays, schema=schema)
         for subtask in np.unique(owners).tolist():
@@ -81,22 +88,16 @@ def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterat
 
 
 def _owners(
-    batch: pa.RecordBatch, hashes: pa.Array, operator: Operator, job: JobSpec
-) -> npt.NDArray[np.int64]:
-    """The subtask of each row."""
+    batch: pa.RecordBatch, hashes: pa.Array, operator: Operator, job: JobSpec, of_groups: Subtasks
+) -> Subtasks:
+    """The subtask of each row; ``of_groups`` has the subtask of each key group."""
     if operator.key_by is None:
-        of_hashes: npt.NDArray[np.int64] = np.mod(hashes.to_numpy(), job.parallelism)
+        of_hashes: Subtasks = np.mod(hashes.to_numpy(), job.parallelism)
         return of_hashes
     keys = batch.column(operator.key_by)
-    if keys.null_count:
-        raise ConfigError(
-            f"A key is null, in the column {operator.key_by!r}; keyed state needs a key: drop or "
-            f"fill such rows."
-        )
-    fitted = fit(keys, column_type(operator.key_type), "The key")
+    fitted = fitted_keys(keys, operator.key_by, operator.key_type)
     groups = key_groups_of(fitted, operator.key_type, job.max_parallelism)
-    owners: npt.NDArray[np.int64] = groups.astype(np.int64) * job.parallelism // job.max_parallelism
-    return owners
+    return of_groups[groups]
 
 
 def _sort_keys(column: pa.Array) -> Iterator[pa.Array]:

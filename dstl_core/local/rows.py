@@ -119,11 +119,11 @@ class KeptRows(ArrowRows):
         yield from self._spool.batches()
 
 
-def rows_of(given: Any, what: str, memory: int, folder: str | None) -> ArrowRows:
+def rows_of(rows: Any, what: str, memory: int, folder: str | None) -> ArrowRows:
     """Rows of any form.
 
     Args:
-        given: An object with the Arrow stream interface, batches, or paths of Parquet files and
+        rows: An object with the Arrow stream interface, batches, or paths of Parquet files and
             folders.
         what: The name of the rows, for errors.
         memory: The bytes of a stream that stay in memory. A stream is read once, and kept.
@@ -132,25 +132,25 @@ def rows_of(given: Any, what: str, memory: int, folder: str | None) -> ArrowRows
     Raises:
         ConfigError: It is of another form, or Spark has no type for a column.
     """
-    if isinstance(given, ArrowRows):
-        return given
-    if isinstance(given, str | PathLike):
-        return _of_files([fspath(given)])
-    if isinstance(given, pa.RecordBatch):
-        given = pa.Table.from_batches([given])
-    if isinstance(given, pa.Table):
-        return TableRows(given, _stored(given.schema, what), what)
-    if hasattr(given, "__arrow_c_stream__"):
-        stream = pa.RecordBatchReader.from_stream(given)
+    if isinstance(rows, ArrowRows):
+        return rows
+    if isinstance(rows, str | PathLike):
+        return _of_files([fspath(rows)])
+    if isinstance(rows, pa.RecordBatch):
+        rows = pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return TableRows(rows, _stored(rows.schema, what), what)
+    if hasattr(rows, "__arrow_c_stream__"):
+        stream = pa.RecordBatchReader.from_stream(rows)
         return KeptRows(stream, stream.schema, what, memory, folder)
-    if isinstance(given, Sequence) and given:
-        if all(isinstance(part, str | PathLike) for part in given):
-            return _of_files([fspath(part) for part in given])
-        if all(isinstance(part, pa.RecordBatch) for part in given):
-            return KeptRows(given, given[0].schema, what, memory, folder)
+    if isinstance(rows, Sequence) and rows:
+        if all(isinstance(part, str | PathLike) for part in rows):
+            return _of_files([fspath(part) for part in rows])
+        if all(isinstance(part, pa.RecordBatch) for part in rows):
+            return KeptRows(rows, rows[0].schema, what, memory, folder)
     raise ConfigError(
         f"{what} has to be a table or a stream of Arrow (pyarrow, pandas, polars, DuckDB), or "
-        f"paths of Parquet files, got a {type(given).__name__}."
+        f"paths of Parquet files, got a {type(rows).__name__}."
     )
 
 

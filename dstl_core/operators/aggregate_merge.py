@@ -1,13 +1,13 @@
 """Merges the aggregates of a batch into their states, by columns, without Python per row or key.
 
-A batch is reduced to a row per key, by Spark or in a task. In it, each aggregate has some columns,
-its *parts*, and it has some states. A ``Merge`` class defines both, and computes the new states.
+A task reduces a batch to a row per key. In it, each aggregate has some columns, its *parts*, and it
+has some states. A ``Merge`` class makes the parts from rows, and the new states from the parts.
 """
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import ClassVar
 
 import numpy as np
@@ -19,14 +19,12 @@ from dstl_core.codec.columnar.types.java_decimals import (
     BIG_DECIMAL,
     DIGITS,
     decimals_of,
-    element_of,
     largest_scale,
     with_scale,
 )
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
-from dstl_core.errors import ConfigError, InvariantViolation
-from dstl_core.functions import ColumnResult, KeyedColumnFunction
+from dstl_core.errors import ConfigError
 from dstl_core.operators.rows_of_keys import HALF, LOW, Numbers, RowsOfKeys, longs_of, one_zero
 from dstl_core.operators.session_sets import folded
 from dstl_core.operators.wide_sums import SCALE, added, joined, tiers_of
@@ -475,115 +473,6 @@ class Moments(Merge):
         several = pc.if_else(pc.greater(count, 1), count, None).cast(pa.float64())
         variance = pc.divide(m2, pc.subtract(several, 1.0))
         return pc.sqrt(variance) if self._root else variance
-
-
-# -------------------------------------------------------------------------------- function
-
-
-def part_name(at: int, part: str) -> str:
-    """The column of a reduced batch that has a part of an aggregate."""
-    return f"__dstl_{at}_{part}"
-
-
-class AggregateMerge(KeyedColumnFunction):
-    """Merges a reduced batch into the states of all aggregates of an operator.
-
-    Args:
-        merges: The aggregates.
-        output: Columns of the output, the key first; None if there is no output.
-    """
-
-    order_insensitive = True
-
-    def __init__(self, merges: Sequence[Merge], output: pa.Schema | None = None) -> None:
-        self.merges = tuple(merges)
-        self.states = tuple(state for each in merges for state in each.states)  # type: ignore[misc]
-        self._output = output
-
-    def process_batch(
-        self, keys: pa.Array, state: pa.RecordBatch, rows: pa.RecordBatch
-    ) -> ColumnResult:
-        if len(keys) != rows.num_rows:
-            raise InvariantViolation("a reduced batch has two rows with the same key")
-        names: list[str] = []
-        columns: Columns = []
-        for at, merge in enumerate(self.merges):
-            held = [state.column(each.name) for each in merge.states]
-            parts = [rows.column(part_name(at, each)) for each in merge.parts]
-            columns += merge.merge(held, parts)
-            names += [each.name for each in merge.states]
-        return ColumnResult(pa.RecordBatch.from_arrays(columns, names=names))
-
-    def combined(self, one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-        """The states of keys, from two states of each. ``other`` is the newer one."""
-        columns: Columns = []
-        for merge in self.merges:
-            names = [each.name for each in merge.states]
-            held, newer = ([side.column(name) for name in names] for side in (one, other))
-            columns += merge.combined(held, newer)
-        return pa.RecordBatch.from_arrays(columns, names=[each.name for each in self.states])
-
-    def output_of_changes(self, keys: pa.Array, state: pa.RecordBatch) -> pa.RecordBatch | None:
-        """A row for each key: the key, and the values of the aggregates in the output."""
-        if self._output is None:
-            return None
-        key, *fields = self._output
-        merges = {each.name: each for each in self.merges}
-        columns = [keys]
-        for field in fields:
-            merge = merges[field.name]
-            value = merge.final([state.column(each.name) for each in merge.states])
-            columns.append(_in_output(value, field, merge))
-        return pa.RecordBatch.from_arrays(columns, names=[key.name, *(f.name for f in fields)])
-
-
-def output_schema_of(
-    uid: str, key: pa.Field, merges: Sequence[Merge], scales: Mapping[str, int | None]
-) -> pa.Schema:
-    """The columns of an output.
-
-    Args:
-        uid: The uid of the operator, for errors.
-        key: The column of the key.
-        merges: The aggregates in the output.
-        scales: Digits after the point of decimal aggregates, by name.
-
-    Raises:
-        ConfigError: Two columns have the same name, or a decimal has no scale.
-    """
-    fields = [key]
-    for merge in merges:
-        kind = merge.final_type
-        if merge.name == key.name:
-            raise ConfigError(
-                f"The output of operator {uid!r} has two columns {key.name!r}: the key and an "
-                f"aggregate; rename the aggregate."
-            )
-        if BIG_DECIMAL in (kind, element_of(kind)):
-            scale = scales.get(merge.name)
-            if scale is None:
-                raise ConfigError(
-                    f"The aggregate {merge.name!r} of operator {uid!r} is in the output, and its "
-                    f"decimals have no scale; give it a type such as 'decimal(38, 2)', or give a "
-                    f"schema."
-                )
-            decimals = pa.decimal128(DIGITS, scale)
-            kind = decimals if kind == BIG_DECIMAL else pa.list_(decimals)
-        fields.append(pa.field(merge.name, kind))
-    return pa.schema(fields)
-
-
-def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:
-    """Casts values to their type in the output."""
-    try:
-        kind = element_of(field.type) or field.type
-        return with_scale(value, kind.scale) if pa.types.is_decimal(kind) else value
-    except pa.ArrowInvalid:
-        raise ConfigError(
-            f"A value of state {merge.name!r} of operator {merge.uid!r} does not fit "
-            f"{field.type}, its type in the output; give the aggregate a type with more digits "
-            f"after the point, for example 'decimal(38, 6)'."
-        ) from None
 
 
 # --------------------------------------------------------------------------------- columns

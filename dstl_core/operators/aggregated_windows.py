@@ -24,7 +24,8 @@ from dstl_core.codec.serializers.structs import Row, RowSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.functions import WINDOW_CONTENTS, WINDOW_TIMERS, RichFunction
-from dstl_core.operators.aggregate_merge import AggregateMerge, Merge
+from dstl_core.operators.aggregate_function import AggregateMerge
+from dstl_core.operators.aggregate_merge import Merge
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.column_access import BytesDecoder, ValueColumns
 from dstl_core.state.backends.timers import (
@@ -169,8 +170,8 @@ class AggregatedWindows(RichFunction):
     def expiry(self, bounds: Bounds) -> Int64s:
         """When windows expire. A sum beyond the largest time is the largest time."""
         last, lateness = _last(bounds), self.allowed_lateness
-        found: Int64s = np.where(last > _MAX_TIME - lateness, _MAX_TIME, last + lateness)
-        return found
+        expiry: Int64s = np.where(last > _MAX_TIME - lateness, _MAX_TIME, last + lateness)
+        return expiry
 
     def contents(self) -> AggregatingStateDescriptor:
         """Descriptor of the state that holds the accumulators."""

@@ -19,6 +19,7 @@ from dstl_core.operators.aggregate_merge import Columns, Merge
 from dstl_core.operators.list_merges import lists_joined, owners_of
 from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys
 from dstl_core.operators.wide_sums import decayed, joined, tiers_of
+from dstl_core.state.held.key_batch import one_array
 
 _Floats = npt.NDArray[np.float64]
 
@@ -91,8 +92,8 @@ class CountsByValue(Merge):
             )
         found = pa.MapArray.from_arrays(
             pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32()),
-            _one(table.column("value")),
-            _one(table.column("count_sum")),
+            one_array(table.column("value")),
+            one_array(table.column("count_sum")),
         )
         return [pc.if_else(pa.array(sizes > 0), found, None)]
 
@@ -166,7 +167,3 @@ def _entries(maps: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]
     entries = pa.ListArray.from_arrays(maps.offsets, pairs)
     found = pc.list_flatten(entries)
     return owners_of(entries), found.field(0), found.field(1)
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)

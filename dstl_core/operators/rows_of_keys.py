@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 import pyarrow.types as kinds
 
 from dstl_core.codec.columnar.types.java_decimals import DIGITS
+from dstl_core.state.held.key_batch import one_array
 
 Numbers = npt.NDArray[np.int64]
 """The number of the key of each row, from 0."""
@@ -84,9 +85,9 @@ class RowsOfKeys:
     @property
     def without(self) -> npt.NDArray[np.bool_]:
         """Which keys have no row."""
-        found = np.ones(self.keys, np.bool_)
-        found[self.numbers] = False
-        return found
+        without = np.ones(self.keys, np.bool_)
+        without[self.numbers] = False
+        return without
 
     def counts(self) -> pa.Array:
         """How many rows each key has."""
@@ -138,8 +139,7 @@ class RowsOfKeys:
         places = np.full(self.keys, -1, np.int64)
         places[best.column("number").to_numpy()] = np.arange(best.num_rows)
         at = pa.array(places, mask=places < 0)
-        found = best.column(f"value_{which}").combine_chunks()
-        return _whole(found).take(at)
+        return one_array(best.column(f"value_{which}")).take(at)
 
     def best(self, *, largest: bool) -> RowsOfKeys:
         """One row per key: that with the largest or smallest order, and among these value."""
@@ -172,9 +172,9 @@ def _extreme_longs(rows: RowsOfKeys, *, largest: bool) -> pa.Array:
     (np.maximum if largest else np.minimum).at(best, rows.numbers, longs_of(rows.column))
     missing = rows.without
     best[missing] = 0
-    found = pa.array(best, mask=missing)
+    extremes = pa.array(best, mask=missing)
     is_date = kinds.is_date32(rows.column.type)
-    return (found.cast(pa.int32()) if is_date else found).cast(rows.column.type)
+    return (extremes.cast(pa.int32()) if is_date else extremes).cast(rows.column.type)
 
 
 def _extreme_floats(rows: RowsOfKeys, *, largest: bool) -> pa.Array:
@@ -212,8 +212,8 @@ def longs_of(values: pa.Array) -> Numbers:
     """Values of fixed width without nulls as whole numbers in the same order."""
     if kinds.is_date32(values.type):
         values = values.cast(pa.int32())
-    found: Numbers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return found
+    longs: Numbers = values.cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return longs
 
 
 def one_zero(column: pa.Array) -> pa.Array:
@@ -227,10 +227,3 @@ def _halves_of(decimals: pa.Array) -> list[Numbers]:
     words = raw[4 * decimals.offset : 4 * (decimals.offset + len(decimals))].reshape(-1, 4)
     last = np.ascontiguousarray(words[:, 3]).view(np.int32).astype(np.int64)
     return [*(words[:, at].astype(np.int64) for at in range(3)), last]
-
-
-def _whole(column: pa.Array | pa.ChunkedArray) -> pa.Array:
-    """A column as one array."""
-    if not isinstance(column, pa.ChunkedArray):
-        return column
-    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)

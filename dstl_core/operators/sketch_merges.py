@@ -23,6 +23,7 @@ from dstl_core.errors import ConfigError, FormatError
 from dstl_core.operators.aggregate_merge import Columns, Merge
 from dstl_core.operators.list_merges import lists_joined, owners_of
 from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys
+from dstl_core.state.held.key_batch import one_array
 
 _ERRORS = (ValueError, IndexError, RuntimeError)
 """Errors that the library raises for bytes that are not a sketch."""
@@ -76,8 +77,8 @@ class DistinctSketch(SketchMerge):
         rows = rows.present
         once = pa.table({"number": rows.numbers, "value": hashable(rows.column)})
         once = once.group_by(["number", "value"], use_threads=False).aggregate([])
-        rows = RowsOfKeys(once.column("number").to_numpy(), rows.keys, _one(once.column("value")))
-        [lists] = rows.lists(rows.column)
+        distinct = RowsOfKeys(once.column("number").to_numpy(), rows.keys)
+        [lists] = distinct.lists(one_array(once.column("value")))
         sketches = [None if values is None else self._of(values) for values in lists.to_pylist()]
         return [pa.array(sketches, pa.binary())]
 
@@ -260,7 +261,3 @@ def _java_text(number: float) -> str:
     if isfinite(number):
         return java_double_text(number)
     return "NaN" if isnan(number) else "Infinity" if number > 0 else "-Infinity"
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    return column.combine_chunks() if column.num_chunks else pa.array([], column.type)

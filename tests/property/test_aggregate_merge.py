@@ -4,29 +4,20 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from decimal import Decimal
-from itertools import pairwise
 from typing import Any
-from unittest import mock
 
 import datasketches
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dstl_core import aggregates
-from dstl_core.aggregates import Aggregate
 from dstl_core.codec.columnar.types.java_decimals import decimals_of, largest_scale, with_scale
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, FormatError
-from dstl_core.job.spec.operators import AggregateOperator
-from dstl_core.job.task import reduced_rows
-from dstl_core.job.task.reduced_rows import ReducedRows
 from dstl_core.operators.aggregate_merge import (
     Average,
     ByBatch,
@@ -41,7 +32,6 @@ from dstl_core.operators.aggregate_merge import (
 )
 from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
 from dstl_core.operators.list_merges import BoundedList
-from dstl_core.operators.rows_of_keys import RowsOfKeys
 from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 from dstl_core.state.columns.column_fit import fit
 
@@ -536,113 +526,6 @@ def approx(merge: Merge, states: list[pa.Array]) -> Any:
     ]
 
 
-Given = list[int | None]
-
-
-def some(given: Given) -> list[int]:
-    return [each for each in given if each is not None]
-
-
-OF_ROWS: list[tuple[Aggregate, AnySerializer, pa.DataType, int, Callable[[Given], Any]]] = [
-    (aggregates.count(), Types.LONG, pa.int64(), 63, lambda given: (len(given),)),
-    (aggregates.count("v"), Types.LONG, pa.bool_(), 0, lambda given: (len(some(given)),)),
-    (
-        aggregates.count_null("v"),
-        Types.LONG,
-        pa.float64(),
-        9,
-        lambda given: (len(given) - len(some(given)),),
-    ),
-    (aggregates.sum("v"), Types.LONG, pa.int64(), 63, lambda given: halves(some(given) or None)),
-    (
-        aggregates.sum("v"),
-        Types.DOUBLE,
-        pa.float32(),
-        9,
-        lambda given: (None, sum(some(given)) if some(given) else None),
-    ),
-    (
-        aggregates.avg("v"),
-        Types.INT,
-        pa.int32(),
-        31,
-        lambda given: (*halves(some(given) or None), len(some(given))),
-    ),
-    (aggregates.min("v"), Types.LONG, pa.int64(), 63, lambda given: (least(given),)),
-    (aggregates.max("v"), Types.LOCAL_DATE, pa.date32(), 31, lambda given: (most(given),)),
-    (aggregates.min("v"), Types.INSTANT, pa.timestamp("us"), 63, lambda given: (least(given),)),
-    (aggregates.bool_or("v"), Types.BOOLEAN, pa.bool_(), 0, lambda given: (most(given),)),
-]
-
-
-def least(given: Given) -> int | None:
-    return min(some(given), default=None)
-
-
-def most(given: Given) -> int | None:
-    return max(some(given), default=None)
-
-
-@pytest.mark.parametrize("aggregate, kind, column, bits, expected", OF_ROWS)
-@given(data=st.data())
-def test_rows_are_reduced_to_the_same_parts_wherever_they_are_cut(
-    aggregate: Aggregate,
-    kind: AnySerializer,
-    column: pa.DataType,
-    bits: int,
-    expected: Callable[[Given], Any],
-    data: st.DataObject,
-) -> None:
-    has_type = aggregate.how in ("sum", "avg", "min", "max")
-    typed = replace(aggregate, type=kind) if has_type else aggregate
-    operator = AggregateOperator("u", "k", {"a": typed}, "bigint")
-    values = st.none() | st.integers(-(1 << bits) if bits else 0, max(1, (1 << bits) - 1))
-    rows = data.draw(st.lists(st.tuples(st.integers(0, 3), values), max_size=30))
-    cuts = data.draw(st.lists(st.integers(0, len(rows)), max_size=2).map(sorted))
-    wanted = {key: expected([value for each, value in rows if each == key]) for key in dict(rows)}
-    bounds = [0, *cuts, len(rows)]
-    with mock.patch.object(reduced_rows, "ROWS_PER_CALL", 1):
-        waiting = ReducedRows(operator, numbered)
-        for start, end in pairwise(bounds):
-            if start < end:
-                waiting.add(batch_of(rows[start:end], column))
-    found = waiting.take()
-    assert waiting.take() is None
-    got = {} if found is None else {row.pop("k"): tuple(row.values()) for row in plain(found[1])}
-    assert got == wanted
-
-
-@dataclass
-class Distinct:
-    values: pa.Array
-
-    def __len__(self) -> int:
-        return len(self.values)
-
-
-def numbered(keys: pa.Array) -> tuple[Distinct, Any]:
-    encoded = keys.dictionary_encode()
-    return Distinct(encoded.dictionary), encoded.indices.to_numpy()
-
-
-def batch_of(rows: list[tuple[int, int | None]], column: pa.DataType) -> pa.RecordBatch:
-    longs = pa.array([value for _, value in rows], pa.int64())
-    narrow = longs.cast(pa.int32()) if column == pa.date32() else longs
-    keys = pa.array([key for key, _ in rows], pa.int64())
-    return pa.record_batch({"k": keys, "v": narrow.cast(column)})
-
-
-def plain(found: pa.RecordBatch) -> list[dict[str, Any]]:
-    """Rows with dates and times as whole numbers."""
-    columns = {}
-    for name, column in zip(found.schema.names, found.columns, strict=True):
-        narrow = column.cast(pa.int32()) if column.type == pa.date32() else column
-        is_number = pa.types.is_floating(column.type)
-        columns[name] = narrow if is_number else narrow.cast(pa.int64())
-    rows: list[dict[str, Any]] = pa.table(columns).to_pylist()
-    return rows
-
-
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(4, 12), st.integers(0, 1_500)), min_size=1, max_size=4))
 def test_a_sketch_of_another_size_goes_on_with_the_error_of_the_smallest(
@@ -674,42 +557,3 @@ def test_a_sketch_of_another_size_goes_on_with_the_error_of_the_smallest(
         merged = datasketches.kll_doubles_sketch.deserialize(raw)
         assert merged.n == sum(rows for _, rows in epochs)
         assert (merged.get_min_value(), merged.get_max_value()) == (min(seen), max(seen))
-
-
-ORDERS = st.none() | st.integers(0, 2)
-
-
-@given(
-    st.lists(
-        st.tuples(st.integers(0, 2), ORDERS, st.none() | st.tuples(ORDERS, ORDERS), ORDERS),
-        min_size=1,
-        max_size=20,
-    ),
-    st.booleans(),
-    st.integers(0, 20),
-)
-def test_within_a_batch_the_first_or_last_value_goes_by_all_columns_of_its_order(
-    rows: list[tuple[int, int | None, tuple[int | None, int | None] | None, int | None]],
-    last: bool,
-    cut: int,
-) -> None:
-    def size(row: Any) -> Any:
-        """Nulls are the smallest, of a struct and of its fields."""
-        _, order, struct, value = row
-        parts = (-1, -1, -1) if struct is None else (0, *(-1 if p is None else p for p in struct))
-        return -1 if order is None else order, parts, value
-
-    kind = pa.struct([("a", pa.int64()), ("b", pa.int64())])
-    structs = [None if row[2] is None else dict(zip("ab", row[2], strict=True)) for row in rows]
-    orders = [pa.array([row[1] for row in rows], pa.int64()), pa.array(structs, kind)]
-    values = pa.array([row[3] for row in rows], pa.int64())
-    merge = ByBatch("u", "s", Types.LONG, orders=2, last=last)
-    keys = np.array([row[0] for row in rows])
-    # Pieces of the batch are reduced apart, and joined.
-    pieces = keys + 3 * (np.arange(len(rows)) >= cut)
-    parts = merge.reduced(RowsOfKeys(pieces, 6, values, orders))
-    found = merge.joined(parts, np.arange(6) % 3, 3)[0].to_pylist()
-    for key in range(3):
-        some = [row for row in rows if row[0] == key and row[3] is not None]
-        best = (max if last else min)(some, key=size, default=None)
-        assert found[key] == (None if best is None else best[3])

@@ -21,7 +21,8 @@ from dstl_core.aggregates import Aggregate
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.reduced_rows import parts_of
-from dstl_core.operators.aggregate_merge import Merge, part_name
+from dstl_core.operators.aggregate_function import part_name
+from dstl_core.operators.aggregate_merge import Merge
 from dstl_core.operators.rows_of_keys import RowsOfKeys
 
 INF, NAN, MOST = math.inf, math.nan, 1.7976931348623157e308

@@ -156,7 +156,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/savepoint/report/union_counts.py:_MAX_DISTINCT": Sum.ONE,
     "dstl_core/savepoint/report/value_counts.py:MAX_WINDOWS": Sum.BYTES,
     "dstl_core/job/coordination/epoch.py:MAX_BROADCAST_BYTES": Sum.PACE,
-    "dstl_core/job/task/reduced_rows.py:MOST_BYTES": Sum.TOTAL,
+    "dstl_core/job/task/reduced_pieces.py:MOST_BYTES": Sum.TOTAL,
     "dstl_core/job/task/windowed_rows.py:MOST_ROWS": Sum.PACE,
     "dstl_core/shown.py:LONGEST_SHOWN": Sum.SHOWN,
     "dstl_core/spark/engine/workers.py:MAX_BYTES": Sum.NAME,

@@ -122,6 +122,9 @@ class EpochRun:
             direct = operator.source == INPUT
             named = frames if direct else _Frames(frames, self._read_by_source)
             rows = self._resolve(operator.source, named, operator.uid)
+        order_by = self._order(operator)
+        if rows is not None:
+            self.engine.check_input(rows, operator, order_by)
         latest_time = self._latest_time(operator, rows)
         watermark = self._watermark(spec, latest_time)
         self.watermarks[operator.uid] = watermark
@@ -129,8 +132,6 @@ class EpochRun:
         description = f"{name}, {operator.uid}"
         reports: list[SubtaskReport] = []
         if rows is not None:
-            order_by = self._order(operator)
-            self.engine.check_input(rows, operator, order_by)
             reports = self.runner.apply(rows, operator, order_by or (), spec, epoch, description)
             if len({each.subtask for each in reports}) < len(reports):
                 raise InvariantViolation("two partitions had rows of the same subtask")
@@ -196,7 +197,6 @@ class EpochRun:
         """The latest event time of the rows, if the watermark follows from it."""
         if rows is None or operator.event_time is None or not self._needs_time:
             return None
-        self.engine.check_input(rows, operator, self._order(operator))
         return self.engine.latest_time(rows, operator.event_time)
 
     def _watermark(self, spec: TaskSpec, latest_time: int | None) -> int:
@@ -292,15 +292,15 @@ def committed_before(
     if checkpoint is None or stored is None or (rewind and place.last_input != input_id):
         return None
     expected = Fingerprint.of_committed(stored)
-    found = engine.fingerprint(rows, expected.version)
-    if found == expected:
+    fingerprint = engine.fingerprint(rows, expected.version)
+    if fingerprint == expected:
         return checkpoint
     if rewind:
         return None
     raise InputChangedError(
         f"The input {input_id!r} was committed as checkpoint {checkpoint.checkpoint_id} with other "
-        f"rows or columns: expected {expected}, got {found}; give the correction its own input id, "
-        f"or give rewind=True to run it and all later inputs again."
+        f"rows or columns: expected {expected}, got {fingerprint}; give the correction its own "
+        f"input id, or give rewind=True to run it and all later inputs again."
     )
 
 

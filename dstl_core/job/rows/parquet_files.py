@@ -19,22 +19,22 @@ _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyIN
 
 def files_in(location: Location) -> list[Location]:
     """A file, or the files of a folder sorted by name, without the files that Spark ignores."""
-    files = open_file_io(location)
-    if files.size(location) is not None:
+    file_io = open_file_io(location)
+    if file_io.size(location) is not None:
         return [location]
-    found = []
-    for each in files.list_folder(location):
-        name = each.location.name
-        if each.is_folder and "=" in name:
+    files = []
+    for entry in file_io.list_folder(location):
+        name = entry.location.name
+        if entry.is_folder and "=" in name:
             raise ConfigError(
                 f"The folder {location} has partition folders ({name}), whose columns are in no "
                 f"file; give the folder of one partition."
             )
-        if not each.is_folder and not name.startswith(("_", ".")):
-            found.append(each.location)
-    if not found:
+        if not entry.is_folder and not name.startswith(("_", ".")):
+            files.append(entry.location)
+    if not files:
         raise ConfigError(f"There is no Parquet file at {location}; give a file or its folder.")
-    return found
+    return files
 
 
 def open_parquet(name: str) -> pq.ParquetFile:

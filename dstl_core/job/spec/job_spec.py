@@ -123,13 +123,13 @@ def task_changelog_options(
         ConfigError: An option is wrong.
     """
     options = ChangelogOptions.of(given)
-    there = options.model_fields_set
-    if "enabled" in there and not options.enabled:
+    chosen = options.model_fields_set
+    if "enabled" in chosen and not options.enabled:
         raise ConfigError(
             "A job logs its changes whatever state.changelog.enabled says; give changelog=False "
             "to the job instead."
         )
-    if "storage" in there and options.storage != STORAGE_IDENTIFIER:
+    if "storage" in chosen and options.storage != STORAGE_IDENTIFIER:
         raise ConfigError(
             f"A job keeps its changelog in files: expected state.changelog.storage "
             f"{STORAGE_IDENTIFIER!r}, got {options.storage!r}."
@@ -142,7 +142,7 @@ def task_changelog_options(
         "upload_timeout_ms": UPLOAD_TIMEOUT_MS,
     }
     return options.model_copy(
-        update={name: value for name, value in defaults.items() if name not in there}
+        update={name: value for name, value in defaults.items() if name not in chosen}
     )
 
 

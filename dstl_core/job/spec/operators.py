@@ -40,12 +40,8 @@ from dstl_core.job.spec.operator_checks import (
 from dstl_core.job.spec.output_types import stored_arrow_type
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.ids import OperatorID
-from dstl_core.operators.aggregate_merge import (
-    ORDER_SUFFIX,
-    AggregateMerge,
-    Merge,
-    output_schema_of,
-)
+from dstl_core.operators.aggregate_function import AggregateMerge, output_schema_of
+from dstl_core.operators.aggregate_merge import ORDER_SUFFIX, Merge
 from dstl_core.operators.aggregated_windows import (
     AggregatedWindows,
     check_windows,

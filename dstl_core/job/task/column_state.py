@@ -15,6 +15,7 @@ from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, DstlError
+from dstl_core.job.rows.keys import fitted_keys
 from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.task.local_copies import CopyFolder, Parts
@@ -29,9 +30,9 @@ from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.operators.keyed_snapshots import KeyedSnapshots
 from dstl_core.operators.subtask import refuse_unclaimed_raw_state
 from dstl_core.state.columns.column_changelog import CapturedColumns, ColumnChangelog
-from dstl_core.state.columns.column_fit import fit
 from dstl_core.state.columns.column_restore import ColumnRestore
 from dstl_core.state.columns.column_store import ColumnStore, Keys, files_of
+from dstl_core.state.held.key_batch import one_array
 from dstl_core.state.restore.carry_over import CarriedState
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.state.tables.readable_types import check_readable
@@ -121,7 +122,7 @@ class StateInColumns(ABC):
         """Raises ConfigError: a function with state in columns has no broadcast input."""
         raise ConfigError(
             f"The operator {self._operator.uid!r} works on columns and takes no broadcast input; "
-            f"join it as a DataFrame."
+            f"join it to the rows before they are an input."
         )
 
     # ------------------------------------------------------------------------------- restore
@@ -232,12 +233,7 @@ class StateInColumns(ABC):
 
     def _number_keys(self, column: pa.Array) -> tuple[Keys, npt.NDArray[np.int64]]:
         """The distinct keys of a column, and the number of the key of each row."""
-        if column.null_count:
-            raise ConfigError(
-                f"A key is null, in the column {self._key_by!r} of operator "
-                f"{self._operator.uid!r}; keyed state needs a key: drop or fill such rows."
-            )
-        return self._store.keys(fit(column, self._store.key_type, "The key"))
+        return self._store.keys(fitted_keys(column, self._key_by, self._operator.key_type))
 
     # ---------------------------------------------------------------------------------- log
 
@@ -256,7 +252,7 @@ class StateInColumns(ABC):
         changelog = self._snapshots.changelog
         groups = key_groups_of(keys.values, self._operator.key_type, self._task.job.max_parallelism)
         for at, (meta, own) in enumerate(zip(self._metas, changed, strict=True)):
-            new = one_chunk(after.column(meta.name))
+            new = one_array(after.column(meta.name))
             any_changed |= own
             self._changes += int(np.count_nonzero(own))
             there = new.is_valid().to_numpy(zero_copy_only=False)
@@ -328,10 +324,5 @@ def _keys_with_state(table: pa.Table) -> int:
         return int(table.num_rows)
     there = np.zeros(table.num_rows, np.bool_)
     for column in table.columns:
-        there |= one_chunk(column).is_valid().to_numpy(zero_copy_only=False)
+        there |= one_array(column).is_valid().to_numpy(zero_copy_only=False)
     return int(np.count_nonzero(there))
-
-
-def one_chunk(column: pa.ChunkedArray) -> pa.Array:
-    found: Any = column.combine_chunks()
-    return found

@@ -13,15 +13,16 @@ from dstl_core.errors import ConfigError, UserFunctionError
 from dstl_core.functions import KEY_INDEX, ColumnResult, KeyedColumnFunction, RuntimeContext
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import AggregateOperator
-from dstl_core.job.task.column_state import StateInColumns, one_chunk
+from dstl_core.job.task.column_state import StateInColumns
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.reduced_rows import ReducedRows
 from dstl_core.job.task.restore import Assigned
-from dstl_core.operators.aggregate_merge import AggregateMerge
+from dstl_core.operators.aggregate_function import AggregateMerge
 from dstl_core.operators.user_code import user_code
 from dstl_core.state.columns.column_differences import differ
 from dstl_core.state.columns.column_fit import fit
 from dstl_core.state.columns.column_store import Keys
+from dstl_core.state.held.key_batch import one_array
 
 
 class ColumnSubtask(StateInColumns):
@@ -77,7 +78,7 @@ class ColumnSubtask(StateInColumns):
             result = self._function.process_batch(keys.values, _batch(before), with_index)
             after = self._checked(result, before)
         changes = [
-            differ(one_chunk(old), one_chunk(new))
+            differ(one_array(old), one_array(new))
             for old, new in zip(before.columns, after.columns, strict=True)
         ]
         changed = self._keep(keys, before, after, changes)
@@ -124,5 +125,5 @@ class ColumnSubtask(StateInColumns):
 
 def _batch(table: pa.Table) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
-        [one_chunk(column) for column in table.columns], schema=table.schema
+        [one_array(column) for column in table.columns], schema=table.schema
     )

@@ -15,11 +15,12 @@ def latest_time_in(batch: pa.RecordBatch, column: str | None) -> int | None:
     """The latest event time of rows in milliseconds, rounded down; None if there is none."""
     if column is None:
         return None
-    latest = pc.max(batch.column(column))
-    if not pa.types.is_timestamp(latest.type):
-        return latest.as_py()  # type: ignore[no-any-return]
-    micros = latest.cast(pa.timestamp("us", latest.type.tz)).value
-    return None if micros is None else micros // 1000
+    times = batch.column(column)
+    latest = pc.max(times)
+    if not latest.is_valid:
+        return None
+    [millis] = millis_of(times.slice(pc.index(times, latest).as_py(), 1)).to_pylist()
+    return millis  # type: ignore[no-any-return]
 
 
 def millis_of(column: pa.Array) -> pa.Array:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
 from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.operators import AggregateOperator
-from dstl_core.operators.aggregate_merge import part_name
+from dstl_core.job.task.reduced_pieces import ReducedPieces
+from dstl_core.operators.aggregate_function import part_name
 from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys
 
 ROWS_PER_CALL = 2_000_000
-MOST_BYTES = 512 << 20
-"""Reduced rows that wait; with more, rows of the same key are joined."""
 
 
 class DistinctKeys(Protocol):
@@ -45,36 +44,30 @@ class ReducedRows(Generic[K]):
         self._operator = operator
         self._number_keys = number_keys
         self._rows = WaitingRows(ROWS_PER_CALL)
-        self._reduced: list[tuple[K, pa.RecordBatch]] = []
+        self._reduced: ReducedPieces[tuple[K, pa.RecordBatch]] = ReducedPieces(
+            self._joined, lambda piece: piece[1].nbytes
+        )
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds rows."""
         if self._rows.add(batch):
             self._reduce()
-            if sum(rows.nbytes for _, rows in self._reduced) > MOST_BYTES:
-                self._reduced = [self._joined()]
 
     def take(self) -> tuple[K, pa.RecordBatch] | None:
         """Removes the rows that wait. Returns keys with a row for each; None without rows."""
         self._reduce()
-        if not self._reduced:
-            return None
-        found = self._joined()
-        self._reduced = []
-        return found
+        return self._reduced.take()
 
     def _reduce(self) -> None:
         rows = self._rows.take()
         if rows is not None:
             keys, numbers = self._number_keys(rows.column(self._operator.key_by))
             parts = parts_of(self._operator, rows, numbers, len(keys))
-            self._reduced.append((keys, _batch_of(self._operator, keys, parts)))
+            self._reduced.add((keys, _batch_of(self._operator, keys, parts)))
 
-    def _joined(self) -> tuple[K, pa.RecordBatch]:
-        """The reduced rows as one batch, with each key once."""
-        if len(self._reduced) == 1:
-            return self._reduced[0]
-        rows = one_batch([rows for _, rows in self._reduced])
+    def _joined(self, pieces: Sequence[tuple[K, pa.RecordBatch]]) -> tuple[K, pa.RecordBatch]:
+        """Pieces as one, with each key once."""
+        rows = one_batch([rows for _, rows in pieces])
         keys, numbers = self._number_keys(rows.column(self._operator.key_by))
         parts = joined_parts(self._operator, rows, numbers, len(keys))
         return keys, _batch_of(self._operator, keys, parts)
@@ -107,7 +100,7 @@ def joined_parts(
     return columns
 
 
-def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
     """Batches of one schema as one."""
     [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
     return batch

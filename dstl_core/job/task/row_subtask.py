@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from dstl_core.errors import ConfigError
 from dstl_core.functions import BroadcastFunction, Row
+from dstl_core.job.rows.keys import fitted_keys
 from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import AggregateOperator
@@ -27,8 +28,6 @@ from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
 from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.operators.user_code import user_code
 from dstl_core.state.backends.backend import KeyedStateBackend
-from dstl_core.state.columns.arrow_values import column_type
-from dstl_core.state.columns.column_fit import fit
 from dstl_core.state.held.key_batch import places_of_keys
 from dstl_core.storage.written_files import WrittenFile
 
@@ -126,16 +125,10 @@ class RowSubtask:
 
     def _keys(self, rows: pa.RecordBatch) -> pa.Array | None:
         """The keys in the form of their state; None for an operator without a key."""
-        key_type = self._operator.key_type
-        if key_type is None:
+        column, key_type = self._operator.key_by, self._operator.key_type
+        if column is None or key_type is None:
             return None
-        keys = rows.column(self._operator.key_by)
-        if keys.null_count:
-            raise ConfigError(
-                f"A key is null, in the column {self._operator.key_by!r} of operator "
-                f"{self._operator.uid!r}; keyed state needs a key: drop or fill such rows."
-            )
-        return fit(keys, column_type(key_type), "The key")
+        return fitted_keys(rows.column(column), column, key_type)
 
     def _process_rows(
         self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
@@ -179,8 +172,8 @@ class AggregatedWindowSubtask(RowSubtask):
         super().__init__(task, subtask, given)
         operator, job = task.operator, task.job
         assert isinstance(operator, AggregateOperator)
-        own = job.key_groups(subtask)
-        places = places_of_keys(operator.function_key_type, own, job.max_parallelism)
+        key_groups = job.key_groups(subtask)
+        places = places_of_keys(operator.function_key_type, key_groups, job.max_parallelism)
         self._rows = WindowedRows(operator, places, task.watermark)
 
     def _process_rows(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -11,7 +11,8 @@ import pyarrow.compute as pc
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.event_time import millis_of
-from dstl_core.job.task.reduced_rows import MOST_BYTES, joined_parts, one_batch, parts_of
+from dstl_core.job.task.reduced_pieces import ReducedPieces
+from dstl_core.job.task.reduced_rows import joined_parts, one_batch, parts_of
 from dstl_core.operators.aggregated_windows import (
     END_COLUMN,
     LATE_COLUMN,
@@ -52,7 +53,7 @@ class WindowedRows:
         self._function = operator.function
         self._key_places = key_places
         self._watermark = watermark
-        self._reduced: list[pa.RecordBatch] = []
+        self._reduced = ReducedPieces(self._joined, lambda piece: piece.nbytes)
 
     def add(self, keys: pa.Array, rows: pa.RecordBatch) -> None:
         """Adds rows, with the key of each.
@@ -63,25 +64,19 @@ class WindowedRows:
         times = self._times(rows)
         assigner = self._function.assigner
         if isinstance(assigner, EventTimeSessionWindows):
-            self._reduced.append(self._sessions(keys, rows, times, assigner.gap))
+            self._reduced.add(self._sessions(keys, rows, times, assigner.gap))
         else:
             for start, end in _pieces(rows.num_rows, assigner):
                 size = end - start
-                self._reduced.append(
+                self._reduced.add(
                     self._aligned(
                         keys.slice(start, size), rows.slice(start, size), times[start:end], assigner
                     )
                 )
-        if sum(batch.nbytes for batch in self._reduced) > MOST_BYTES:
-            self._reduced = [self._joined()]
 
     def take(self) -> pa.RecordBatch | None:
         """Removes the reduced rows, a row per key and window; None without rows."""
-        if not self._reduced:
-            return None
-        joined = self._joined()
-        self._reduced = []
-        return joined
+        return self._reduced.take()
 
     def _times(self, rows: pa.RecordBatch) -> Int64s:
         """The time of each row in milliseconds."""
@@ -92,10 +87,10 @@ class WindowedRows:
                 "event_time, the column with the timestamp."
             )
         assigner = self._function.assigner
-        found: Int64s = times.to_numpy()
-        if ((found < assigner.first_time) | (found > assigner.last_time)).any():
+        millis: Int64s = times.to_numpy()
+        if ((millis < assigner.first_time) | (millis > assigner.last_time)).any():
             raise assigner.time_error()
-        return found
+        return millis
 
     def _numbered_keys(self, keys: pa.Array) -> tuple[Int64s, pa.Array]:
         """The number of the key of each row, and the distinct keys.
@@ -167,11 +162,9 @@ class WindowedRows:
         columns |= parts_of(self._operator, rows, groups, len(keys))
         return pa.RecordBatch.from_pydict(columns)
 
-    def _joined(self) -> pa.RecordBatch:
-        """The reduced rows as one batch, with each key and window once."""
-        if len(self._reduced) == 1:
-            return self._reduced[0]
-        rows = one_batch(self._reduced)
+    def _joined(self, pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+        """Pieces as one, with each key and window once."""
+        rows = one_batch(pieces)
         owners, distinct_keys = self._numbered_keys(rows.column(self._operator.key_by))
         bounds = np.stack([rows.column(name).to_numpy() for name in (START_COLUMN, END_COLUMN)], 1)
         if isinstance(self._function.assigner, EventTimeSessionWindows):

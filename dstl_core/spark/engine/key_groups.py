@@ -12,12 +12,10 @@ from pyspark.sql import types as T
 
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import AnySerializer, Types
-from dstl_core.errors import ConfigError
+from dstl_core.job.rows.keys import fitted_keys
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.fingerprint import SUBTASK_COLUMN
 from dstl_core.spark.engine.schema import quoted
-from dstl_core.state.columns.arrow_values import column_type
-from dstl_core.state.columns.column_fit import fit
 
 _SEED_ZERO = -1693959553
 """Spark's ``hash`` of this int is 0. Hashed first, it gives the next column Flink's seed, 0."""
@@ -57,12 +55,7 @@ def partition_by_subtask(
 
 def _key_group_in_python(column: str, key_type: AnySerializer, max_parallelism: int) -> Column:
     def key_group(keys: pa.Array) -> pa.Array:
-        if keys.null_count:
-            raise ConfigError(
-                f"A key is null, in the column {column!r}; keyed state needs a key: drop or fill "
-                f"such rows."
-            )
-        fitted = fit(keys, column_type(key_type), "The key")
+        fitted = fitted_keys(keys, column, key_type)
         return pa.array(key_groups_of(fitted, key_type, max_parallelism), pa.int32())
 
     group: Column = F.arrow_udf(key_group, "int")(F.col(quoted(column)))  # type: ignore[attr-defined]  # not in stub

@@ -36,11 +36,11 @@ def check_batch(rows: Any, what: str) -> None:
             f"{what} has the columns {twins[0]!r} and {twins[1]!r}, which Spark cannot tell apart; "
             f"rename one of them, or set {_CASE_SENSITIVE} to true."
         )
-    for each in rows.schema.fields:
-        if holds(each.dataType, _NOT_HASHED):
+    for field in rows.schema.fields:
+        if holds(field.dataType, _NOT_HASHED):
             raise ConfigError(
-                f"{what} has a column {each.name!r} of type {each.dataType.simpleString()}, which "
-                f"Spark cannot hash or pass to Python; cast it, for example to a string."
+                f"{what} has a column {field.name!r} of type {field.dataType.simpleString()}, "
+                f"which Spark cannot hash or pass to Python; cast it, for example to a string."
             )
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -109,6 +110,8 @@ def test_rows_of_every_form_are_the_same_batch(tmp_path: Path) -> None:
         table.set_column(0, "k", text(coded.indices, coded.dictionary)),
         table.set_column(0, "k", table.column("k").cast(pa.large_string())),
         table.set_column(2, "t", table.column("t").cast(pa.string_view())),
+        pl.from_arrow(table),
+        table.to_pandas(),
     ]
     running = job(tmp_path, sums())
     done = [running.run(rows, 1) for rows in forms]
@@ -126,6 +129,7 @@ def test_output_is_a_stream_of_arrow(tmp_path: Path) -> None:
     found = {row["k"]: (row["n"], row["total"], row["longest"]) for row in read.to_pylist()}
     assert found == by_hand([rows])
     assert output.to_arrow().equals(read)
+    assert pl.from_arrow(output.to_arrow()).height == len(found) == len(pl.DataFrame(output))
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])
