@@ -70,7 +70,7 @@ def check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> No
         if _has_time(file.schema_arrow.field(column).type):
             raise ConfigError(
                 f"Column {column!r} of the Parquet file {name} may have times of Spark 2's "
-                f"calendar; use bootstrap_with(spark.read.parquet(..)), where Spark reads it."
+                f"calendar; give spark.read.parquet(..) instead, where Spark converts them."
             )
 
 
