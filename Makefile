@@ -39,10 +39,11 @@ test-browser: setup ## the Dagster UI in headless Chromium
 	@scripts/with-java python -m tests.spark_archive
 	@$(PYTEST) tests/integration/browser
 
-check: setup ## format, lint, types, import contracts, documentation site
+check: setup ## format, lint, types, imports of tests, import contracts, documentation site
 	@.venv/bin/ruff format --check .
 	@.venv/bin/ruff check .
 	@.venv/bin/mypy
+	@out=$$($(PYTEST) -qq --collect-only -p no:cacheprovider tests) || { echo "$$out" | tail -40; exit 1; }
 	@.venv/bin/lint-imports --no-logo
 	@.venv/bin/dg --quiet check defs 2>/dev/null || .venv/bin/dg check defs
 	@$(MKDOCS) build --quiet
