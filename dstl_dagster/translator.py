@@ -34,7 +34,9 @@ _DESCRIPTIONS: dict[DstlAssetKind, str] = {
     "bootstrapped": "State computed in bulk and written as a savepoint.",
     "external": "Snapshots of a Flink job that runs elsewhere.",
 }
-_ON_SPARK = ("state", "output", "materialization", "savepoint", "bootstrapped")
+SPARK = "spark"
+"""Key of the resource that runs jobs by default."""
+_ON_ENGINE = ("state", "output", "materialization", "savepoint", "bootstrapped")
 _WITH_OPERATOR = ("state", "changelog", "output", "materialization")
 
 
@@ -47,12 +49,14 @@ class DstlTranslatorData:
         kind: The kind of the part.
         operator: Uid of the operator, for a part of one operator.
         name: Name of the part in the key, if it is not the kind.
+        engine: Key of the resource that runs the pipeline.
     """
 
     pipeline: str
     kind: DstlAssetKind
     operator: str | None = None
     name: str | None = None
+    engine: str = SPARK
 
 
 class DagsterDstlTranslator:
@@ -83,6 +87,10 @@ class DagsterDstlTranslator:
             dg.AssetKey([data.pipeline, *parts]),
             description=_DESCRIPTIONS[data.kind],
             group_name=data.pipeline.replace("-", "_").replace(".", "_"),
-            kinds={"flink", "pyspark"} if data.kind in _ON_SPARK else {"flink"},
+            kinds={"flink", "pyspark"} if _is_on_spark(data) else {"flink"},
             tags={"dstl/pipeline": data.pipeline},
         )
+
+
+def _is_on_spark(data: DstlTranslatorData) -> bool:
+    return data.kind in _ON_ENGINE and data.engine == SPARK

@@ -1,12 +1,12 @@
 """Asset checks of the content of state: by SQL, and against another snapshot."""
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
 from dstl_dagster.checks.store_checks import ERROR, WARN, Asset
-from dstl_dagster.resources.spark_resource import DstlSparkResource
+from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.stored_rows import read_state
 from dstl_dagster.snapshots.typed_source import SnapshotSource, registry_of
@@ -49,10 +49,10 @@ def build_state_check(
     def state_check(
         context: dg.AssetCheckExecutionContext,
         storage: DstlStorageResource,
-        spark: DstlSparkResource,
+        spark: dg.ResourceParam[Any],
     ) -> dg.AssetCheckResult:
         path = source(storage)
-        with spark.tagged("dstl", context.run.run_id, uid) as session:
+        with engine_of(spark, "dstl", context.run.run_id, uid) as session:
             rows = read_state(session, path, uid, state, registry_of(source))
             violations = session.sql(sql, state=rows).count()
         return dg.AssetCheckResult(
@@ -92,9 +92,9 @@ def build_diff_size_check(
     def diff_size(
         context: dg.AssetCheckExecutionContext,
         storage: DstlStorageResource,
-        spark: DstlSparkResource,
+        spark: dg.ResourceParam[Any],
     ) -> dg.AssetCheckResult:
-        with spark.tagged("dstl", context.run.run_id, "diff") as session:
+        with engine_of(spark, "dstl", context.run.run_id, "diff") as session:
             types = registry_of(before), registry_of(source)
             old = read_state(session, before(storage), before_uid or uid, None, types[0])
             new = read_state(session, source(storage), uid, None, types[1])

@@ -16,11 +16,9 @@ from dstl_core.flink_text import DurationLike
 from dstl_core.functions import WINDOW_CONTENTS
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
-from dstl_dagster.translator import DagsterDstlTranslator
+from dstl_dagster.translator import SPARK, DagsterDstlTranslator
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
-
     from dstl_core.job.spec.operators import AggregateOperator
     from dstl_core.state.windows.windowing import WindowAssigner
     from dstl_core.stateful_job import StatefulJob
@@ -172,7 +170,7 @@ class AggregatingJob:
 
         return output_names_of(self.operator)
 
-    def __call__(self, session: SparkSession, base_path: str) -> StatefulJob:
+    def __call__(self, session: Any, base_path: str) -> StatefulJob:
         from dstl_core.stateful_job import StatefulJob
 
         return StatefulJob(
@@ -204,6 +202,7 @@ def aggregating_pipeline(
     small_log_bytes: int = SMALL_LOG_BYTES,
     uploads: UploadSchedulerResource | None = None,
     show_keys: bool = False,
+    engine: str = SPARK,
     translator: DagsterDstlTranslator | None = None,
 ) -> StatefulPipeline:
     """A pipeline that keeps one state per aggregate and key.
@@ -215,9 +214,8 @@ def aggregating_pipeline(
         states: State name to aggregate.
         key_type: Type of the key in any form, e.g. ``"bigint"``.
         order_by: Order of a key's rows; first and last need one, unless they have their own.
-        output: What an epoch gives: a row for each key that changed, or for each window that
-            fires, with the values of all aggregates (True) or of these. It is an asset of its own.
-            None: all with ``windows``, else none.
+        output: The aggregates that an epoch gives, as an asset of its own: for each key that
+            changed or window that fires. True: all; None: all with ``windows``, else none.
         windows: Windows in event time: the aggregates are those of each key and window.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
@@ -228,13 +226,13 @@ def aggregating_pipeline(
         small_log_bytes: As in ``StatefulPipeline``.
         uploads: How changes are uploaded.
         show_keys: Whether metadata may show keys and values.
+        engine: As in ``StatefulPipeline``.
         translator: Names of the assets.
 
     Raises:
         ConfigError: There is no state, a type is unknown, or an order is missing.
     """
-    _check(name, states, key_type, order_by)
-    _check_windows(name, windows)
+    _check(name, states, key_type, order_by, windows)
     job = AggregatingJob(
         name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by, output, windows
     )
@@ -252,12 +250,17 @@ def aggregating_pipeline(
         num_retained=num_retained,
         retain=retain,
         lineage=_lineage(job.operator, key_by),
+        engine=engine,
         translator=translator or DagsterDstlTranslator(),
     )
 
 
 def _check(
-    name: str, states: Mapping[str, Aggregate], key_type: TypeLike, order_by: Sequence[str]
+    name: str,
+    states: Mapping[str, Aggregate],
+    key_type: TypeLike,
+    order_by: Sequence[str],
+    windows: EventTimeWindows | None,
 ) -> None:
     if not states:
         raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
@@ -275,6 +278,7 @@ def _check(
     if not order_by and any(each.is_in_order_of_pipeline for each in states.values()):
         raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
     declared_type(key_type, f"The key of pipeline {name!r}")
+    _check_windows(name, windows)
 
 
 def _check_windows(name: str, windows: Any) -> None:

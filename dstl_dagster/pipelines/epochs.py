@@ -18,12 +18,11 @@ from dstl_dagster.pipelines.epoch_runs import Batch, InputId, InputRuns, WindowR
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import Windows
+from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
     from dstl_core.stateful_job import StatefulJob
-    from dstl_dagster.resources.local_engine_resource import DstlLocalEngineResource
-    from dstl_dagster.resources.spark_resource import DstlSparkResource
     from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 
 
@@ -33,7 +32,7 @@ def run_epochs(
     batch: Batch,
     *,
     storage: DstlStorageResource,
-    engine: DstlSparkResource | DstlLocalEngineResource,
+    engine: Any,
     uploads: UploadSchedulerResource | None = None,
     input_id: InputId | None = None,
 ) -> Events:
@@ -46,7 +45,8 @@ def run_epochs(
         batch: Gives the rows of one partition key, or of one input id for assets without
             partitions, from what ``engine`` gives: a session, or a ``LocalEngine``.
         storage: Where the state is.
-        engine: What runs them: a session of Spark, or the process of the run.
+        engine: What runs them: a ``DstlSparkResource``, a ``DstlLocalEngineResource``, a
+            ``PySparkResource`` or ``LazyPySparkResource`` of dagster_pyspark, or a session.
         uploads: How changes are uploaded; by default as the pipeline says.
         input_id: Gives the id of the input of a run without partitions, e.g. the name of a file.
             Ids are all text or all whole numbers, and grow.
@@ -62,7 +62,7 @@ def run_epochs(
     with (
         no_retry_of_permanent_errors(),
         store.lease(run_id),
-        engine.tagged("dstl", run_id, pipeline.name) as session,
+        engine_of(engine, "dstl", run_id, pipeline.name) as session,
     ):
         options = uploads.changelog_options() if uploads is not None else None
         job = pipeline.open(session, storage, options)

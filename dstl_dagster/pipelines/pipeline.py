@@ -20,7 +20,12 @@ from dstl_core.flink_text import parse_duration_ms
 from dstl_core.state.tables.named_objects import load_object, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
-from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
+from dstl_dagster.translator import (
+    SPARK,
+    DagsterDstlTranslator,
+    DstlAssetKind,
+    DstlTranslatorData,
+)
 
 if TYPE_CHECKING:
     from dstl_core.stateful_job import StatefulJob
@@ -63,6 +68,8 @@ class StatefulPipeline:
         lineage: State to the columns of the events that it is made of.
         serializers: The registry of types, with readers of your own serializers; or
             ``package.module:name``. By default the job's own applies.
+        engine: Key of the resource that runs the assets and ops that are built from the pipeline:
+            a ``DstlSparkResource``, or any that ``run_epochs`` takes.
         translator: Names of the assets.
     """
 
@@ -80,6 +87,7 @@ class StatefulPipeline:
     show_keys: bool = False
     lineage: Mapping[str, Sequence[str]] = field(default_factory=dict)
     serializers: SerializerRegistry | str | None = None
+    engine: str = SPARK
     translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)
 
     def __post_init__(self) -> None:
@@ -102,7 +110,9 @@ class StatefulPipeline:
     ) -> dg.AssetSpec:
         """The asset spec of one part; ``operator`` is the first one of the job by default."""
         uid = operator or self.uid
-        spec = self.translator.get_asset_spec(DstlTranslatorData(self.name, kind, uid, name))
+        spec = self.translator.get_asset_spec(
+            DstlTranslatorData(self.name, kind, uid, name, self.engine)
+        )
         return spec.merge_attributes(metadata={PIPELINE: self.name, KIND: kind, UID: uid})
 
     def key(

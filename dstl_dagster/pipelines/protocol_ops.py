@@ -14,13 +14,14 @@ from dstl_dagster.pipelines.epochs import materialize_if_large, time_windows
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows
+from dstl_dagster.resources.engines import engine_of
 
 if TYPE_CHECKING:
     from dstl_core.stateful_job import StatefulJob
 
 
 def build_persist_op(
-    pipeline: StatefulPipeline, batch: Batch, *, uploads: str | None = None, engine: str = "spark"
+    pipeline: StatefulPipeline, batch: Batch, *, uploads: str | None = None
 ) -> dg.OpDefinition:
     """Builds an op that applies the batch of its partition and writes all files, without a commit.
 
@@ -30,23 +31,22 @@ def build_persist_op(
         pipeline: The pipeline.
         batch: The rows of one partition key.
         uploads: Name of the ``UploadSchedulerResource``; by default the job's own options apply.
-        engine: Name of the resource that runs the job.
     """
 
     @dg.op(
         name=pipeline.python_name("persist_op"),
         tags=pipeline.run_tags,
-        required_resource_keys=_resource_keys(uploads, engine),
+        required_resource_keys=_resource_keys(pipeline, uploads),
     )
     def persist(context: dg.OpExecutionContext) -> dict[str, Any]:
-        storage, runs = context.resources.storage, getattr(context.resources, engine)
+        storage, runs = context.resources.storage, getattr(context.resources, pipeline.engine)
         store, run_id, key = pipeline.store(storage), context.run.run_id, context.partition_key
         context.instance.add_run_tags(run_id, pipeline.run_tags)
         store.begin(run_id)
         try:
             with (
                 no_retry_of_permanent_errors(),
-                runs.tagged("dstl", run_id, pipeline.name) as session,
+                engine_of(runs, "dstl", run_id, pipeline.name) as session,
             ):
                 job = _open(context, pipeline, session, uploads)
                 if pipeline.starts_from is not None:
@@ -72,9 +72,7 @@ def build_persist_op(
     return persist
 
 
-def build_confirm_op(
-    pipeline: StatefulPipeline, *, uploads: str | None = None, engine: str = "spark"
-) -> dg.OpDefinition:
+def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) -> dg.OpDefinition:
     """Builds an op that commits the files of a persist op, and reports the pipeline's assets.
 
     A retry after the commit reports the same. The op fails if another run took the pipeline over.
@@ -84,23 +82,22 @@ def build_confirm_op(
     Args:
         pipeline: The pipeline.
         uploads: See ``build_persist_op``.
-        engine: See ``build_persist_op``.
     """
 
     @dg.op(
         name=pipeline.python_name("confirm_op"),
         tags=pipeline.run_tags,
-        required_resource_keys=_resource_keys(uploads, engine),
+        required_resource_keys=_resource_keys(pipeline, uploads),
     )
     def confirm(context: dg.OpExecutionContext, persisted: dict[str, Any]) -> None:
         from dstl_core.job.coordination.job_coordinator import PersistedCheckpoint
 
-        storage, runs = context.resources.storage, getattr(context.resources, engine)
+        storage, runs = context.resources.storage, getattr(context.resources, pipeline.engine)
         store, run_id = pipeline.store(storage), context.run.run_id
         with (
             no_retry_of_permanent_errors(),
             store.lease(run_id),
-            runs.tagged("dstl", run_id, pipeline.name) as session,
+            engine_of(runs, "dstl", run_id, pipeline.name) as session,
         ):
             job = _open(context, pipeline, session, uploads)
             result = job.confirm(PersistedCheckpoint.from_json(persisted))
@@ -116,8 +113,8 @@ def build_confirm_op(
     return confirm
 
 
-def _resource_keys(uploads: str | None, engine: str) -> set[str]:
-    return {"storage", engine, *(() if uploads is None else (uploads,))}
+def _resource_keys(pipeline: StatefulPipeline, uploads: str | None) -> set[str]:
+    return {"storage", pipeline.engine, *(() if uploads is None else (uploads,))}
 
 
 def _open(
@@ -138,15 +135,14 @@ def build_protocol_job(
     partitions_def: dg.TimeWindowPartitionsDefinition,
     *,
     uploads: str | None = None,
-    engine: str = "spark",
 ) -> dg.JobDefinition:
     """Builds a job that persists and confirms one window of input.
 
     Put your own ops between the two ops if the commit must wait for something. See
-    ``build_persist_op`` for ``uploads`` and ``engine``.
+    ``build_persist_op`` for ``uploads``.
     """
-    persist = build_persist_op(pipeline, batch, uploads=uploads, engine=engine)
-    confirm = build_confirm_op(pipeline, uploads=uploads, engine=engine)
+    persist = build_persist_op(pipeline, batch, uploads=uploads)
+    confirm = build_confirm_op(pipeline, uploads=uploads)
 
     @dg.job(
         name=pipeline.python_name("protocol"),

@@ -104,30 +104,36 @@ class DstlSparkResource(dg.ConfigurableResource):
 
     @contextmanager
     def tagged(self, *names: str) -> Iterator["SparkSession"]:
-        """A session whose Spark jobs have the joined names as their tag.
-
-        An exception that leaves the block, also that of a cancelled run, cancels these jobs. An
-        error that dstl raised in a worker leaves the block as itself, with Spark's as its cause.
-        """
-        from dstl_core.spark.engine.worker_errors import errors_of_workers
-
-        session = self.spark_session
-        tag = "/".join(name.replace(",", "_") for name in names)
-        _add_tag(session, tag)
-        try:
-            with errors_of_workers():
-                yield session
-        except BaseException:
-            if not is_stopped(session):
-                _cancel_tagged(session, tag)
-            raise
-        finally:
-            if not is_stopped(session):
-                _remove_tag(session, tag)
+        """The session of this run, as ``tagged_session`` gives it."""
+        with tagged_session(self.spark_session, *names) as session:
+            yield session
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         if self.stop_on_teardown and self._session is not None:
             _stop(self._session)
+
+
+@contextmanager
+def tagged_session(session: Any, *names: str) -> Iterator["SparkSession"]:
+    """A session whose Spark jobs have the joined names as their tag.
+
+    An exception that leaves the block, also that of a cancelled run, cancels these jobs. An
+    error that dstl raised in a worker leaves the block as itself, with Spark's as its cause.
+    """
+    from dstl_core.spark.engine.worker_errors import errors_of_workers
+
+    tag = "/".join(name.replace(",", "_") for name in names)
+    _add_tag(session, tag)
+    try:
+        with errors_of_workers():
+            yield session
+    except BaseException:
+        if not is_stopped(session):
+            _cancel_tagged(session, tag)
+        raise
+    finally:
+        if not is_stopped(session):
+            _remove_tag(session, tag)
 
 
 def _is_runtime(key: str) -> bool:

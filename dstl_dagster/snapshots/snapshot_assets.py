@@ -20,8 +20,8 @@ from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.state_profile import key_count
+from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
-from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.typed_source import (
     SnapshotSource,
@@ -49,10 +49,10 @@ def build_materialization_asset(
         specs=[spec],
         retry_policy=DEFAULT_RETRIES,
         pool=pool,
+        required_resource_keys={"storage", pipeline.engine},
     )
-    def materialization(
-        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
-    ) -> Any:
+    def materialization(context: dg.AssetExecutionContext) -> Any:
+        storage, runs = context.resources.storage, getattr(context.resources, pipeline.engine)
         store = pipeline.store(storage)
         run_id = context.run.run_id
         context.instance.add_run_tags(run_id, pipeline.run_tags)
@@ -65,7 +65,7 @@ def build_materialization_asset(
         before = store.size()
         with no_retry_of_permanent_errors():
             if before.log > 0:
-                with store.lease(run_id), spark.tagged("dstl", run_id, "materialize") as session:
+                with store.lease(run_id), engine_of(runs, "dstl", run_id, "materialize") as session:
                     pipeline.open(session, storage).materialize()
             latest = store.require_latest()
             size = store.size()
@@ -98,12 +98,16 @@ def build_savepoint_asset(
         automation_condition=automation_condition or spec.automation_condition,
     )
 
-    @dg.multi_asset(name=pipeline.python_name(name), specs=[spec], retry_policy=DEFAULT_RETRIES)
-    def savepoint(
-        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
-    ) -> dg.MaterializeResult:
+    @dg.multi_asset(
+        name=pipeline.python_name(name),
+        specs=[spec],
+        retry_policy=DEFAULT_RETRIES,
+        required_resource_keys={"storage", pipeline.engine},
+    )
+    def savepoint(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        storage, runs = context.resources.storage, getattr(context.resources, pipeline.engine)
         run_id = context.run.run_id
-        with no_retry_of_permanent_errors(), spark.tagged("dstl", run_id, name) as session:
+        with no_retry_of_permanent_errors(), engine_of(runs, "dstl", run_id, name) as session:
             job = pipeline.open(session, storage)
             latest = pipeline.store(storage).require_latest()
             path = job.savepoint(storage.savepoint(savepoint_name(pipeline, latest.checkpoint_id)))
@@ -334,13 +338,15 @@ def build_bootstrapped_asset(
 
     @dg.multi_asset(name=op_name, specs=[spec], retry_policy=DEFAULT_RETRIES)
     def bootstrapped(
-        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+        context: dg.AssetExecutionContext,
+        storage: DstlStorageResource,
+        spark: dg.ResourceParam[Any],
     ) -> dg.MaterializeResult:
         resource = SavepointResource(storage=storage)
         with no_retry_of_permanent_errors():
             there_before = resource.find(name) is not None
             if not there_before:
-                with spark.tagged("dstl", context.run.run_id, name) as session:
+                with engine_of(spark, "dstl", context.run.run_id, name) as session:
                     write(session, storage.savepoint(name))
             snapshot = resource.load(name)
         return dg.MaterializeResult(

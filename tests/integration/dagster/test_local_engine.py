@@ -3,6 +3,7 @@
 import subprocess
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ def test_a_pipeline_moves_to_spark_and_back(
 def test_persist_and_confirm_are_two_ops_without_spark(
     storage: DstlStorageResource, instance: dg.DagsterInstance
 ) -> None:
-    job = build_protocol_job(PAYMENTS, table_of, DAYS, engine="engine")
+    job = build_protocol_job(replace(PAYMENTS, engine="engine"), table_of, DAYS)
     resources = {"storage": storage, "engine": LOCAL}
     done = job.execute_in_process(partition_key=FIRST, resources=resources, instance=instance)
     assert done.success

@@ -5,19 +5,42 @@ import shutil
 import subprocess
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 import dagster as dg
 import pytest
+from dagster_pyspark import LazyPySparkResource, PySparkResource
 from pyspark.sql import functions as F
 
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.spark.savepoints.data_source import load_state
-from dstl_dagster import DstlIOManager, DstlSparkResource, build_diff_size_check, snapshot_at
+from dstl_dagster import (
+    DstlIOManager,
+    DstlSparkResource,
+    DstlStorageResource,
+    build_diff_size_check,
+    build_materialization_asset,
+    build_savepoint_asset,
+    build_state_check,
+    dstl_assets,
+    run_epochs,
+    savepoint_of,
+    snapshot_at,
+)
+from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.spark_resource import is_stopped
 from tests.golden_files import PLANTED
-from tests.integration.dagster.small_pipeline import SPARK, SPARK_CONFIG
+from tests.integration.dagster.small_pipeline import (
+    DAYS,
+    PAYMENTS,
+    SPARK,
+    SPARK_CONFIG,
+    expected_totals,
+    rows_of,
+    totals_in,
+)
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -118,6 +141,57 @@ def test_an_error_of_a_worker_leaves_a_block_as_itself(tmp_path):
         load_state(session, str(folder), uid="op").collect()
     assert "Traceback" not in str(raised.value)
     assert "Traceback" in str(raised.value.__cause__)
+
+
+def test_the_spark_resources_of_dagster_run_a_pipeline(storage, instance):
+    """Also what is built behind the epochs, and a check in SQL."""
+    pipeline = replace(PAYMENTS, engine="pyspark", small_log_bytes=0)
+    seen = []
+
+    def rows(session, day):
+        [tag] = session.sparkContext.getJobTags()
+        seen.append(tag.split("/")[-1])
+        return rows_of(session, day)
+
+    @dstl_assets(pipeline=pipeline, partitions_def=DAYS)
+    def epochs(
+        context: dg.AssetExecutionContext, storage: DstlStorageResource, pyspark: PySparkResource
+    ):
+        yield from run_epochs(context, pipeline, rows, storage=storage, engine=pyspark)
+
+    check = build_state_check(
+        "totals",
+        "SELECT 1 FROM {state} WHERE total < largest",
+        asset=pipeline.key("savepoint"),
+        source=savepoint_of(pipeline),
+    )
+    behind = [build_materialization_asset(pipeline), build_savepoint_asset(pipeline), check]
+    config = {"spark.master": "local[2]", "spark.pyspark.python": sys.executable, **SPARK_CONFIG}
+    eager = PySparkResource(spark_config=config)
+    lazy = LazyPySparkResource(spark_config=config)
+
+    def run(assets, pyspark, **options):
+        resources = {"storage": storage, "pyspark": pyspark, "spark": pyspark}
+        done = dg.materialize(assets, resources=resources, instance=instance, **options)
+        return {each.check_name: each.passed for each in done.get_asset_check_evaluations()}
+
+    run([epochs], eager, partition_key="2026-01-01")
+    run([epochs], lazy, partition_key="2026-01-02")
+    assert seen == ["payments", "payments"]
+    assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02")
+    assert run(behind, lazy) == {"state_of_totals": True}
+    assert pipeline.store(storage).require_latest().facts.kind == "materialization"
+    assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02")
+
+
+@pytest.mark.parametrize("wrong", ["local", PySparkResource(spark_config={})])
+def test_an_engine_that_is_none_is_named(wrong):
+    """Dagster starts the session of a ``PySparkResource`` when it sets it up."""
+    expected = (
+        r"expected a DstlSparkResource, .* PySparkResource of dagster_pyspark .*, got ('l|PyS)"
+    )
+    with pytest.raises(ConfigError, match=expected), engine_of(wrong):
+        pass
 
 
 def test_a_snapshot_between_assets_is_a_dataframe(storage, instance):

@@ -1,0 +1,36 @@
+"""What runs the epochs of a run, from the resource that a project has."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from dstl_core.errors import ConfigError
+from dstl_dagster.resources.spark_resource import tagged_session
+
+
+@contextmanager
+def engine_of(resource: Any, *names: str) -> Iterator[Any]:
+    """The engine of a run: a session of Spark, or another engine.
+
+    Args:
+        resource: A ``DstlSparkResource`` or ``DstlLocalEngineResource``; or any object with a
+            ``spark_session``, such as dagster-pyspark's ``PySparkResource``; or a session.
+        names: The tag of the Spark jobs, see ``tagged_session``.
+
+    Raises:
+        ConfigError: It is something else, or its session has not started.
+    """
+    if hasattr(resource, "tagged"):
+        with resource.tagged(*names) as engine:
+            yield engine
+        return
+    is_session = hasattr(resource, "createDataFrame")
+    session = resource if is_session else getattr(resource, "spark_session", None)
+    if session is None:
+        raise ConfigError(
+            f"The engine of a run is wrong: expected a DstlSparkResource, a "
+            f"DstlLocalEngineResource, a PySparkResource of dagster_pyspark or a session of Spark, "
+            f"got {resource!r}."
+        )
+    with tagged_session(session, *names) as tagged:
+        yield tagged
