@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from os import PathLike, fspath
 from typing import Any
 
 import pyarrow as pa
@@ -20,7 +19,7 @@ from dstl_core.job.rows.parquet_files import (
     open_parquet,
 )
 from dstl_core.job.rows.spool import Spool
-from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
+from dstl_core.job.spec.given_rows import arrow_of, in_stored_types, paths_of, stored_schema
 from dstl_core.storage.location import Location
 
 
@@ -110,7 +109,7 @@ class KeptRows(ArrowRows):
         memory: int,
         folder: str | None,
     ) -> None:
-        super().__init__(_stored(schema, what))
+        super().__init__(stored_schema(schema, what))
         self._spool = Spool(self.schema, memory, folder)
         for batch in batches:
             self._spool.add(in_stored_types(batch, self.schema, what))
@@ -134,49 +133,21 @@ def rows_of(rows: Any, what: str, memory: int, folder: str | None) -> ArrowRows:
     """
     if isinstance(rows, ArrowRows):
         return rows
-    if isinstance(rows, str | PathLike):
-        return _of_files([fspath(rows)])
-    if isinstance(rows, pa.RecordBatch):
-        rows = pa.Table.from_batches([rows])
-    if isinstance(rows, pa.Table):
-        return TableRows(rows, _stored(rows.schema, what), what)
-    if hasattr(rows, "__arrow_c_stream__"):
-        stream = pa.RecordBatchReader.from_stream(rows)
-        return KeptRows(stream, stream.schema, what, memory, folder)
-    if isinstance(rows, Sequence) and rows:
-        if all(isinstance(part, str | PathLike) for part in rows):
-            return _of_files([fspath(part) for part in rows])
-        if all(isinstance(part, pa.RecordBatch) for part in rows):
-            return KeptRows(rows, rows[0].schema, what, memory, folder)
+    paths = paths_of(rows)
+    if paths is not None:
+        return _of_files(paths)
+    given = arrow_of(rows)
+    if isinstance(given, pa.Table):
+        return TableRows(given, stored_schema(given.schema, what), what)
+    if given is not None:
+        return KeptRows(given, given.schema, what, memory, folder)
     raise ConfigError(
         f"{what} has to be a table or a stream of Arrow (pyarrow, pandas, polars, DuckDB), or "
         f"paths of Parquet files, got a {type(rows).__name__}."
     )
 
 
-def in_stored_types(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> pa.RecordBatch:
-    """Casts rows to the types of stored rows.
-
-    Raises:
-        ConfigError: A value does not fit, for example a time between two microseconds.
-    """
-    try:
-        return as_stored(batch, schema)
-    except pa.ArrowInvalid as error:
-        raise ConfigError(
-            f"{what} has a value that Spark's types cannot hold ({error}); round or cast the "
-            f"column."
-        ) from error
-
-
-def _stored(schema: pa.Schema, what: str) -> pa.Schema:
-    try:
-        return stored_arrow_schema(schema)
-    except ConfigError as error:
-        raise ConfigError(f"{what} has a column of an unknown type: {error}") from None
-
-
 def _of_files(paths: Sequence[str]) -> FileRows:
     files = [str(file) for path in paths for file in files_in(Location.parse(path))]
     with open_parquet(files[0]) as first:
-        return FileRows(files, _stored(first.schema_arrow, f"The file {files[0]}"))
+        return FileRows(files, stored_schema(first.schema_arrow, f"The file {files[0]}"))

@@ -1,4 +1,4 @@
-"""``DstlResourcesComponent``: storage, Spark and Flink of a project, in YAML only."""
+"""``DstlResourcesComponent``: storage, engines and Flink of a project, in YAML only."""
 
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
@@ -10,6 +10,7 @@ from dstl_core.errors import ConfigError
 from dstl_dagster.components.models import shown
 from dstl_dagster.components.scaffolders import ResourcesScaffolder
 from dstl_dagster.resources.flink_resource import FlinkClusterResource
+from dstl_dagster.resources.local_engine_resource import DstlLocalEngineResource
 from dstl_dagster.resources.savepoint_resource import SavepointResource
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import (
@@ -115,11 +116,30 @@ class SparkModel(dg.Model, dg.Resolvable):
         )
 
 
+class LocalModel(dg.Model, dg.Resolvable):
+    """The resource ``local``."""
+
+    threads: Annotated[
+        int | None, shown("Subtasks that run at a time; by default one for each core.", 4)
+    ] = None
+    memory: Annotated[
+        str, shown("Rows of a batch that stay in memory; others wait in files.", "512 mb")
+    ] = "1 gb"
+    temp_folder: Annotated[
+        str | None, shown("Folder of temporary files; by default the system's.", "/scratch")
+    ] = None
+
+    def build(self) -> DstlLocalEngineResource:
+        return DstlLocalEngineResource(
+            threads=self.threads, memory=self.memory, temp_folder=self.temp_folder
+        )
+
+
 @dg.scaffold_with(ResourcesScaffolder)
 @dataclass
 class DstlResourcesComponent(dg.Component, dg.Resolvable):
-    """The resources ``storage``, ``spark`` and ``savepoints`` of a project, and ``flink`` if it has
-    a URL. All pipelines and savepoints of a project share them.
+    """The resources ``storage``, ``spark``, ``local`` and ``savepoints`` of a project, and
+    ``flink`` if it has a URL. All pipelines and savepoints of a project share them.
     """
 
     storage: Annotated[
@@ -128,6 +148,9 @@ class DstlResourcesComponent(dg.Component, dg.Resolvable):
     spark: Annotated[SparkModel, shown("The Spark session.", {"master": "local[2]"})] = field(
         default_factory=SparkModel
     )
+    local: Annotated[
+        LocalModel, shown("The engine of pipelines with `engine: local`.", {"memory": "4 gb"})
+    ] = field(default_factory=LocalModel)
     flink_url: Annotated[
         str | None, shown("REST endpoint of a Flink cluster.", "http://jobmanager:8081")
     ] = None
@@ -138,6 +161,7 @@ class DstlResourcesComponent(dg.Component, dg.Resolvable):
         resources: dict[str, Any] = {
             "storage": storage,
             "spark": self.spark.build(),
+            "local": self.local.build(),
             "savepoints": SavepointResource(storage=storage),
         }
         if self.flink_url is not None:

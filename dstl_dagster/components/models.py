@@ -1,6 +1,6 @@
 """Models of the parts of a component's YAML."""
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dagster as dg
 from pydantic import Field, ValidationError
@@ -20,6 +20,9 @@ from dstl_dagster.resources.upload_resource import (
     RetryOptions,
     UploadSchedulerResource,
 )
+
+if TYPE_CHECKING:
+    from dstl_core.local.local_engine import LocalEngine
 
 
 def shown(description: str, *examples: Any, **options: Any) -> dg.Resolver:
@@ -67,13 +70,19 @@ class EventsModel(dg.Model, dg.Resolvable):
     path: Annotated[
         str,
         shown(
-            "Path or URL of the files, or name of the table.",
+            "Path or URL of the files, or name of a table of Spark.",
             "{{ context.project_root }}/data/payments",
             "s3://bucket/payments",
         ),
     ]
     format: Annotated[
-        str, shown("Format of Spark's reader, or `table` for a table.", "parquet", "csv", "table")
+        str,
+        shown(
+            "Format of Spark's reader, or `table` for a table; without Spark `parquet`.",
+            "parquet",
+            "csv",
+            "table",
+        ),
     ] = "parquet"
     partition_column: Annotated[
         str, shown("Column that holds the partition key of a row's window.", "day")
@@ -86,7 +95,19 @@ class EventsModel(dg.Model, dg.Resolvable):
     ] = None
 
     def read(self, session: Any, partition_key: str) -> Any:
-        """Reads the rows of one window."""
+        """Reads the rows of one window.
+
+        Args:
+            session: A session of Spark, or a ``LocalEngine``.
+            partition_key: The window.
+
+        Raises:
+            ConfigError: The local engine cannot read such events.
+        """
+        from dstl_core.local.local_engine import LocalEngine
+
+        if isinstance(session, LocalEngine):
+            return self._read_without_spark(session, partition_key)
         from pyspark.sql import functions as F
 
         reader = session.read.options(**self.options)
@@ -96,6 +117,17 @@ class EventsModel(dg.Model, dg.Resolvable):
             else reader.format(self.format).load(self.path)
         )
         return rows.where(F.col(self.partition_column).cast("string") == partition_key)
+
+    def _read_without_spark(self, engine: "LocalEngine", partition_key: str) -> Any:
+        from dstl_dagster.components.event_files import rows_of_window
+
+        if self.format != "parquet" or self.options:
+            raise ConfigError(
+                f"The local engine reads events from Parquet files: expected the format 'parquet' "
+                f"without options, got {self.format!r} with {self.options}; let the asset of the "
+                f"events write Parquet, or give the component `engine: spark`."
+            )
+        return rows_of_window(engine, self.path, self.partition_column, partition_key)
 
 
 class AggregateModel(dg.Model, dg.Resolvable):

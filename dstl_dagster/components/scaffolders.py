@@ -5,7 +5,7 @@ folder. The first one in a project also writes the YAML of the resources.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,7 @@ import dagster as dg
 
 RESOURCES_TYPE = "dstl_dagster.DstlResourcesComponent"
 ROOT = "{{ context.project_root }}"
+LOCAL = "local"
 _EVENTS = {
     "2026-01-01": [("ada", 12), ("bob", 3), ("ada", 5)],
     "2026-01-02": [("bob", 20), ("eve", 7)],
@@ -29,25 +30,20 @@ class ResourcesScaffolder(dg.Scaffolder[Any]):
 
 
 class StatefulPipelineScaffolder(dg.Scaffolder[Any]):
-    """Writes a pipeline of aggregates over example events of three days."""
+    """Writes a pipeline of aggregates over example events of three days. It needs no Java."""
 
     def scaffold(self, request: dg.ScaffoldRequest[Any]) -> None:
         name = _name_of(request)
         events = f"data/{name}-events"
         for day, rows in _EVENTS.items():
-            lines = ["account,amount", *(f"{account},{amount}" for account, amount in rows)]
-            _write_new(_root_of(request) / events / f"day={day}" / "events.csv", lines)
+            _write_events(_root_of(request) / events / f"day={day}" / "events.parquet", rows)
         dg.scaffold_component(
             request,
             {
                 "name": name,
                 "uid": "totals",
-                "events": {
-                    "path": f"{ROOT}/{events}",
-                    "format": "csv",
-                    "options": {"header": "true", "inferSchema": "true"},
-                    "partition_column": "day",
-                },
+                "engine": LOCAL,
+                "events": {"path": f"{ROOT}/{events}", "partition_column": "day"},
                 "partitions": {"start": "2026-01-01"},
                 "key_by": "account",
                 "states": {
@@ -119,10 +115,14 @@ def _name_of(request: dg.ScaffoldRequest[Any]) -> str:
     return name if name[:1].isalpha() else f"p-{name}"
 
 
-def _write_new(path: Path, lines: list[str]) -> None:
+def _write_events(path: Path, rows: Sequence[tuple[str, int]]) -> None:
+    import pyarrow as pa  # it is loaded only when somebody scaffolds
+    import pyarrow.parquet as pq
+
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([*lines, ""]), "utf-8")
+        accounts, amounts = zip(*rows, strict=True)
+        pq.write_table(pa.table({"account": accounts, "amount": amounts}), path)
 
 
 def _write_savepoint(path: Path) -> None:

@@ -26,10 +26,9 @@ from dstl_dagster.pipelines.aggregates import aggregating_pipeline
 from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES, dstl_assets
 from dstl_dagster.pipelines.epochs import run_epochs
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
-from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import checkpoint_of
-from dstl_dagster.translator import DstlTranslatorData
+from dstl_dagster.translator import SPARK, DstlTranslatorData
 
 
 @dg.scaffold_with(StatefulPipelineScaffolder)
@@ -38,8 +37,8 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     """A pipeline with keyed state: its epochs, checkpoint, savepoints, sensors and checks.
 
     Give either ``states`` (aggregates of the rows of a key) or ``job`` (``package.module:function``
-    that makes the job, as in ``StatefulPipeline``). The resources ``storage`` and ``spark`` come
-    from a ``DstlResourcesComponent``, or from the project's definitions.
+    that makes the job, as in ``StatefulPipeline``). The resources ``storage``, ``spark`` and
+    ``local`` come from a ``DstlResourcesComponent``, or from the project's definitions.
 
     To change asset specs or execution, override ``get_asset_spec`` or ``execute`` in a subclass.
     """
@@ -85,6 +84,14 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             ["total"],
         ),
     ] = None
+    engine: Annotated[
+        str,
+        shown(
+            "Resource that runs the pipeline: `spark`; `local`, which needs neither Spark nor "
+            "Java; or one of your project.",
+            "local",
+        ),
+    ] = SPARK
     parallelism: Annotated[int, shown("Number of subtasks.", 2)] = 2
     max_parallelism: Annotated[
         int, shown("Number of key groups, fixed for the life of the state.", 128)
@@ -197,6 +204,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             "small_log_bytes": self.small_log_bytes,
             "uploads": None if self.uploads is None else self.uploads.build(),
             "show_keys": self.show_keys,
+            "engine": self.engine,
             "translator": ComponentTranslator(self),
         }
         if self.job is not None:
@@ -243,14 +251,11 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         return translated(self.translation, data, unique_keys=self.unique_keys)
 
     def execute(
-        self,
-        context: dg.AssetExecutionContext,
-        storage: DstlStorageResource,
-        spark: DstlSparkResource,
+        self, context: dg.AssetExecutionContext, storage: DstlStorageResource, engine: Any
     ) -> Iterator[Any]:
         """Runs the epochs of a run; override it to add to that."""
         yield from run_epochs(
-            context, self.pipeline, self.events.read, storage=storage, engine=spark
+            context, self.pipeline, self.events.read, storage=storage, engine=engine
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
@@ -267,13 +272,12 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             op_tags=self.op_tags,
             automation_condition=self.automation_condition,
             retry_policy=DEFAULT_RETRIES._replace(max_retries=self.max_retries),
+            required_resource_keys={"storage", self.engine},
         )
-        def epochs(
-            context: dg.AssetExecutionContext,
-            storage: DstlStorageResource,
-            spark: DstlSparkResource,
-        ) -> Iterator[Any]:
-            yield from component.execute(context, storage, spark)
+        def epochs(context: dg.AssetExecutionContext) -> Iterator[Any]:
+            resources = context.resources
+            engine = getattr(resources, component.engine)
+            yield from component.execute(context, resources.storage, engine)
 
         rewrite = self.rewrite
         return build_pipeline_defs(

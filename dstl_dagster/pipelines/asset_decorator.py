@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
 
@@ -80,6 +80,7 @@ def dstl_assets(
     freshness_policy: dg.FreshnessPolicy | None = None,
     check_specs: Sequence[dg.AssetCheckSpec] | None = None,
     op_tags: Mapping[str, Any] | None = None,
+    required_resource_keys: Set[str] | None = None,
     pool: str | None = None,
     num_retained: int | None = None,
     retain: str | None = None,
@@ -92,10 +93,9 @@ def dstl_assets(
 
     Partitions are windows of input, never checkpoints. A backfill is one run, in order. Without
     partitions, each run is an input with an id (``run_epochs(input_id=..)``); with dynamic ones,
-    each partition is an input, and its key is the id. ``pool`` only avoids wasted work: the commit
-    log decides which of two runs commits. The op takes the configuration of ``EpochConfig``, or of
-    ``InputConfig`` where partitions are no windows. If the function has a parameter ``config``, its
-    class derives from that.
+    each partition is an input, and its key is the id. The op takes the configuration of
+    ``EpochConfig``, or of ``InputConfig`` where partitions are no windows. If the function has a
+    parameter ``config``, its class derives from that.
 
     Args:
         pipeline: The pipeline.
@@ -103,13 +103,13 @@ def dstl_assets(
         deps: Upstream assets of the batches.
         name: Name of the op.
         backfill_policy: A single run by default, which keeps the order and starts Spark once.
-        retry_policy: A retry after the commit reports what was committed. Keep it low if uploads
-            retry, too.
+        retry_policy: Retries of the op; keep them few if uploads retry, too.
         automation_condition: Automation condition of the state.
         freshness_policy: Freshness policy of the checkpoint.
         check_specs: Checks that the function reports.
         op_tags: Tags of the op.
-        pool: Dagster's concurrency pool.
+        required_resource_keys: Resources that the function takes from ``context.resources``.
+        pool: Dagster's concurrency pool; the commit log decides which of two runs commits.
         num_retained: Replaces that of the pipeline, also for what ``build_pipeline_defs`` adds.
         retain: As ``num_retained``.
 
@@ -117,7 +117,6 @@ def dstl_assets(
         ConfigError: The partitions are static or of several dimensions, or an argument is wrong.
     """
     _check_pipeline(pipeline)
-    is_windows = _are_windows(partitions_def)
     specs = build_dstl_asset_specs(
         pipeline,
         deps=deps,
@@ -132,10 +131,11 @@ def dstl_assets(
         can_subset=True,
         partitions_def=partitions_def,
         backfill_policy=backfill_policy or dg.BackfillPolicy.single_run(),
-        config=EpochConfig if is_windows else InputConfig,
+        config=EpochConfig if _are_windows(partitions_def) else InputConfig,
         retry_policy=retry_policy,
         check_specs=check_specs,
         op_tags=op_tags,
+        required_resource_keys=required_resource_keys,
         pool=pool,
     )
 

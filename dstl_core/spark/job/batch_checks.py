@@ -23,7 +23,10 @@ _NOT_HASHED = (T.VariantType, T.CalendarIntervalType, T.YearMonthIntervalType)
 def check_batch(rows: Any, what: str) -> None:
     """Raises ConfigError if tasks cannot process the batch."""
     if not isinstance(rows, DataFrame):
-        raise ConfigError(f"{what} has to be a Spark DataFrame, got a {type(rows).__name__}.")
+        raise ConfigError(
+            f"{what} has to be a Spark DataFrame, a table or a stream of Arrow, or paths of "
+            f"Parquet files, got a {type(rows).__name__}."
+        )
     if rows.isStreaming:
         raise ConfigError(
             f"{what} is a stream; give each of its micro-batches to the job: "

@@ -20,6 +20,7 @@ from dstl_core.spark.engine.key_groups import split_by_subtask
 from dstl_core.spark.engine.parquet_rows import ParquetRows
 from dstl_core.spark.engine.session import SparkTasks, of_attempt
 from dstl_core.spark.job.batch_checks import check_batch, check_rows
+from dstl_core.spark.job.given_frames import frame_of
 from dstl_core.spark.job.inputs import fingerprint_of, latest_time_of, place
 
 
@@ -79,8 +80,10 @@ class SparkEngine:
         return SparkRunner(self.spark, name)
 
     def batch_of(self, rows: Any, what: str) -> DataFrame:
-        check_batch(rows, what)
-        return rows  # type: ignore[no-any-return]
+        """As ``Engine.batch_of``; it takes the rows of a local engine, too."""
+        frame = frame_of(self.spark, rows, what)
+        check_batch(frame, what)
+        return frame  # type: ignore[no-any-return]
 
     def check_input(
         self, rows: DataFrame, operator: Operator, order_by: Sequence[str] | None

@@ -24,6 +24,7 @@ from dstl_core.windows import (
     TumblingEventTimeWindows,
 )
 from dstl_dagster import (
+    DstlLocalEngineResource,
     DstlResourcesComponent,
     DstlStorageResource,
     SavepointComponent,
@@ -171,7 +172,7 @@ def with_resources(defs):
     return dg.Definitions.merge(defs, dg.Definitions(resources=resources))
 
 
-def test_a_pipeline_in_yaml_keeps_the_same_state(tmp_path):
+def test_a_pipeline_in_yaml_keeps_the_same_state_on_both_engines(tmp_path):
     table = pa.table(
         {
             "account": [row[0] for rows in ROWS.values() for row in rows],
@@ -186,25 +187,6 @@ def test_a_pipeline_in_yaml_keeps_the_same_state(tmp_path):
         partitioning=ds.partitioning(pa.schema([("day", pa.string())]), flavor="hive"),
     )
     storage = DstlStorageResource(base_path=str(tmp_path / "state"))
-    defs = build(
-        StatefulPipelineComponent,
-        name="payments",
-        uid="totals",
-        events={"path": str(tmp_path / "payments"), "partition_column": "day"},
-        partitions={"start": "2026-01-01", "end": "2026-01-08"},
-        key_by="account",
-        states={
-            "payments": {"how": "count"},
-            "total": {"how": "sum", "column": "amount"},
-            "largest": {"how": "max", "column": "amount"},
-        },
-        checks=[{"uid": "totals", "sql": "SELECT 1 FROM {state} WHERE total < largest"}],
-        rewrite={"rename": {"totals": "sums"}},
-    )
-    assert sum(1 for _ in defs.sensors or ()) == 4
-    defs = dg.Definitions.merge(
-        defs, dg.Definitions(resources={"storage": storage, "spark": SPARK})
-    )
     epochs = dg.AssetSelection.assets(*(PAYMENTS.key(k) for k in ("state", "changelog")))
     epochs |= dg.AssetSelection.assets(PAYMENTS.key("checkpoint"))
     rest = dg.AssetSelection.assets(
@@ -216,17 +198,40 @@ def test_a_pipeline_in_yaml_keeps_the_same_state(tmp_path):
         ),
         dg.define_asset_job("rest", rest),
     ]
-    merged = dg.Definitions.merge(defs, dg.Definitions(jobs=jobs))
+
+    def on(engine):
+        defs = build(
+            StatefulPipelineComponent,
+            name="payments",
+            uid="totals",
+            engine=engine,
+            events={"path": str(tmp_path / "payments"), "partition_column": "day"},
+            partitions={"start": "2026-01-01", "end": "2026-01-08"},
+            key_by="account",
+            states={
+                "payments": {"how": "count"},
+                "total": {"how": "sum", "column": "amount"},
+                "largest": {"how": "max", "column": "amount"},
+            },
+            checks=[{"uid": "totals", "sql": "SELECT 1 FROM {state} WHERE total < largest"}],
+            rewrite={"rename": {"totals": "sums"}},
+        )
+        assert sum(1 for _ in defs.sensors or ()) == 4
+        resources = {"storage": storage, "spark": SPARK, "local": DstlLocalEngineResource()}
+        return dg.Definitions.merge(defs, dg.Definitions(resources=resources, jobs=jobs))
+
+    on_spark, local = on("spark"), on("local")
     with dg.DagsterInstance.ephemeral() as instance:
-        for day in ("2026-01-01", "2026-01-02"):
-            ran = merged.resolve_job_def("epochs").execute_in_process(
+        # The second run knows the day that the first one committed on another engine.
+        for defs, day in ((on_spark, "2026-01-01"), (local, "2026-01-01"), (local, "2026-01-02")):
+            ran = defs.resolve_job_def("epochs").execute_in_process(
                 instance=instance, partition_key=day
             )
         checks = {each.check_name: each.passed for each in ran.get_asset_check_evaluations()}
         assert checks["state_of_totals"] and checks["committed"] and checks["verified"]
         assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02")
         assert PAYMENTS.store(storage).size().log > 0
-        done = merged.resolve_job_def("rest").execute_in_process(instance=instance)
+        done = local.resolve_job_def("rest").execute_in_process(instance=instance)
     # With the materialization the log is gone, and the state is the same.
     assert PAYMENTS.store(storage).size().log == 0
     assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02")
@@ -475,7 +480,7 @@ def test_resources_in_yaml_keep_secrets_in_the_environment():
         },
     }
     defs = build(DstlResourcesComponent, storage=storage, flink_url="http://flink:8081")
-    assert set(defs.resources) == {"storage", "spark", "savepoints", "flink"}
+    assert set(defs.resources) == {"storage", "spark", "local", "savepoints", "flink"}
     credentials = defs.resources["storage"].credentials
     assert credentials.secret_access_key == dg.EnvVar("DSTL_SECRET")
     assert credentials.region == "eu-1"

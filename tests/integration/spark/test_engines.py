@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pyspark import cloudpickle
 
@@ -21,6 +22,7 @@ from dstl_core import (
     windows,
 )
 from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.local.local_engine import LocalEngine
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
@@ -181,3 +183,51 @@ def test_a_pipeline_changes_its_engine_at_any_epoch(spark, tmp_path, name):
         assert one | {"restored_from": None} == other | {"restored_from": None}
     digests = [sorted(digest for _, digest in files_of(each)) for each in (alone, mixed)]
     assert digests[0] == digests[1]
+
+
+TYPED = pa.table(
+    {
+        "k": pa.array(["ada", "bob"], pa.large_string()),
+        "small": pa.array([1, None], pa.uint8()),
+        "price": pa.array([1.5, -0.0]),
+        "at": pa.array([0, 1_500_000], pa.timestamp("ms")),
+        "moment": pa.array([0, 1_500_000], pa.timestamp("us", "Europe/Berlin")),
+        "day": pa.array([0, 20_000], pa.date32()),
+        "names": pa.array(["x", "y"]).dictionary_encode(),
+        "items": pa.array([[1, 2], None], pa.list_(pa.int64())),
+        "place": pa.array([{"x": 1, "y": "a"}, {"x": None, "y": "b"}]),
+    }
+)
+
+
+def test_both_engines_take_rows_in_the_same_forms(spark, tmp_path):
+    """Each input is committed on one engine, and the other one knows it."""
+    pq.write_table(TYPED, tmp_path / "rows.parquet")
+    (tmp_path / "day").mkdir()
+    for number, row in enumerate(TYPED.to_batches(max_chunksize=1)):
+        pq.write_table(pa.table(row), tmp_path / "day" / f"{number}.parquet")
+    forms = {
+        "table": lambda: TYPED,
+        "batch": lambda: TYPED.to_batches()[0],
+        "batches": lambda: TYPED.to_batches(max_chunksize=1),
+        "stream": lambda: pa.RecordBatchReader.from_batches(TYPED.schema, TYPED.to_batches()),
+        "file": lambda: tmp_path / "rows.parquet",
+        "files": lambda: [str(file) for file in sorted((tmp_path / "day").iterdir())],
+        "folder": lambda: str(tmp_path / "day"),
+    }
+    operator = AggregateOperator("totals", "k", {"n": aggregates.count()}, "string")
+
+    def jobs():
+        base = str(tmp_path / "jobs")
+        return [StatefulJob(engine, "job", base, operator) for engine in (spark, LocalEngine())]
+
+    for number, rows in enumerate(forms.values()):
+        first, second = jobs() if number % 2 else jobs()[::-1]
+        assert not first.run(rows(), number).committed_before
+        assert second.run(rows(), number).committed_before
+    counts = second.snapshot()["totals"].dump("n")
+    assert {line["value"] for line in counts} == {len(forms)}
+    nanoseconds = TYPED.append_column("ns", pa.array([1, 1], pa.timestamp("ns")))
+    for running in jobs():
+        with pytest.raises(ConfigError, match=r"The batch has a value that Spark's types cannot"):
+            running.run(nanoseconds, len(forms))

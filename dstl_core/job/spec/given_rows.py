@@ -1,0 +1,61 @@
+"""The forms in which a user gives rows to an engine: paths of Parquet files, or Arrow."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from os import PathLike, fspath
+from typing import Any
+
+import pyarrow as pa
+
+from dstl_core.errors import ConfigError
+from dstl_core.job.spec.output_types import Rows, as_stored, stored_arrow_schema
+
+
+def paths_of(rows: Any) -> list[str] | None:
+    """The paths, if rows are given as a path or as a list of paths."""
+    if isinstance(rows, str | PathLike):
+        return [fspath(rows)]
+    if isinstance(rows, Sequence) and rows and all(isinstance(p, str | PathLike) for p in rows):
+        return [fspath(path) for path in rows]
+    return None
+
+
+def arrow_of(rows: Any) -> pa.Table | pa.RecordBatchReader | None:
+    """A table, or a stream that can be read once, of any object of Arrow; None for others."""
+    if isinstance(rows, pa.RecordBatch):
+        return pa.Table.from_batches([rows])
+    if isinstance(rows, pa.Table):
+        return rows
+    if hasattr(rows, "__arrow_c_stream__"):
+        return pa.RecordBatchReader.from_stream(rows)
+    if isinstance(rows, Sequence) and rows and all(isinstance(b, pa.RecordBatch) for b in rows):
+        return pa.RecordBatchReader.from_batches(rows[0].schema, iter(rows))
+    return None
+
+
+def stored_schema(schema: pa.Schema, what: str) -> pa.Schema:
+    """The columns of rows with the types of stored rows.
+
+    Raises:
+        ConfigError: Spark has no type for a column.
+    """
+    try:
+        return stored_arrow_schema(schema)
+    except ConfigError as error:
+        raise ConfigError(f"{what} has a column of an unknown type: {error}") from None
+
+
+def in_stored_types(rows: Rows, schema: pa.Schema, what: str) -> Rows:
+    """Casts rows to the types of stored rows.
+
+    Raises:
+        ConfigError: A value does not fit, for example a time between two microseconds.
+    """
+    try:
+        return as_stored(rows, schema)
+    except pa.ArrowInvalid as error:
+        raise ConfigError(
+            f"{what} has a value that Spark's types cannot hold ({error}); round or cast the "
+            f"column."
+        ) from error
