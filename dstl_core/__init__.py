@@ -190,9 +190,13 @@ def __getattr__(name: str) -> Any:
         return importlib.import_module(f"dstl_core.{name}")
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = getattr(importlib.import_module(f"dstl_core.{_HOME[name]}"), name)
-    globals()[name] = found
-    return found
+    from dstl_core.extras import extra_named
+
+    with extra_named(f"dstl_core.{name}"):
+        module = importlib.import_module(f"dstl_core.{_HOME[name]}")
+    value = getattr(module, name)
+    globals()[name] = value
+    return value
 
 
 def __dir__() -> list[str]:

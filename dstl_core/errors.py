@@ -2,6 +2,7 @@
 
     DstlError
     ├─ ConfigError(ValueError)
+    │   └─ MissingPackageError(ImportError)
     ├─ FormatError(ValueError)
     │   ├─ TruncatedDataError(EOFError)
     │   ├─ UnsupportedVersionError
@@ -114,6 +115,10 @@ def _rebuild(cls: type[DstlError], message: str, context: dict[str, object]) -> 
 
 class ConfigError(DstlError, ValueError):
     """An option or an argument is invalid."""
+
+
+class MissingPackageError(ConfigError, ImportError):
+    """A package that is not installed is needed. The sentence names the extra that brings it."""
 
 
 class FormatError(DstlError, ValueError):

@@ -9,10 +9,12 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
-from prometheus_client.registry import Collector
-
+from dstl_core.extras import extra_named
 from dstl_core.metrics import Counter, Histogram, MetricGroup
+
+with extra_named("The collector for Prometheus"):
+    from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+    from prometheus_client.registry import Collector
 
 QUANTILES = (0.5, 0.75, 0.95, 0.98, 0.99, 0.999)
 """Those that Flink's Prometheus reporter exports."""

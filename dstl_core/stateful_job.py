@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from dstl_core.extras import extra_named
 from dstl_core.job.coordination.job_on_engine import JobOnEngine
 
 
@@ -20,7 +21,8 @@ class StatefulJob(JobOnEngine):
 
     def __post_init__(self) -> None:
         if not hasattr(self.engine, "runner"):
-            from dstl_core.spark.job.spark_engine import SparkEngine
+            with extra_named("A job whose engine is a session of Spark"):
+                from dstl_core.spark.job.spark_engine import SparkEngine
 
             self.engine = SparkEngine(self.engine)
         super().__post_init__()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_shared.libraries import DagsterLibraryRegistry
 
+from dstl_core.extras import extra_named
 from dstl_core.version import __version__
 
 if TYPE_CHECKING:
@@ -247,9 +248,11 @@ DagsterLibraryRegistry.register("dagster-dstl", __version__, is_dagster_package=
 
 def __getattr__(name: str) -> Any:
     if name in _HOME:
-        found = getattr(importlib.import_module(f"dstl_dagster.{_HOME[name]}"), name)
-        globals()[name] = found
-        return found
+        with extra_named(f"dstl_dagster.{name}"):
+            module = importlib.import_module(f"dstl_dagster.{_HOME[name]}")
+        value = getattr(module, name)
+        globals()[name] = value
+        return value
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 

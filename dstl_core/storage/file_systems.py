@@ -19,6 +19,7 @@ from fsspec.implementations.cached import CachingFileSystem
 from fsspec.utils import tokenize
 
 from dstl_core.errors import ConfigError
+from dstl_core.extras import how_to_install
 
 _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _LOCK = threading.Lock()
@@ -27,9 +28,9 @@ _OPEN: dict[str, Any] = {}
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_", "FSSPEC_")
 """Prefixes of environment variables from which file systems take credentials and endpoints."""
 _NEEDED = {
-    "s3": "install s3fs: pip install 'dagster-dstl[s3]'",
-    "gcs": "install gcsfs: pip install 'dagster-dstl[gcs]'",
-    "abfs": "install adlfs: pip install 'dagster-dstl[azure]'",
+    "s3": how_to_install("s3fs"),
+    "gcs": how_to_install("gcsfs"),
+    "abfs": how_to_install("adlfs"),
     "hdfs": "pyarrow needs Hadoop's client library libhdfs with JAVA_HOME, HADOOP_HOME and "
     "CLASSPATH set; or use webhdfs://",
 }

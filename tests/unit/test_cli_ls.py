@@ -116,7 +116,7 @@ def test_a_missing_package_is_named(run: Any, monkeypatch: pytest.MonkeyPatch) -
     ran = run("inspect", "abfs://container/savepoint")
     assert ran.code == 2
     assert is_one_sentence(ran.err)
-    assert "install adlfs: pip install 'dagster-dstl[azure]'" in ran.err
+    assert "install adlfs: pip install 'dstl-core[azure]'" in ran.err
 
 
 def test_a_client_that_does_not_start_is_one_short_sentence(run: Any) -> None:

@@ -45,7 +45,7 @@ def errors_of_workers() -> Iterator[None]:
         missing = _MISSING.search(str(error))
         if missing is not None:
             raise ConfigError(
-                f"The Python of Spark's workers has no package {missing[1]}; install dagster-dstl "
+                f"The Python of Spark's workers has no package {missing[1]}; install dstl-core "
                 f"there, or select this Python with the environment variable "
                 f"PYSPARK_PYTHON={sys.executable} before the session is started."
             ) from error

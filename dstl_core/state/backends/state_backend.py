@@ -19,6 +19,7 @@ from dstl_core.clock import Clock
 from dstl_core.codec.serializers import BUILT_IN, AnySerializer, SerializerRegistry
 from dstl_core.config import CheckpointConfig
 from dstl_core.errors import ConfigError
+from dstl_core.extras import require
 from dstl_core.model.handle import KeyedStateHandle, OperatorStreamStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.backends.backend import (
@@ -145,6 +146,7 @@ class EmbeddedRocksDBStateBackend(StateBackend):
     identifier = "rocksdb"
 
     def __post_init__(self) -> None:
+        require("rocksdict", "EmbeddedRocksDBStateBackend")
         for name in ("cache_bytes", "write_buffer_bytes"):
             size = getattr(self, name)
             if not isinstance(size, int) or size < 0:

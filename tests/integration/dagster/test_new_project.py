@@ -1,4 +1,4 @@
-"""A project as a new user makes it: outside the repository, from the wheel, by Dagster's commands.
+"""A project as a new user makes it: outside the repository, from the wheels, by Dagster's commands.
 
 It installs everything twice, so it is part of ``make soak``.
 """
@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.wheels import PROJECTS, ROOT, build_wheel
+
 pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.soak]
 
-ROOT = Path(__file__).parents[3]
 TOOLS = ["create-dagster", "dagster-dg-cli", "dagster-webserver"]
 DAYS = {
     "2026-01-01": {"ada": 17, "bob": 3},
@@ -38,12 +39,9 @@ def interpreter(version: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
-    python = [interpreter("3.11"), "-m", "pip", "wheel", "--quiet", "--no-deps"]
-    subprocess.run([*python, "--wheel-dir", folder, ROOT], check=True, cwd=folder)
-    [found] = folder.glob("*.whl")
-    return found
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("wheels")
+    return [build_wheel(name, folder) for name in PROJECTS]
 
 
 class User:
@@ -77,9 +75,11 @@ class User:
 
 
 @pytest.mark.parametrize("version", ["3.11", "3.13"])
-def test_a_new_project_has_green_partitions(version: str, wheel: Path, tmp_path: Path) -> None:
+def test_a_new_project_has_green_partitions(
+    version: str, wheels: list[Path], tmp_path: Path
+) -> None:
     user = User(tmp_path, version)
-    user.run("pip", "install", "--quiet", "-c", ROOT / "constraints.txt", wheel, *TOOLS)
+    user.run("pip", "install", "--quiet", "-c", ROOT / "constraints.txt", *wheels, *TOOLS)
     user.run("create-dagster", "project", "--no-uv-sync", "state")
     user.run("pip", "install", "--quiet", "--no-deps", "-e", "state")
     component = "dstl_dagster.StatefulPipelineComponent"
@@ -98,7 +98,7 @@ def test_a_new_project_has_green_partitions(version: str, wheel: Path, tmp_path:
 
 
 def totals(user: User) -> dict[str, int]:
-    """The state of the newest checkpoint, by the command of the wheel."""
+    """The state of the newest checkpoint, by the command of the core's wheel."""
     found = (user.folder / "state" / "data" / "dstl").glob("jobs/*/chk-*")
     newest = max(found, key=lambda each: int(each.name.removeprefix("chk-")))
     lines = user.run("dstl", "dump", newest, "--state", "total").splitlines()

@@ -1,0 +1,44 @@
+"""The wheels of this tree, and environments that hold only what is installed from them.
+
+uv installs if it is on the PATH, otherwise pip does.
+"""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+PROJECTS = {"dstl_core": ROOT, "dagster_dstl": ROOT / "dstl_dagster"}
+"""The folder of each distribution, by the name in its wheel."""
+
+
+def build_wheel(name: str, folder: Path) -> Path:
+    """Builds the wheel of a distribution in a folder, with the build backend from the index."""
+    if uv := shutil.which("uv"):
+        command = [uv, "build", "--quiet", "--wheel", "--out-dir", folder]
+    else:
+        command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder]
+    subprocess.run([*command, PROJECTS[name]], check=True, cwd=folder)
+    [wheel] = folder.glob(f"{name}-*.whl")
+    return wheel
+
+
+def make_environment(folder: Path, *requirements: str | Path) -> Path:
+    """Makes an environment of this Python. It holds the requirements, and what these require.
+
+    Returns:
+        The folder of its commands.
+    """
+    python = folder / "bin" / "python"
+    subprocess.run([sys.executable, "-m", "venv", "--without-pip", folder], check=True)
+    if uv := shutil.which("uv"):
+        command = [uv, "pip", "install", "--quiet", "--python", python]
+    else:
+        command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
+        command.append("--no-compile")  # Python compiles what it imports
+    pinned = ["-c", ROOT / "constraints.txt"]
+    subprocess.run([*command, *pinned, *requirements], check=True, cwd=folder)
+    return python.parent
