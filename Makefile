@@ -24,7 +24,7 @@ ui: setup ## the Dagster UI on the demo's instance (run make demo first)
 
 test: setup ## all tests that need neither Flink nor a browser
 	@scripts/with-java python -m tests.spark_archive
-	@$(PYTEST) -n 3 tests/docs tests/integration/dagster tests/integration/install tests/integration/spark \
+	@$(PYTEST) -n 3 tests/docs tests/integration/dagster tests/integration/spark tests/install \
 	  tests/contract tests/simulation tests/property tests/unit tests/fuzz -m "not soak"
 
 test-fast: setup ## unit and property tests without Spark, with a tenth of the examples and without the slow ones

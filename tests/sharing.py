@@ -36,6 +36,7 @@ LONGEST = (
     "spark/test_task_failures.py",
     "spark/test_secrets.py",
     "spark/test_odd_inputs.py",
+    "install/test_core_install.py",
     "test_kryo_converter.py",
     "property/test_columnar",
     "property/test_file_damage.py",
