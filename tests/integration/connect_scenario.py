@@ -97,7 +97,7 @@ def run(url: str, folder: str, bucket: str) -> dict[str, Any]:
             [next(iter(defs.assets or ()))],
             instance=instance,
             partition_key="2026-01-01",
-            resources={"storage": storage, "spark": spark},
+            resources={"storage": storage, "engine": spark},
             raise_on_error=False,
         )
     seen["dagster"] = done.success and sorted(small_pipeline.totals_in(storage).items())

@@ -34,7 +34,7 @@ def slow_rows(session: Any, day: str) -> Any:
     """
     if day == FAILING_DAY and BROKEN.exists():
         raise FileNotFoundError(f"the events of {day} have not arrived")
-    rows = rows_of(session, ROWS_LIKE[day])
+    rows = session.createDataFrame(rows_of(session, ROWS_LIKE[day]))
     if not SLOW.exists():
         return rows
     IN_EPOCH.write_text(f"{os.getpid()}")
@@ -54,9 +54,9 @@ def slow_rows(session: Any, day: str) -> Any:
     pipeline=PAYMENTS, partitions_def=DAYS, retry_policy=None, pool="payments", deps=["payments_in"]
 )
 def payments_state(
-    context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+    context: dg.AssetExecutionContext, storage: DstlStorageResource, engine: DstlSparkResource
 ) -> Iterator[Any]:
-    yield from run(context, PAYMENTS, slow_rows, storage=storage, engine=spark)
+    yield from run(context, PAYMENTS, slow_rows, storage=storage, engine=engine)
 
 
 defs = dg.Definitions.merge(
@@ -69,7 +69,7 @@ defs = dg.Definitions.merge(
         sensors_running=True,
         resources={
             "storage": STORAGE,
-            "spark": DstlSparkResource(master="local[2]", spark_config=SPARK_CONFIG),
+            "engine": DstlSparkResource(master="local[2]", spark_config=SPARK_CONFIG),
         },
     ),
     dg.Definitions(executor=dg.multiprocess_executor.configured({"max_concurrent": 1})),

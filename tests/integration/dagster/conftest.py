@@ -11,7 +11,7 @@ import pytest
 
 from dstl_dagster import DstlStorageResource
 from examples.flights.run import RANGE_END, RANGE_START
-from tests.integration.dagster.small_pipeline import SPARK, small_defs
+from tests.integration.dagster.small_pipeline import LOCAL, small_defs
 from tests.spark_session import end_session_of_tests
 
 
@@ -62,7 +62,9 @@ Run = Callable[..., dg.ExecuteInProcessResult]
 def run_days(storage, instance) -> Run:
     """Materializes the small pipeline's epochs of some days in one run."""
 
-    def run(first: str, last: str | None = None, **options: Any) -> dg.ExecuteInProcessResult:
+    def run(
+        first: str, last: str | None = None, engine: Any = LOCAL, **options: Any
+    ) -> dg.ExecuteInProcessResult:
         defs = small_defs(storage, **options)
         assets = [each for each in defs.assets or () if isinstance(each, dg.AssetsDefinition)]
         days = {RANGE_START: first, RANGE_END: last} if last else None
@@ -71,7 +73,7 @@ def run_days(storage, instance) -> Run:
             instance=instance,
             partition_key=None if last else first,
             tags=days,
-            resources={"storage": storage, "spark": SPARK},
+            resources={"storage": storage, "engine": engine},
             raise_on_error=False,
         )
 

@@ -1,13 +1,18 @@
-"""A small pipeline of aggregates over a few days of events, for tests."""
+"""A small pipeline of aggregates over a few days of events, for tests.
+
+It runs without Spark, unless a test gives ``SPARK`` as the resource ``engine``.
+"""
 
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import dagster as dg
+import pyarrow as pa
 
 from dstl_core import Snapshot
 from dstl_dagster import (
     Aggregate,
+    DstlLocalEngineResource,
     DstlSparkResource,
     DstlStorageResource,
     aggregating_pipeline,
@@ -26,6 +31,7 @@ SPARK_CONFIG = {
     "spark.log.level": "OFF",
 }
 SPARK = DstlSparkResource(master="local[2]", spark_config=SPARK_CONFIG)
+LOCAL = DstlLocalEngineResource(threads=2)
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-08")
 PAYMENTS = aggregating_pipeline(
     "payments",
@@ -36,6 +42,7 @@ PAYMENTS = aggregating_pipeline(
         "total": Aggregate("sum", "amount"),
         "largest": Aggregate("max", "amount"),
     },
+    engine="engine",
 )
 ACCOUNTS = (5, 9, 7, 12, 6, 11, 8)
 ROWS = {
@@ -68,13 +75,20 @@ def totals_in(storage: DstlStorageResource) -> dict[str, tuple[int, int, int]]:
     }
 
 
-def rows_of(session: Any, day: str) -> Any:
-    return session.createDataFrame(ROWS[day], "account string, amount long")
+def payments(*rows: tuple[str, int]) -> pa.Table:
+    """Rows that every engine takes."""
+    accounts, amounts = zip(*rows, strict=True)
+    return pa.table({"account": accounts, "amount": amounts})
+
+
+def rows_of(engine: Any, day: str) -> pa.Table:
+    return payments(*ROWS[day])
 
 
 def small_defs(
     storage: DstlStorageResource,
     batch: Callable[[Any, str], Any] = rows_of,
+    engine: Any = LOCAL,
     **options: Any,
 ) -> dg.Definitions:
     """The pipeline's definitions; ``batch`` is what tests interfere with."""
@@ -85,14 +99,16 @@ def small_defs(
         retry_policy=dg.RetryPolicy(max_retries=1),
     )
     def payments_state(
-        context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+        context: dg.AssetExecutionContext,
+        storage: DstlStorageResource,
+        engine: dg.ResourceParam[Any],
     ) -> Iterator[Any]:
-        yield from run_epochs(context, PAYMENTS, batch, storage=storage, engine=spark)
+        yield from run_epochs(context, PAYMENTS, batch, storage=storage, engine=engine)
 
     return build_pipeline_defs(
         PAYMENTS,
         [payments_state],
         rewrite={"rename": {"totals": "sums"}, "max_parallelism": 64},
-        resources={"storage": storage, "spark": SPARK},
+        resources={"storage": storage, "engine": engine},
         **options,
     )

@@ -5,18 +5,19 @@ from __future__ import annotations
 import dagster as dg
 import pytest
 
-from dstl_core.spark.engine.session import SparkTasks
+from dstl_core.local.local_engine import LocalRunner
 from dstl_core.stateful_job import StatefulJob
 from dstl_dagster import metadata as show
 from tests.integration.dagster.small_pipeline import (
     PAYMENTS,
     SPARK,
     expected_totals,
+    payments,
     rows_of,
     totals_in,
 )
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 
 def versions(instance, kind, day):
@@ -126,7 +127,7 @@ def test_an_input_that_changed_is_not_retried(run_days, storage):
     assert run_days("2026-01-01").success
 
     def other_rows(session, day):
-        return session.createDataFrame([("account-1", 1)], "account string, amount long")
+        return payments(("account-1", 1))
 
     done = run_days("2026-01-01", batch=other_rows)
     assert not done.success
@@ -135,19 +136,20 @@ def test_an_input_that_changed_is_not_retried(run_days, storage):
     assert not [event for event in done.all_events if event.is_step_up_for_retry]
 
 
+@pytest.mark.spark
 def test_a_failed_epoch_leaves_nothing_and_is_retried(run_days, storage):
     attempts = []
 
     def fails_once(session, day):
         attempts.append(day)
-        rows = rows_of(session, day)
+        rows = session.createDataFrame(rows_of(session, day))
         if len(attempts) > 1:
             return rows
         return rows.selectExpr(
             "account", "if(amount = 5, raise_error('on purpose'), amount) as amount"
         )
 
-    done = run_days("2026-01-01", batch=fails_once)
+    done = run_days("2026-01-01", batch=fails_once, engine=SPARK)
     assert done.success and len(attempts) == 2
     assert totals_in(storage) == expected_totals("2026-01-01")
     assert PAYMENTS.store(storage).orphans() == []
@@ -185,12 +187,12 @@ def test_a_run_with_a_stale_claim_is_told_who_holds_it(run_days, storage, monkey
                 claimed.append(PAYMENTS.store(storage).reset("another run", lambda run_id: False))
             return reports
 
-        collect = SparkTasks.collect
-        monkeypatch.setattr(SparkTasks, "collect", lambda *args: claim(collect(*args)))
+        apply = LocalRunner.apply
+        monkeypatch.setattr(LocalRunner, "apply", lambda *args: claim(apply(*args)))
         try:
             return run(self, rows, input_id, order_by, **options)
         finally:
-            monkeypatch.setattr(SparkTasks, "collect", collect)
+            monkeypatch.setattr(LocalRunner, "apply", apply)
 
     assert run_days("2026-01-01").success
     before = totals_in(storage)
@@ -222,7 +224,9 @@ def test_a_cancelled_epoch_is_reset(run_days, storage):
     assert totals_in(storage) == expected_totals("2026-01-01")
 
 
-def test_a_stopped_session_is_replaced_in_the_next_run(run_days):
-    assert run_days("2026-01-01").success
+@pytest.mark.spark
+def test_a_stopped_session_is_replaced_in_the_next_run(run_days, storage):
+    assert run_days("2026-01-01", engine=SPARK).success
     SPARK.spark_session.stop()
-    assert run_days("2026-01-02").success
+    assert run_days("2026-01-02", engine=SPARK).success
+    assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02")

@@ -3,12 +3,10 @@
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import pyarrow as pa
 import pytest
 
 from dstl_dagster import (
@@ -21,21 +19,15 @@ from dstl_dagster import (
 )
 from tests.integration.dagster.small_pipeline import (
     DAYS,
+    LOCAL,
     PAYMENTS,
-    ROWS,
     SPARK,
     expected_totals,
     rows_of,
     totals_in,
 )
 
-LOCAL = DstlLocalEngineResource(threads=2, memory="1 mb")
 FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
-
-
-def table_of(engine: Any, day: str) -> pa.Table:
-    accounts, amounts = zip(*ROWS[day], strict=True)
-    return pa.table({"account": accounts, "amount": amounts})
 
 
 @dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS)
@@ -44,7 +36,7 @@ def on_local(
     storage: DstlStorageResource,
     engine: DstlLocalEngineResource,
 ) -> Iterator[Any]:
-    yield from run_epochs(context, PAYMENTS, table_of, storage=storage, engine=engine)
+    yield from run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=engine)
 
 
 @dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS)
@@ -87,7 +79,7 @@ def test_a_pipeline_moves_to_spark_and_back(
 def test_persist_and_confirm_are_two_ops_without_spark(
     storage: DstlStorageResource, instance: dg.DagsterInstance
 ) -> None:
-    job = build_protocol_job(replace(PAYMENTS, engine="engine"), table_of, DAYS)
+    job = build_protocol_job(PAYMENTS, rows_of, DAYS)
     resources = {"storage": storage, "engine": LOCAL}
     done = job.execute_in_process(partition_key=FIRST, resources=resources, instance=instance)
     assert done.success

@@ -9,15 +9,15 @@ import pytest
 import dstl_dagster as dstl
 from dstl_core.errors import ConfigError
 from tests.integration.dagster.small_pipeline import (
+    LOCAL,
     PAYMENTS,
     ROWS,
-    SPARK,
     expected_totals,
     rows_of,
     totals_in,
 )
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 FILES = dg.DynamicPartitionsDefinition(name="files")
 FIRST, SECOND, THIRD = sorted(ROWS)[:3]
@@ -33,10 +33,10 @@ def assets_of(partitions=None, input_id=None):
     def payments_state(
         context: dg.AssetExecutionContext,
         storage: dstl.DstlStorageResource,
-        spark: dstl.DstlSparkResource,
+        engine: dstl.DstlLocalEngineResource,
     ) -> Iterator[Any]:
         yield from dstl.run_epochs(
-            context, PAYMENTS, payments_in, storage=storage, engine=spark, input_id=input_id
+            context, PAYMENTS, payments_in, storage=storage, engine=engine, input_id=input_id
         )
 
     return payments_state
@@ -46,7 +46,7 @@ def run(epochs, storage, instance, **options):
     return dg.materialize(
         [epochs, *dstl.build_pipeline_checks(PAYMENTS)],
         instance=instance,
-        resources={"storage": storage, "spark": SPARK},
+        resources={"storage": storage, "engine": LOCAL},
         raise_on_error=False,
         **options,
     )

@@ -16,16 +16,16 @@ from dstl_dagster import UploadSchedulerResource, build_gc_job, build_protocol_j
 from dstl_dagster.pipelines.windows import REWIND_TAG
 from tests.integration.dagster.small_pipeline import (
     DAYS,
+    LOCAL,
     PAYMENTS,
     ROWS,
-    SPARK,
     expected_totals,
     rows_of,
     small_defs,
     totals_in,
 )
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 DAY = "2026-01-01"
 
@@ -36,7 +36,7 @@ def run_protocol(storage, instance):
         def checked(session, key):
             return batch(session, key)
 
-        resources = {"storage": storage, "spark": SPARK}
+        resources = {"storage": storage, "engine": LOCAL}
         if uploads is not None:
             resources["own_uploads"] = uploads
         named = None if uploads is None else "own_uploads"
@@ -187,7 +187,7 @@ def test_a_run_with_the_rewind_tag_goes_back_and_runs_the_corrected_days(
             [assets],
             instance=instance,
             tags={**span, **tags},
-            resources={"storage": storage, "spark": SPARK},
+            resources={"storage": storage, "engine": LOCAL},
             raise_on_error=False,
         )
 
@@ -227,7 +227,7 @@ def test_a_new_savepoint_asks_for_the_rewritten_one(run_days, storage, instance)
     behind = [
         each for each in defs.assets if not each.keys & {rewritten, PAYMENTS.key("checkpoint")}
     ]
-    resources = {"storage": storage, "spark": SPARK}
+    resources = {"storage": storage, "engine": LOCAL}
     assert dg.materialize(behind, instance=instance, resources=resources).success
     second = dg.evaluate_automation_conditions(
         defs,

@@ -10,9 +10,9 @@ from dagster._core.loader import LoadingContextForTest
 from dstl_dagster import DagsterDstlTranslator, build_pipeline_checks, build_report_job
 from dstl_dagster.pipelines import state_profile
 from tests.integration.dagster.small_pipeline import (
+    LOCAL,
     PAYMENTS,
     ROWS,
-    SPARK,
     expected_totals,
     rows_of,
     small_defs,
@@ -20,7 +20,7 @@ from tests.integration.dagster.small_pipeline import (
 )
 from tests.integration.dagster.test_windows import assets_of, materialize
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 DAYS = tuple(ROWS)
 KINDS = ("state", "changelog", "checkpoint")
@@ -120,7 +120,7 @@ def test_a_run_of_several_windows_goes_on_with_what_comes_after(storage, instanc
                 strict=True,
             )
         ),
-        resources={"storage": storage, "spark": SPARK},
+        resources={"storage": storage, "engine": LOCAL},
     )
     assert done.success
     assert ran == [*DAYS[:2]]
@@ -192,7 +192,7 @@ def test_what_depends_on_windows_that_were_undone_is_stale(
     def daily(context: dg.AssetExecutionContext) -> None:
         pass
 
-    resources = {"storage": storage, "spark": SPARK}
+    resources = {"storage": storage, "engine": LOCAL}
 
     def status(day):
         defs = dg.Definitions(assets=[assets, daily], resources=resources)
@@ -224,7 +224,7 @@ def test_what_comes_after_the_checkpoint_has_schema_and_lineage(run_days, storag
     assert run_days(DAYS[0]).success
     keys = [PAYMENTS.key(kind) for kind in ("materialization", "savepoint")]
     behind = [each for each in small_defs(storage).assets if each.keys & set(keys)]
-    resources = {"storage": storage, "spark": SPARK}
+    resources = {"storage": storage, "engine": LOCAL}
     assert dg.materialize(behind, instance=instance, resources=resources).success
     for key in keys:
         event = instance.get_latest_materialization_event(key).asset_materialization

@@ -9,7 +9,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from dstl_core import Snapshot
+from dstl_core import LocalEngine, Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_dagster import (
     DstlStorageResource,
@@ -24,9 +24,15 @@ from dstl_dagster import (
     build_truncation_sensor,
 )
 from tests.golden_files import GOLDEN
-from tests.integration.dagster.small_pipeline import PAYMENTS, SPARK, expected_totals, totals_in
+from tests.integration.dagster.small_pipeline import (
+    LOCAL,
+    PAYMENTS,
+    expected_totals,
+    rows_of,
+    totals_in,
+)
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 TRUNCATE = build_materialization_job(PAYMENTS)
 RESET = build_reset_job(PAYMENTS)
@@ -35,12 +41,10 @@ RESET = build_reset_job(PAYMENTS)
 @pytest.fixture(scope="module")
 def populated(tmp_path_factory):
     """The small pipeline after two days."""
-    from tests.integration.dagster.small_pipeline import rows_of
-
     storage = DstlStorageResource(base_path=str(tmp_path_factory.mktemp("state")))
-    job = PAYMENTS.open(SPARK.spark_session, storage)
+    job = PAYMENTS.open(LocalEngine(), storage)
     for day in ("2026-01-01", "2026-01-02"):
-        job.run(rows_of(SPARK.spark_session, day), input_id=day)
+        job.run(rows_of(None, day), input_id=day)
     return storage
 
 
@@ -107,7 +111,7 @@ def test_truncation_waits_for_a_run_that_is_at_work(state, instance):
     done = dg.materialize(
         [asset],
         instance=instance,
-        resources={"storage": state, "spark": SPARK},
+        resources={"storage": state, "engine": LOCAL},
         raise_on_error=False,
     )
     assert not done.success
@@ -199,14 +203,13 @@ def test_a_reset_without_anything_to_sweep_does_not_claim(state, instance):
 def test_a_reset_fences_a_run_that_was_thought_dead(state, instance):
     """Two owners: the one that is swept can commit nothing afterwards."""
     from dstl_core.errors import FencedError
-    from tests.integration.dagster.small_pipeline import rows_of
 
-    job = PAYMENTS.open(SPARK.spark_session, state)
-    job.run(rows_of(SPARK.spark_session, "2026-01-03"), input_id="2026-01-03")
+    job = PAYMENTS.open(LocalEngine(), state)
+    job.run(rows_of(None, "2026-01-03"), input_id="2026-01-03")
     leave_lease(state, add_run(instance, dg.DagsterRunStatus.FAILURE))
     assert RESET.execute_in_process(instance=instance, resources={"storage": state}).success
     with pytest.raises(FencedError, match="reset by Dagster run"):
-        job.run(rows_of(SPARK.spark_session, "2026-01-04"), input_id="2026-01-04")
+        job.run(rows_of(None, "2026-01-04"), input_id="2026-01-04")
     days = ("2026-01-01", "2026-01-02", "2026-01-03")
     assert totals_in(state) == expected_totals(*days)
 

@@ -57,7 +57,7 @@ def run(storage: DstlStorageResource, instance: dg.DagsterInstance, day: str) ->
     [asset, *_] = [
         each for each in small_defs(storage).assets or () if isinstance(each, dg.AssetsDefinition)
     ]
-    resources = {"storage": storage, "spark": SPARK}
+    resources = {"storage": storage, "engine": SPARK}
     done = dg.materialize([asset], instance=instance, partition_key=day, resources=resources)
     assert done.success
 

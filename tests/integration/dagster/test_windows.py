@@ -12,21 +12,23 @@ import pytest
 import dstl_dagster as dstl
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import ConfigError
+from dstl_core.local.local_engine import LocalEngine
 from dstl_dagster.pipelines.windows import Windows
 from tests.integration.dagster.small_pipeline import (
     DAYS as SMALL_DAYS,
 )
 from tests.integration.dagster.small_pipeline import (
+    LOCAL,
     PAYMENTS,
     ROWS,
-    SPARK,
     expected_totals,
+    payments,
     rows_of,
     small_defs,
     totals_in,
 )
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 DAYS = tuple(ROWS)
@@ -39,7 +41,7 @@ def run(storage, instance):
 
     def run(partitions: Any, *keys: str, **options: Any) -> dg.ExecuteInProcessResult:
         def one_payment(session: Any, key: str) -> Any:
-            return session.createDataFrame([("ada", 1)], "account string, amount long")
+            return payments(("ada", 1))
 
         return materialize(assets_of(partitions, one_payment), storage, instance, keys, **options)
 
@@ -51,9 +53,9 @@ def assets_of(partitions: Any, batch: Any, pipeline: Any = PAYMENTS) -> dg.Asset
     def payments_state(
         context: dg.AssetExecutionContext,
         storage: dstl.DstlStorageResource,
-        spark: dstl.DstlSparkResource,
+        engine: dstl.DstlLocalEngineResource,
     ) -> Iterator[Any]:
-        yield from dstl.run_epochs(context, pipeline, batch, storage=storage, engine=spark)
+        yield from dstl.run_epochs(context, pipeline, batch, storage=storage, engine=engine)
 
     return payments_state
 
@@ -65,7 +67,7 @@ def materialize(assets, storage, instance, keys, tags=None, **options):
         instance=instance,
         partition_key=keys[0] if len(keys) == 1 else None,
         tags={**(span if len(keys) > 1 else {}), **(tags or {})},
-        resources={"storage": storage, "spark": SPARK},
+        resources={"storage": storage, "engine": LOCAL},
         raise_on_error=False,
         **options,
     )
@@ -93,7 +95,7 @@ def check(name, storage, instance):
         [found],
         selection=dg.AssetSelection.checks(found),
         instance=instance,
-        resources={"storage": storage, "spark": SPARK},
+        resources={"storage": storage, "engine": LOCAL},
     )
     return done.get_asset_check_evaluations()[0]
 
@@ -158,11 +160,9 @@ def test_a_pipeline_whose_inputs_are_partition_keys_goes_on(
     run, storage, instance, partitions, keys, expected
 ):
     """The version before this one committed partition keys, and no notes."""
-    session = SPARK.spark_session
-    rows = session.createDataFrame([("ada", 1)], "account string, amount long")
-    job = PAYMENTS.open(session, storage)
+    job = PAYMENTS.open(LocalEngine(), storage)
     for key in keys[:2]:
-        job.run(rows, key)
+        job.run(payments(("ada", 1)), key)
     assert run(partitions, keys[1]).success  # committed before: nothing runs
     assert run(partitions, keys[2]).success
     assert inputs_in(storage) == expected
@@ -170,9 +170,7 @@ def test_a_pipeline_whose_inputs_are_partition_keys_goes_on(
 
 
 def test_a_pipeline_of_another_definition_from_before_is_refused(run, storage):
-    session = SPARK.spark_session
-    rows = session.createDataFrame([("ada", 1)], "account string, amount long")
-    PAYMENTS.open(session, storage).run(rows, "2026-01-01")
+    PAYMENTS.open(LocalEngine(), storage).run(payments(("ada", 1)), "2026-01-01")
     hourly = dg.HourlyPartitionsDefinition("2026-01-01-00:00")
     assert "had another definition" in failure_of(run(hourly, "2026-01-01-05:00"))
 
@@ -250,7 +248,7 @@ def test_an_input_that_changed_says_which_run_to_launch(run_days):
     assert run_days(DAYS[0], DAYS[2]).success
 
     def other_rows(session, day):
-        return session.createDataFrame([("ada", 1)], "account string, amount long")
+        return payments(("ada", 1))
 
     message = failure_of(run_days(DAYS[1], batch=other_rows))
     assert "with other rows" in message
@@ -258,18 +256,18 @@ def test_an_input_that_changed_says_which_run_to_launch(run_days):
 
 
 def test_a_pipeline_keeps_enough_checkpoints_to_go_back_14_windows(storage):
-    assert PAYMENTS.open(SPARK.spark_session, storage).num_retained >= 2 * 15
+    assert PAYMENTS.open(LocalEngine(), storage).num_retained >= 2 * 15
     few = dstl.aggregating_pipeline(
         "few", uid="u", key_by="k", states={"n": dstl.Aggregate("count")}, num_retained=3
     )
-    assert few.open(SPARK.spark_session, storage).num_retained == 3
+    assert few.open(LocalEngine(), storage).num_retained == 3
 
 
 def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, instance):
     """``build_pipeline_defs`` gives the retention of the op to what else commits."""
     states = {"n": dstl.Aggregate("count")}
     aged = dstl.aggregating_pipeline("p", uid="u", key_by="k", states=states, retain="14 days")
-    assert aged.open(SPARK.spark_session, storage).retain == "14 days"
+    assert aged.open(LocalEngine(), storage).retain == "14 days"
     with pytest.raises(ConfigError, match=r"Not a duration: expected .*got '2 weeks'"):
         replace(PAYMENTS, retain="2 weeks")
 
@@ -278,9 +276,9 @@ def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, inst
         def payments_state(
             context: dg.AssetExecutionContext,
             storage: dstl.DstlStorageResource,
-            spark: dstl.DstlSparkResource,
+            engine: dstl.DstlLocalEngineResource,
         ) -> Iterator[Any]:
-            yield from dstl.run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=spark)
+            yield from dstl.run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=engine)
 
         return payments_state
 
@@ -295,7 +293,7 @@ def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, inst
         made(num_retained=0)
 
     behind = dstl.build_pipeline_defs(PAYMENTS, [made(num_retained=1)]).assets[1]
-    resources = {"storage": storage, "spark": SPARK}
+    resources = {"storage": storage, "engine": LOCAL}
     assert dg.materialize([behind], instance=instance, resources=resources).success
     assert checkpoints() == 1
 
