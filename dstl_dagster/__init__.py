@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from dstl_dagster.io_manager import DstlIOManager
     from dstl_dagster.metadata import report_metadata
     from dstl_dagster.pipeline_defs import build_pipeline_defs
-    from dstl_dagster.pipelines.aggregates import Aggregate, EventTimeWindows, aggregating_pipeline
+    from dstl_dagster.pipelines.aggregates import EventTimeWindows, aggregating_pipeline
     from dstl_dagster.pipelines.asset_decorator import build_dstl_asset_specs, dstl_assets
     from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
     from dstl_dagster.pipelines.epochs import run_epochs
@@ -91,7 +91,6 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "pipelines.aggregates": (
-        "Aggregate",
         "EventTimeWindows",
         "aggregating_pipeline",
     ),
@@ -177,7 +176,6 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [
-    "Aggregate",
     "AzureCredentials",
     "BatchingUploads",
     "DagsterDstlTranslator",

@@ -5,14 +5,21 @@ from typing import Any
 import dagster as dg
 
 import dstl_dagster as dstl
+from dstl_core import aggregates
 
-STATES = {"payments": dstl.Aggregate("count"), "total": dstl.Aggregate("sum", "amount")}
-TOTALS = dstl.aggregating_pipeline("payments", uid="totals", key_by="account", states=STATES)
+COLUMNS = "account string, amount long"
+TOTALS = dstl.aggregating_pipeline(
+    "payments",
+    uid="totals",
+    key_by="account",
+    states={"payments": aggregates.count(), "total": aggregates.sum("amount")},
+    schema=COLUMNS,
+)
 STORAGE = dstl.DstlStorageResource(base_path="/tmp/dstl")
 
 
 def payments_of(session: Any, day: str) -> Any:
-    return session.createDataFrame([("ada", 12), ("bob", 3)], "account string, amount long")
+    return session.createDataFrame([("ada", 12), ("bob", 3)], COLUMNS)
 
 
 @dstl.dstl_assets(pipeline=TOTALS, partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
 
+from dstl_core.aggregates.aggregate_merge import Columns, Merge
 from dstl_core.codec.columnar.types.java_decimals import (
     BIG_DECIMAL,
     DIGITS,
@@ -14,7 +15,6 @@ from dstl_core.codec.columnar.types.java_decimals import (
 )
 from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.functions import ColumnResult, KeyedColumnFunction
-from dstl_core.operators.aggregate_merge import Columns, Merge
 
 
 def part_name(at: int, part: str) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 import numpy as np
 import pyarrow as pa
 
+from dstl_core.aggregates.folds import folded
 from dstl_core.clock import Clock
 from dstl_core.codec.serializers import TupleSerializer
 from dstl_core.functions import MERGING_WINDOW_SET
@@ -23,7 +24,7 @@ from dstl_core.operators.aggregated_windows import (
     Int64s,
     window_column,
 )
-from dstl_core.operators.session_sets import Bools, SessionSet, folded, touching
+from dstl_core.operators.session_sets import Bools, SessionSet, touching
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.column_access import WholeLists
 from dstl_core.state.held.key_batch import KeyBatch, Places, places_of_keys

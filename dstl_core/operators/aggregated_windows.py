@@ -17,6 +17,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.aggregates.aggregate_merge import Merge
 from dstl_core.clock import Clock
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import Types
@@ -25,7 +26,6 @@ from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.functions import WINDOW_CONTENTS, WINDOW_TIMERS, RichFunction
 from dstl_core.operators.aggregate_function import AggregateMerge
-from dstl_core.operators.aggregate_merge import Merge
 from dstl_core.state.backends.backend import KeyedStateBackend
 from dstl_core.state.backends.column_access import BytesDecoder, ValueColumns
 from dstl_core.state.backends.timers import (

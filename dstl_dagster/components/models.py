@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import dagster as dg
 from pydantic import Field, ValidationError
 
-from dstl_core.aggregates import How
 from dstl_core.errors import ConfigError
 from dstl_core.windows import (
     EventTimeSessionWindows,
@@ -13,7 +12,7 @@ from dstl_core.windows import (
     TumblingEventTimeWindows,
     WindowAssigner,
 )
-from dstl_dagster.pipelines.aggregates import Aggregate, EventTimeWindows
+from dstl_dagster.pipelines.aggregates import EventTimeWindows
 from dstl_dagster.resources.upload_resource import (
     BatchingUploads,
     DirectUploads,
@@ -128,43 +127,6 @@ class EventsModel(dg.Model, dg.Resolvable):
                 f"events write Parquet, or give the component `engine: spark`."
             )
         return rows_of_window(engine, self.path, self.partition_column, partition_key)
-
-
-class AggregateModel(dg.Model, dg.Resolvable):
-    """One state: an aggregate of the rows of a key."""
-
-    how: Annotated[How, shown("The aggregate.", "count", "sum", "max")]
-    column: Annotated[str | None, shown("Column to aggregate; a count needs none.", "amount")] = (
-        None
-    )
-    type: Annotated[
-        str | None,
-        shown("Type of the state; by default long, and double for avg.", "double", "timestamp"),
-    ] = None
-    order_by: Annotated[
-        str | None, shown("Column of the order, for the aggregates that have one.", "created_at")
-    ] = None
-    order_type: Annotated[
-        str | None, shown("Type of that order; long by default.", "timestamp")
-    ] = None
-    size: Annotated[int | None, shown("Limit of a list or of a map, or size of a sketch.", 100)] = (
-        None
-    )
-    points: Annotated[
-        list[float] | None,
-        shown("Probabilities of quantiles, bounds of a histogram, or a half-life.", [0.5, 0.99]),
-    ] = None
-
-    def build(self) -> Aggregate:
-        return Aggregate(
-            self.how,
-            self.column,
-            self.type,
-            self.order_by,
-            self.order_type,
-            self.size,
-            self.points or (),
-        )
 
 
 class RewriteModel(dg.Model, dg.Resolvable):

@@ -46,9 +46,10 @@ class StatefulPipelineScaffolder(dg.Scaffolder[Any]):
                 "events": {"path": f"{ROOT}/{events}", "partition_column": "day"},
                 "partitions": {"start": "2026-01-01"},
                 "key_by": "account",
+                "columns": "account string, amount bigint",
                 "states": {
                     "payments": {"how": "count"},
-                    "total": {"how": "sum", "column": "amount", "type": "long"},
+                    "total": {"how": "sum", "column": "amount"},
                 },
             },
         )

@@ -6,10 +6,10 @@ from typing import Annotated, Any
 
 import dagster as dg
 
+from dstl_core.aggregates import aggregate_of
 from dstl_core.errors import ConfigError
 from dstl_dagster.checks.state_checks import build_state_check
 from dstl_dagster.components.models import (
-    AggregateModel,
     EventsModel,
     PartitionsModel,
     RewriteModel,
@@ -20,6 +20,7 @@ from dstl_dagster.components.models import (
     shown,
 )
 from dstl_dagster.components.scaffolders import StatefulPipelineScaffolder
+from dstl_dagster.components.state_models import StateModel, declared
 from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
 from dstl_dagster.pipeline_defs import build_pipeline_defs
 from dstl_dagster.pipelines.aggregates import aggregating_pipeline
@@ -55,11 +56,23 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         PartitionsModel, shown("Windows of input, one per partition.", {"start": "2026-01-01"})
     ]
     key_by: Annotated[str | None, shown("Column of the key; `states` need it.", "account")] = None
-    key_type: Annotated[str, shown("Type of the key.", "string", "bigint")] = "string"
-    states: Annotated[
-        dict[str, AggregateModel],
+    key_type: Annotated[
+        str | None, shown("Type of the key; by default that of `columns`.", "string", "bigint")
+    ] = None
+    columns: Annotated[
+        str | None,
         shown(
-            "Name of each state to its aggregate.", {"total": {"how": "sum", "column": "amount"}}
+            "Types of columns, for the key and the states that declare none.",
+            "account string, amount bigint",
+        ),
+    ] = None
+    states: Annotated[
+        dict[str, Any],
+        dg.Resolver(
+            declared,
+            model_field_type=dict[str, StateModel],
+            description="Name of each state to its aggregate.",
+            examples=[{"total": {"how": "sum", "column": "amount"}}],
         ),
     ] = field(default_factory=dict)
     job: Annotated[
@@ -196,7 +209,6 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         if (self.job is None) == (not self.states):
             raise ConfigError(f"The pipeline {self.name!r} needs either states or a job, not both.")
         shared: dict[str, Any] = {
-            "order_by": self.order_by,
             "starts_from": self.starts_from,
             "num_retained": self.num_retained,
             "retain": self.retain,
@@ -217,6 +229,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
                 self.name,
                 self.uid,
                 self.job,
+                order_by=self.order_by,
                 outputs=self.outputs,
                 serializers=self.serializers,
                 **shared,
@@ -225,6 +238,11 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             raise ConfigError(
                 f"The pipeline {self.name!r} has serializers, which belong to a job; states have "
                 f"built-in types."
+            )
+        if self.order_by:
+            raise ConfigError(
+                f"The pipeline {self.name!r} has an order_by, which belongs to a job; states that "
+                f"depend on an order have their own."
             )
         if self.outputs:
             raise ConfigError(
@@ -238,7 +256,8 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             uid=self.uid,
             key_by=self.key_by,
             key_type=self.key_type,
-            states={name: state.build() for name, state in self.states.items()},
+            schema=self.columns,
+            states={name: aggregate_of(**options) for name, options in self.states.items()},
             output=self.output,
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,

@@ -6,11 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dstl_core.aggregates import DEFAULT_SIZES, FIXED_TYPES, How, check_how
-from dstl_core.aggregates import Aggregate as DeclaredAggregate
-from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
-from dstl_core.codec.python_values import function_type, stored_type
-from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.codec.declared_type import SchemaLike, TypeLike
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import DurationLike
 from dstl_core.functions import WINDOW_CONTENTS
@@ -19,96 +15,10 @@ from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import SPARK, DagsterDstlTranslator
 
 if TYPE_CHECKING:
+    from dstl_core.aggregates import Aggregate
     from dstl_core.job.spec.operators import AggregateOperator
     from dstl_core.state.windows.windowing import WindowAssigner
     from dstl_core.stateful_job import StatefulJob
-
-
-@dataclass(frozen=True)
-class Aggregate:
-    """One aggregate per key: one state, or several. ``dstl_core.aggregates`` says what each keeps.
-
-    Args:
-        how: Name of the aggregate, for example ``"sum"``.
-        column: The column to aggregate; count needs none.
-        type: Type of the state in any form, e.g. ``"double"`` or ``"timestamp"``. By default that
-            of avg (its sum), variance and stddev is double, that of all others long. Of a list it
-            is the type of a value.
-        order_by: Column of the order for first, last, min_by, max_by, collect_list and last_values.
-            The order is state, too. Without it, first and last take the rows in the order of the
-            pipeline.
-        order_type: Type of that order in any form; long by default.
-        size: How many values a list keeps, or the size of a sketch: ``lg_k`` or ``k``.
-        points: The probabilities of quantiles, or where the buckets of a histogram meet.
-
-    Raises:
-        ConfigError: There is no such aggregate, it lacks its column or its order, or its type
-            cannot hold it.
-    """
-
-    how: How
-    column: str | None = None
-    type: TypeLike | None = None
-    order_by: str | None = None
-    order_type: TypeLike | None = None
-    size: int | None = None
-    points: Sequence[float] = ()
-
-    def __post_init__(self) -> None:
-        check_how(self.how)
-        # Arrow is loaded only where aggregates are declared.
-        from dstl_core.operators.merge_choice import merge_of
-
-        # Refuses what the type cannot hold.
-        declared = self.declared([self.column or ""])
-        merge_of("", self.how, declared, self.state_type, self.order_state_type)
-
-    @property
-    def is_in_order_of_pipeline(self) -> bool:
-        """Whether it takes the rows in the order of the pipeline."""
-        return self.how in ("first", "last") and self.order_by is None
-
-    @property
-    def state_type(self) -> AnySerializer:
-        """The Flink type of the state."""
-        return _stored(self._type, f"The aggregate {self.how} of {self.column!r}")
-
-    @property
-    def _type(self) -> TypeLike:
-        """The type of the state as it was declared, with the digits of a decimal."""
-        if self.how.startswith("count"):
-            return Types.LONG
-        return FIXED_TYPES.get(self.how, "long") if self.type is None else self.type
-
-    @property
-    def _order_type(self) -> TypeLike:
-        return "long" if self.order_type is None else self.order_type
-
-    @property
-    def order_state_type(self) -> AnySerializer:
-        """The Flink type of the state of the order."""
-        where = f"The order of the aggregate {self.how} of {self.column!r}"
-        return _stored(self._order_type, where)
-
-    def declared(self, order_by: Sequence[str]) -> DeclaredAggregate:
-        """The aggregate of the operator. ``order_by`` is the order of the pipeline."""
-        column = None if self.how == "count" else self.column
-        if self.is_in_order_of_pipeline:
-            order = tuple(order_by)
-            return DeclaredAggregate(self.how, column, self._type, order, keeps_order=False)
-        return DeclaredAggregate(
-            self.how,
-            column,
-            self._type,
-            () if self.order_by is None else (self.order_by,),
-            self._order_type,
-            size=DEFAULT_SIZES.get(self.how, 0) if self.size is None else self.size,
-            points=self.points,
-        )
-
-
-def _stored(given: TypeLike, where: str) -> AnySerializer:
-    return stored_type(function_type(declared_type(given, where)))
 
 
 @dataclass(frozen=True)
@@ -140,11 +50,11 @@ class AggregatingJob:
     name: str
     uid: str
     key_by: str
-    key_type: TypeLike
     states: Mapping[str, Aggregate]
     parallelism: int
     max_parallelism: int
-    order_by: Sequence[str] = ()
+    key_type: TypeLike = None
+    schema: SchemaLike = None
     output: bool | Sequence[str] | None = None
     windows: EventTimeWindows | None = None
 
@@ -157,8 +67,9 @@ class AggregatingJob:
         return AggregateOperator(
             self.uid,
             self.key_by,
-            {name: each.declared(self.order_by) for name, each in self.states.items()},
+            self.states,
             self.key_type,
+            self.schema,
             output=self.output,
             **windows,
         )
@@ -189,8 +100,8 @@ def aggregating_pipeline(
     uid: str,
     key_by: str,
     states: Mapping[str, Aggregate],
-    key_type: TypeLike = "string",
-    order_by: Sequence[str] = (),
+    key_type: TypeLike = None,
+    schema: SchemaLike = None,
     output: bool | Sequence[str] | None = None,
     windows: EventTimeWindows | None = None,
     parallelism: int = 2,
@@ -211,9 +122,10 @@ def aggregating_pipeline(
         name: Name of the pipeline.
         uid: Uid of the operator.
         key_by: Column of the key.
-        states: State name to aggregate.
-        key_type: Type of the key in any form, e.g. ``"bigint"``.
-        order_by: Order of a key's rows; first and last need one, unless they have their own.
+        states: State name to aggregate, of ``dstl_core.aggregates``.
+        key_type: Type of the key in any form, e.g. ``"bigint"``; None: from ``schema``.
+        schema: The columns of the rows in any form: ``"account string, amount bigint"``. It gives
+            the types that the key and the aggregates do not declare.
         output: The aggregates that an epoch gives, as an asset of its own: for each key that
             changed or window that fires. True: all; None: all with ``windows``, else none.
         windows: Windows in event time: the aggregates are those of each key and window.
@@ -230,17 +142,16 @@ def aggregating_pipeline(
         translator: Names of the assets.
 
     Raises:
-        ConfigError: There is no state, a type is unknown, or an order is missing.
+        ConfigError: There is no state, or a type is unknown or missing.
     """
-    _check(name, states, key_type, order_by, windows)
+    _check_windows(name, windows)
     job = AggregatingJob(
-        name, uid, key_by, key_type, states, parallelism, max_parallelism, order_by, output, windows
+        name, uid, key_by, states, parallelism, max_parallelism, key_type, schema, output, windows
     )
     return StatefulPipeline(
         name,
         uid,
         job,
-        order_by=order_by,
         starts_from=starts_from,
         materialize_at_ratio=materialize_at_ratio,
         small_log_bytes=small_log_bytes,
@@ -253,32 +164,6 @@ def aggregating_pipeline(
         engine=engine,
         translator=translator or DagsterDstlTranslator(),
     )
-
-
-def _check(
-    name: str,
-    states: Mapping[str, Aggregate],
-    key_type: TypeLike,
-    order_by: Sequence[str],
-    windows: EventTimeWindows | None,
-) -> None:
-    if not states:
-        raise ConfigError(f"The pipeline {name!r} has no state; give it at least one aggregate.")
-    if not isinstance(states, Mapping):
-        raise ConfigError(
-            f"The states of pipeline {name!r} are wrong: expected a mapping of names to "
-            f"aggregates, got a {type(states).__name__}."
-        )
-    for state, each in states.items():
-        if not isinstance(each, Aggregate):
-            raise ConfigError(
-                f"The state {state!r} of pipeline {name!r} is wrong: expected an "
-                f"Aggregate of dstl_dagster, such as Aggregate('count'), got {each!r}."
-            )
-    if not order_by and any(each.is_in_order_of_pipeline for each in states.values()):
-        raise ConfigError(f"The pipeline {name!r} takes the first or last value; give an order_by.")
-    declared_type(key_type, f"The key of pipeline {name!r}")
-    _check_windows(name, windows)
 
 
 def _check_windows(name: str, windows: Any) -> None:

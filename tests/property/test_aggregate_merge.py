@@ -14,25 +14,21 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dstl_core.aggregates.aggregate_merge import Merge
+from dstl_core.aggregates.bounded_lists import BoundedList
+from dstl_core.aggregates.by_order import ByBatch, ByOrder
+from dstl_core.aggregates.counts import CountMerge
+from dstl_core.aggregates.counts_by_value import CountsByValue
+from dstl_core.aggregates.decayed_sums import DecayedSum
+from dstl_core.aggregates.extremes import Extreme
+from dstl_core.aggregates.histograms import Histogram
+from dstl_core.aggregates.moments import Moments
+from dstl_core.aggregates.sketches import DistinctSketch, QuantileSketch
+from dstl_core.aggregates.sums import Average, DecimalSum, FloatSum, WholeSum
 from dstl_core.codec.columnar.types.java_decimals import decimals_of, largest_scale, with_scale
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, FormatError
-from dstl_core.operators.aggregate_merge import (
-    Average,
-    ByBatch,
-    ByOrder,
-    CountMerge,
-    DecimalSum,
-    Extreme,
-    FloatSum,
-    Merge,
-    Moments,
-    WholeSum,
-)
-from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
-from dstl_core.operators.list_merges import BoundedList
-from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 from dstl_core.state.columns.column_fit import fit
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)

@@ -18,12 +18,12 @@ import pytest
 
 from dstl_core import aggregates
 from dstl_core.aggregates import Aggregate
+from dstl_core.aggregates.aggregate_merge import Merge
+from dstl_core.aggregates.rows_of_keys import RowsOfKeys
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.reduced_rows import parts_of
 from dstl_core.operators.aggregate_function import part_name
-from dstl_core.operators.aggregate_merge import Merge
-from dstl_core.operators.rows_of_keys import RowsOfKeys
 
 INF, NAN, MOST = math.inf, math.nan, 1.7976931348623157e308
 EPSILON = Fraction(1, 1 << 50)
@@ -365,8 +365,8 @@ def test_parts_of_rows_that_are_reduced_in_pieces_are_joined(name: str, operator
             "v": pa.array([value for value, _ in rows], pa.float64(), from_pandas=False),
             "t": pa.array([time for _, time in rows], pa.int64()),
         }
-        orders = [columns[column] for column in aggregate.order_by]
-        parts = merge.reduced(RowsOfKeys(numbers, 2, columns[aggregate.column], orders))
+        values, *orders = [columns[column] for column in aggregate.columns]
+        parts = merge.reduced(RowsOfKeys(numbers, 2, values, orders))
         whole = merge.joined(parts, np.zeros(2, np.int64), 1)
         held = run(merge, [whole])
         if name == "ranks":

@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from dstl_core import aggregates
 from dstl_core.aggregates import Aggregate
+from dstl_core.aggregates.by_order import ByBatch
+from dstl_core.aggregates.rows_of_keys import RowsOfKeys
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task import reduced_pieces, reduced_rows
 from dstl_core.job.task.reduced_rows import ReducedRows
-from dstl_core.operators.aggregate_merge import ByBatch
-from dstl_core.operators.rows_of_keys import RowsOfKeys
 from tests.property.test_aggregate_merge import halves
 
 Given = list[int | None]

@@ -10,7 +10,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstl_core.operators.session_sets import SessionSet, folded, touching
+from dstl_core.aggregates.folds import folded
+from dstl_core.operators.session_sets import SessionSet, touching
 
 LIST = pa.list_(
     pa.struct([(str(at), pa.struct([("start", pa.int64()), ("end", pa.int64())])) for at in (0, 1)])

@@ -5,26 +5,41 @@ import math
 import pytest
 
 from dstl_core import AggregateOperator, aggregates, windows
-from dstl_core.aggregates import Aggregate
+from dstl_core.aggregates import aggregate_of
 from dstl_core.errors import ConfigError
 
 
 @pytest.mark.parametrize(
     ("declare", "message"),
     [
-        (lambda: Aggregate("median", "v"), "An aggregate is one of count, .*, got 'median'"),
-        (lambda: Aggregate("stddev"), "The aggregate stddev needs a column"),
-        (lambda: Aggregate("collect_list", "v", size=2), "of 'v' needs an order; give order_by"),
+        (lambda: aggregate_of("median", column="v"), "is one of .*, count, .*, got 'median'"),
+        (
+            lambda: aggregate_of("sum", column="v", limit=3),
+            "The aggregate sum has no option 'limit': expected some of column, type",
+        ),
+        (
+            lambda: aggregate_of("top", column="v"),
+            "The aggregate top needs 'limit': expected .*, got column",
+        ),
+        (
+            lambda: aggregate_of("stddev"),
+            "The aggregate stddev needs 'column': expected column, got none",
+        ),
+        (lambda: aggregates.stddev(None), "The aggregate stddev needs a column"),
+        (lambda: aggregates.collect_list("v", 2, ()), "of 'v' needs an order; give order_by"),
         (lambda: aggregates.approx_count_distinct("v", 3), "expected 4 to 21, got 3"),
         (lambda: aggregates.quantiles("v", [0.5], 7), "expected 8 to 65535, got 7"),
-        (lambda: aggregates.top("v", 0), "size of the aggregate top of 'v' is out of range"),
+        (lambda: aggregates.top("v", 0), "limit of the aggregate top of 'v' is out of range"),
         (lambda: aggregates.top("v", True), "of 'v' is a whole number, got True"),
         (lambda: aggregates.collect_set("v", 2.5), "of 'v' is a whole number, got 2.5"),
         (lambda: aggregates.collect_list("v", 10**6, "o"), "expected 1 to 100000, got 1000000"),
         (lambda: aggregates.quantiles("v", []), "need probabilities: .* got \\[\\]"),
         (lambda: aggregates.quantiles("v", [0.5, 1.5]), "numbers from 0 to 1, got \\[0.5, 1.5\\]"),
         (lambda: aggregates.quantiles("v", [math.nan]), "need probabilities"),
-        (lambda: aggregates.quantiles("v", 0.5), "The points of the .* are numbers, got 0.5"),
+        (
+            lambda: aggregates.quantiles("v", 0.5),
+            "The probabilities of the .* are numbers, got 0.5",
+        ),
         (lambda: aggregates.histogram("v", ["a"]), "of 'v' are numbers, got \\['a'\\]"),
         (lambda: aggregates.histogram("v", []), "needs the numbers where its buckets meet"),
         (lambda: aggregates.histogram("v", [2, 1]), "each larger than the one before, got"),
@@ -32,9 +47,11 @@ from dstl_core.errors import ConfigError
         (lambda: aggregates.value_counts("v", 0), "of 'v' is out of range: expected 1 to 100000"),
         (
             lambda: aggregates.decayed_sum("v", 0, "t"),
-            "needs a half-life: .* above 0, got \\[0.0\\]",
+            "needs a half-life: .* above 0, got 0.0",
         ),
         (lambda: aggregates.decayed_sum("v", math.inf, "t"), "needs a half-life"),
+        (lambda: aggregates.decayed_sum("v", "1 h", "t"), "half_life_ms of .* is a number, got"),
+        (lambda: aggregates.decayed_sum("v", 1, 5), "The event_time of .* decayed_sum is wrong"),
         (lambda: aggregates.sum(5), "The column of the aggregate sum is wrong: .* got 5"),
         (lambda: aggregates.count(["v"]), "The column of the aggregate count is .* got \\['v'\\]"),
         (lambda: aggregates.last("v", None), "The order_by of the aggregate last of 'v' is wrong"),
@@ -75,7 +92,7 @@ SCHEMA = "k string, v bigint, s string, t boolean, a array<int>, d double, c dec
         ({}, "has no aggregate; give it at least one"),
         ({5: aggregates.count()}, "The name of an aggregate .* expected text, got 5"),
         ({"n": "count"}, "expected one of dstl_core.aggregates, .*, got 'count'"),
-        ({"n": aggregates.count}, "got the function count"),
+        ({"n": aggregates.count}, "got the class count"),
         ({"n": aggregates.sum("s")}, "sum, takes numbers, and the schema has string for the co"),
         ({"n": aggregates.avg("s")}, "avg, takes numbers, and the schema has string for the co"),
         ({"n": aggregates.variance("t")}, "variance, takes numbers, and the schema has bool"),

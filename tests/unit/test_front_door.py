@@ -77,7 +77,6 @@ NAMES = [
 ]
 MODULES = {
     "dstl_core",
-    "dstl_core.aggregates",
     "dstl_core.errors",
     "dstl_core.functions",
     "dstl_core.windows",
@@ -85,6 +84,32 @@ MODULES = {
 }
 """Public modules besides the packages of ``EXPORTED``."""
 EXPORTED = {
+    "aggregates": [
+        "Aggregate",
+        "approx_count_distinct",
+        "avg",
+        "bool_and",
+        "bool_or",
+        "collect_list",
+        "collect_set",
+        "count",
+        "count_null",
+        "decayed_sum",
+        "first",
+        "histogram",
+        "last",
+        "last_values",
+        "max",
+        "max_by",
+        "min",
+        "min_by",
+        "quantiles",
+        "stddev",
+        "sum",
+        "top",
+        "value_counts",
+        "variance",
+    ],
     "changelog": [
         "ChangelogOptions",
         "ChangelogStateHandleStream",

@@ -7,8 +7,10 @@ from collections.abc import Sequence
 import pyarrow as pa
 import pyarrow.types as kinds
 
+from dstl_core.aggregates.column_checks import kind_of
+from dstl_core.codec.columnar.types.spark_names import spark_name
 from dstl_core.codec.columnar.types.type_layouts import layout_of
-from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.functions import KEY_INDEX, WindowFunction
 from dstl_core.job.spec.fingerprint import RESERVED
@@ -18,20 +20,6 @@ from dstl_core.job.spec.operators import (
     is_columnar,
     late_schema_of,
 )
-from dstl_core.job.spec.spark_names import spark_name
-from dstl_core.operators.aggregate_merge import (
-    FLOATING,
-    WHOLE,
-    Average,
-    CountMerge,
-    DecimalSum,
-    FloatSum,
-    Moments,
-    WholeSum,
-)
-from dstl_core.operators.gathered_merges import CountsByValue, DecayedSum
-from dstl_core.operators.list_merges import BoundedList
-from dstl_core.operators.sketch_merges import DistinctSketch, Histogram, QuantileSketch
 
 
 def check_names(names: Sequence[str], what: str) -> None:
@@ -108,13 +96,6 @@ def is_ordered(kind: pa.DataType) -> bool:
     return not kinds.is_map(kind) and all(map(is_ordered, fields))
 
 
-def _is_flat(kind: pa.DataType) -> bool:
-    """Whether a type is simple, or a struct of such types."""
-    if kinds.is_struct(kind):
-        return all(_is_flat(field.type) for field in kind)
-    return not kinds.is_nested(kind)
-
-
 def _named_columns(operator: Operator, order_by: Sequence[str]) -> list[str]:
     """The columns that an operator, its function and its order refer to."""
     named = [operator.key_by, operator.event_time, *order_by, *(operator.function.columns or ())]
@@ -123,10 +104,10 @@ def _named_columns(operator: Operator, order_by: Sequence[str]) -> list[str]:
 
 def _check_key(field: pa.Field, key_type: AnySerializer, uid: str) -> None:
     try:
-        wanted = _kind_of(layout_of(key_type).arrow_type)
+        wanted = kind_of(layout_of(key_type).arrow_type)
     except NotInColumnsError:
         return
-    kind = _kind_of(field.type)
+    kind = kind_of(field.type)
     if wanted is not None and kind is not None and wanted != kind and not _casts(kind, wanted):
         raise ConfigError(
             f"The key column {field.name!r} is {spark_name(field.type)}, and the key type of "
@@ -169,74 +150,8 @@ def _check_aggregates(schema: pa.Schema, operator: AggregateOperator) -> None:
                     f"There is no column {column!r} in the input of {operator.uid!r}, which the "
                     f"aggregate {name!r} needs; it has: {', '.join(schema.names)}."
                 )
-        for column in aggregate.order_by:
-            kind = schema.field(column).type
-            if not _is_flat(kind):
-                raise ConfigError(
-                    f"The aggregate {name!r} of operator {operator.uid!r} is ordered by the column "
-                    f"{column!r}, which is {spark_name(kind)}; order by a column without lists and "
-                    f"maps."
-                )
-    for (name, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
-        if isinstance(merge, CountMerge):
-            continue
-        assert aggregate.column is not None
-        field = schema.field(aggregate.column)
-        where = f"The aggregate {name!r} of operator {operator.uid!r}"
-        if isinstance(merge, Moments | QuantileSketch | Histogram):
-            _check_number(where, field, Types.DOUBLE)
-            continue
-        if isinstance(merge, DistinctSketch):
-            _check_distinct(where, field)
-            continue
-        kept = [each.serializer for each in merge.states]
-        if isinstance(merge, BoundedList | CountsByValue | DecayedSum):
-            kept = list(merge.kinds)
-        if isinstance(merge, Average | WholeSum | FloatSum | DecimalSum | DecayedSum):
-            _check_number(where, field, kept[0])
-        else:
-            _check_value(where, field, kept[0])
-        if aggregate.order_by and aggregate.keeps_order:
-            _check_value(where, schema.field(aggregate.order_by[0]), kept[1])
-
-
-def _check_number(where: str, field: pa.Field, state: AnySerializer) -> None:
-    is_whole, is_decimal = kinds.is_integer(field.type), kinds.is_decimal(field.type)
-    fits = (
-        is_whole
-        or (state in FLOATING and (is_decimal or kinds.is_floating(field.type)))
-        or (state == Types.BIG_DEC and is_decimal)
-    )
-    if not fits:
-        raise _wrong_type(where, field, state)
-
-
-def _check_distinct(where: str, field: pa.Field) -> None:
-    if _kind_of(field.type) is None:
-        raise ConfigError(
-            f"{where} counts values of simple types, and the column {field.name!r} is "
-            f"{spark_name(field.type)}; cast the column, for example to a string."
-        )
-
-
-def _check_value(where: str, field: pa.Field, state: AnySerializer) -> None:
-    is_whole = kinds.is_integer(field.type)
-    fits = (
-        field.type == layout_of(state).arrow_type
-        or (state in WHOLE and is_whole)
-        or (state in FLOATING and (is_whole or kinds.is_floating(field.type)))
-        or (state == Types.BIG_DEC and kinds.is_decimal(field.type))
-        or (state == Types.LOCAL_TIME and field.type == pa.int64())
-    )
-    if not fits:
-        raise _wrong_type(where, field, state)
-
-
-def _wrong_type(where: str, field: pa.Field, state: AnySerializer) -> ConfigError:
-    return ConfigError(
-        f"{where} has the type {state.type_name}, and the column {field.name!r} is "
-        f"{spark_name(field.type)}; cast the column, or declare its type."
-    )
+    for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
+        merge.check([schema.field(column) for column in aggregate.columns])
 
 
 def _check_late(schema: pa.Schema, operator: AggregateOperator) -> None:
@@ -268,18 +183,3 @@ def _may_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
         return False
     parts = range(wanted.num_fields)
     return all(_may_become(kind.field(at).type, wanted.field(at).type) for at in parts)
-
-
-def _kind_of(kind: pa.DataType) -> str | None:
-    """The kind of a simple type; types of one kind are cast to each other."""
-    tests = {
-        "integer": kinds.is_integer,
-        "float": kinds.is_floating,
-        "text": lambda each: kinds.is_string(each) or kinds.is_large_string(each),
-        "boolean": kinds.is_boolean,
-        "bytes": kinds.is_binary,
-        "date": kinds.is_date,
-        "time": kinds.is_timestamp,
-        "decimal": kinds.is_decimal,
-    }
-    return next((name for name, test in tests.items() if test(kind)), None)

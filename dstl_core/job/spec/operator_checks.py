@@ -5,10 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.types as kinds
-
-from dstl_core.aggregates import Aggregate
+from dstl_core.aggregates.aggregate import Aggregate
 from dstl_core.codec.serializers import AnySerializer, TypeSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.functions import (
@@ -18,12 +15,9 @@ from dstl_core.functions import (
     WindowFunction,
 )
 from dstl_core.job.spec.output_types import twins_of
-from dstl_core.operators.aggregate_merge import FLOATING, WHOLE
 
 FOR_KEYS = (KeyedProcessFunction, RichMapFunction, WindowFunction, KeyedColumnFunction)
 FOR_ROWS = (KeyedProcessFunction, RichMapFunction)
-_OF_NUMBERS = ("sum", "avg", "variance", "stddev", "quantiles", "histogram", "decayed_sum")
-_OF_BOOLEANS = ("bool_and", "bool_or")
 
 
 def is_text(value: Any) -> bool:
@@ -120,7 +114,8 @@ def check_aggregates(uid: str, aggregates: Any, output: Any) -> None:
                 f"{name!r}."
             )
         if not isinstance(aggregate, Aggregate):
-            got = f"the function {aggregate.__name__}" if callable(aggregate) else repr(aggregate)
+            is_class = isinstance(aggregate, type)
+            got = f"the class {aggregate.__name__}" if is_class else repr(aggregate)
             raise ConfigError(
                 f"The aggregate {name!r} of operator {uid!r} is wrong: expected one of "
                 f"dstl_core.aggregates, such as aggregates.count(), got {got}."
@@ -140,38 +135,6 @@ def check_output_names(uid: str, names: list[str]) -> None:
         raise ConfigError(
             f"The output of operator {uid!r} has the columns {twins[0]!r} and {twins[1]!r}, which "
             f"Spark cannot tell apart; rename one of them."
-        )
-
-
-def check_column_type(where: str, aggregate: Aggregate, kind: pa.DataType) -> None:
-    """Raises ConfigError if an aggregate cannot be computed of a column of this type."""
-    how = aggregate.how
-    if how in _OF_NUMBERS:
-        expected = "numbers"
-        fits = kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_decimal(kind)
-    elif how in _OF_BOOLEANS:
-        expected, fits = "booleans", kinds.is_boolean(kind)
-    elif how == "approx_count_distinct":
-        expected, fits = "values that are no lists, maps or structs", not kinds.is_nested(kind)
-    else:
-        return
-    if not fits:
-        raise ConfigError(
-            f"{where}, {how}, takes {expected}, and the schema has {kind} for the column "
-            f"{aggregate.column!r}; use another aggregate, or cast the column."
-        )
-
-
-def check_sum_type(
-    where: str, aggregate: Aggregate, kind: pa.DataType, state: AnySerializer
-) -> None:
-    """Raises ConfigError if a sum of numbers of a type cannot be a state of its type."""
-    if aggregate.how not in ("sum", "avg") or state in FLOATING or kinds.is_integer(kind):
-        return
-    if state in WHOLE or not kinds.is_decimal(kind):
-        raise ConfigError(
-            f"{where} has the type {state.type_name}, and the schema has {kind} for the column "
-            f"{aggregate.column!r}; declare another type, or cast the column."
         )
 
 

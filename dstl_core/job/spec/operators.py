@@ -8,10 +8,10 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
-from dstl_core.aggregates import Aggregate
+from dstl_core.aggregates.aggregate import Aggregate, Kept
+from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX, Merge
 from dstl_core.checkpoint.store.epoch_facts import LATE_SUFFIX
 from dstl_core.codec.columnar.types.declared_schema import schema_of
-from dstl_core.codec.columnar.types.java_decimals import DIGITS
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
 from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
@@ -29,25 +29,21 @@ from dstl_core.job.spec.operator_checks import (
     FOR_ROWS,
     check_aggregates,
     check_arguments,
-    check_column_type,
     check_function,
     check_key_column,
     check_key_type,
     check_output_names,
-    check_sum_type,
     check_uid,
 )
 from dstl_core.job.spec.output_types import stored_arrow_type
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.ids import OperatorID
 from dstl_core.operators.aggregate_function import AggregateMerge, output_schema_of
-from dstl_core.operators.aggregate_merge import ORDER_SUFFIX, Merge
 from dstl_core.operators.aggregated_windows import (
     AggregatedWindows,
     check_windows,
     windowed_output,
 )
-from dstl_core.operators.merge_choice import merge_of
 from dstl_core.state.columns.column_fit import fit
 from dstl_core.state.windows.windowing import WindowAssigner
 
@@ -283,8 +279,7 @@ class AggregateOperator(_Keyed):
         check_key_type(self.uid, key_type)
         check_arguments(self)
         merges = [
-            merge_of(self.uid, name, each, *types.of_states(name, each))
-            for name, each in self.items
+            each.merge(self.uid, name, types.of_states(name, each)) for name, each in self.items
         ]
         object.__setattr__(self, "side_output_late_data", self._late_of(schema))
         output = self._output_of(merges, types)
@@ -378,26 +373,24 @@ class DeclaredTypes:
     uid: str
     schema: pa.Schema
 
-    def of_states(self, name: str, aggregate: Aggregate) -> tuple[AnySerializer, AnySerializer]:
-        """The types of an aggregate's value and of its order."""
+    def of_states(self, name: str, aggregate: Aggregate) -> list[AnySerializer]:
+        """The types of an aggregate's value and of its order, as far as they are not fixed."""
         what = f"The aggregate {name!r}"
-        if aggregate.how in ("count", "count_null"):
-            return Types.LONG, Types.LONG
-        assert aggregate.column is not None
         where = f"{what} of operator {self.uid!r}"
-        in_schema = aggregate.column in self.schema.names
-        found = self.schema.field(aggregate.column).type if in_schema else None
-        if found is not None:
-            check_column_type(where, aggregate, found)
-        kind = self.of(
-            aggregate.column, aggregate.type, what, "type", widest=aggregate.how == "sum"
-        )
-        if found is not None:
-            check_sum_type(where, aggregate, found, kind)
-        if not aggregate.order_by or not aggregate.keeps_order:
-            return kind, Types.LONG
-        [order_by] = aggregate.order_by
-        return kind, self.of(order_by, aggregate.order_type, f"The order of {what}", "order_type")
+        kinds = [
+            self.of(
+                kept.column,
+                kept.type,
+                f"The order of the aggregate {name!r}" if kept.of_order else what,
+                kept.option,
+                widest=kept.widest,
+            )
+            for kept in aggregate.kept
+        ]
+        for column in aggregate.values:
+            if column in self.schema.names:
+                aggregate.check_declared(where, self.schema.field(column), kinds)
+        return kinds
 
     def of_time(self, column: str) -> pa.DataType:
         """The type of times: that of a column of timestamps, else milliseconds."""
@@ -412,26 +405,20 @@ class DeclaredTypes:
 
     def scale_of(self, aggregate: Aggregate) -> int | None:
         """The number of digits after the point of an aggregate's decimals; None if unknown."""
-        found = self.decimal_of(aggregate)
+        found = self.decimal_of(aggregate.kept[0]) if aggregate.kept else None
         return None if found is None else found[1]
 
     def decimal_of_key(self, column: str, declared: TypeLike | None) -> tuple[int, int] | None:
         """Digits and scale of a key that is a decimal; None if unknown."""
         return self._decimal(declared, column, "key")
 
-    def decimal_of(self, aggregate: Aggregate) -> tuple[int, int] | None:
-        """Digits and scale of an aggregate's decimals; None if unknown.
+    def decimal_of(self, kept: Kept) -> tuple[int, int] | None:
+        """Digits and scale of the decimals that an aggregate keeps; None if unknown.
 
         A sum has more digits than its column, so it has all of them unless its type is declared.
         """
-        decimal = self._decimal(aggregate.type, aggregate.column, "aggregate")
-        is_wider = aggregate.type is None and aggregate.how == "sum"
-        return (DIGITS, decimal[1]) if decimal is not None and is_wider else decimal
-
-    def decimal_of_order(self, aggregate: Aggregate) -> tuple[int, int] | None:
-        """Digits and scale of the decimals that order an aggregate; None if unknown."""
-        column = next(iter(aggregate.order_by or ()), None)
-        return self._decimal(aggregate.order_type, column, "aggregate")
+        decimal = self._decimal(kept.type, kept.column, "aggregate")
+        return None if decimal is None else (kept.digits(decimal[0]), decimal[1])
 
     def _decimal(
         self, declared: TypeLike | None, column: str | None, what: str
@@ -540,11 +527,9 @@ def declared_decimals(operator: Operator) -> dict[str, DeclaredDecimals]:
     types = DeclaredTypes(operator.uid, operator.schema)
     found: dict[str, tuple[int, int] | None] = {}
     for name, aggregate in operator.items:
-        kind, order = types.of_states(name, aggregate)
-        if stored_type(kind) == Types.BIG_DEC:
-            found[name] = types.decimal_of(aggregate)
-        if stored_type(order) == Types.BIG_DEC:
-            found[name + ORDER_SUFFIX] = types.decimal_of_order(aggregate)
+        for kept, kind in zip(aggregate.kept, types.of_states(name, aggregate), strict=True):
+            if stored_type(kind) == Types.BIG_DEC:
+                found[name + ORDER_SUFFIX if kept.of_order else name] = types.decimal_of(kept)
     known: dict[str, DeclaredDecimals] = {
         name: each for name, each in found.items() if each is not None
     }

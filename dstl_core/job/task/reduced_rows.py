@@ -7,11 +7,11 @@ from typing import Generic, Protocol, TypeVar
 
 import pyarrow as pa
 
+from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
 from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.reduced_pieces import ReducedPieces
 from dstl_core.operators.aggregate_function import part_name
-from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys
 
 ROWS_PER_CALL = 2_000_000
 
@@ -80,8 +80,7 @@ def parts_of(
     columns: dict[str, pa.Array] = {}
     for at, (_, aggregate) in enumerate(operator.items):
         merge = operator.function.merges[at]
-        values = None if aggregate.column is None else rows.column(aggregate.column)
-        orders = [rows.column(name) for name in aggregate.order_by]
+        values, *orders = [rows.column(name) for name in aggregate.columns] or [None]
         parts = merge.reduced(RowsOfKeys(numbers, keys, values, orders))
         for name, part in zip(merge.parts, parts, strict=True):
             columns[part_name(at, name)] = part

@@ -8,6 +8,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.aggregates.bounded_lists import lists_joined
+from dstl_core.aggregates.rows_of_keys import RowsOfKeys
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.event_time import millis_of
@@ -22,8 +24,6 @@ from dstl_core.operators.aggregated_windows import (
     AlignedWindows,
     Int64s,
 )
-from dstl_core.operators.list_merges import lists_joined
-from dstl_core.operators.rows_of_keys import RowsOfKeys
 from dstl_core.operators.session_sets import SessionSet, touching
 from dstl_core.state.held.key_batch import KeyBatch, KeyPlaces
 from dstl_core.state.windows.windowing import EventTimeSessionWindows

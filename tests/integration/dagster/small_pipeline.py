@@ -9,9 +9,8 @@ from typing import Any
 import dagster as dg
 import pyarrow as pa
 
-from dstl_core import Snapshot
+from dstl_core import Snapshot, aggregates
 from dstl_dagster import (
-    Aggregate,
     DstlLocalEngineResource,
     DstlSparkResource,
     DstlStorageResource,
@@ -38,10 +37,11 @@ PAYMENTS = aggregating_pipeline(
     uid="totals",
     key_by="account",
     states={
-        "payments": Aggregate("count"),
-        "total": Aggregate("sum", "amount"),
-        "largest": Aggregate("max", "amount"),
+        "payments": aggregates.count(),
+        "total": aggregates.sum("amount"),
+        "largest": aggregates.max("amount"),
     },
+    schema="account string, amount long",
     engine="engine",
 )
 ACCOUNTS = (5, 9, 7, 12, 6, 11, 8)

@@ -8,10 +8,8 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dstl_core import aggregates, windows
-from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_dagster import (
-    Aggregate,
     DstlIOManager,
     DstlSparkResource,
     DstlStorageResource,
@@ -23,44 +21,25 @@ from dstl_dagster import (
 )
 from tests.integration.dagster.small_pipeline import SPARK
 
-
-@pytest.mark.parametrize(
-    "arguments, message",
-    [
-        (("Sum", "v"), "An aggregate is one of count, .*, got 'Sum'"),
-        (("mean", "v"), "got 'mean'"),
-        (("sum",), "The aggregate sum needs a column"),
-        (("sum", "v", "string"), "adds up numbers: .* got String"),
-        (("avg", "v", "date"), "adds up numbers: .* got LocalDate"),
-        (("max", "v", "array<int>"), "cannot keep a value of type .*, which has no order"),
-        (("max", "v", "nothing"), "The aggregate max of 'v' has a wrong type"),
-        (("max_by", "v"), "The aggregate max_by of 'v' needs an order; give order_by"),
-        (("max_by", "v", "long", "o", "nothing"), "The order of the aggregate max_by of 'v' has a"),
-        (("top", "v"), "The size of the aggregate top of 'v' is out of range"),
-        (("top", "v", "array<int>", None, None, 3), "cannot keep a value of type"),
-        (("histogram", "v"), "The histogram of 'v' needs the numbers where its buckets meet"),
-        (("last", "v", "long", "o", "array<int>"), "cannot keep an order of type"),
-    ],
-)
-def test_an_aggregate_that_cannot_be_kept_is_refused(arguments, message):
-    with pytest.raises(ConfigError, match=message):
-        Aggregate(*arguments)
+PAYMENTS = "account string, amount bigint, shop string, paid_at bigint"
 
 
 @pytest.mark.parametrize(
     "arguments, message",
     [
         ({"name": None}, "A pipeline's name has letters, .* got None"),
-        ({"states": {}}, "The pipeline 'p' has no state; give it at least one aggregate"),
-        ({"states": [Aggregate("count")]}, "expected a mapping of names to aggregates, got a list"),
-        ({"states": {"n": "count"}}, "The state 'n' of pipeline 'p' is wrong: .* got 'count'"),
-        ({"states": {"n": aggregates.count()}}, "expected an Aggregate of dstl_dagster, such as"),
+        ({"states": {}}, "The operator 'u' has no aggregate; give it at least one"),
+        ({"states": [aggregates.count()]}, "expected a mapping of names to aggregates, got"),
+        ({"states": {"n": "count"}}, "expected one of dstl_core.aggregates, .*, got 'count'"),
+        ({"states": {"n": aggregates.sum("v")}}, "has no type; give type, or a schema with the"),
+        ({"key_type": None}, "The key of operator 'u' has no type; give key_type, or a schema"),
         ({"windows": "1 h"}, r"expected EventTimeWindows\(..\), got '1 h'"),
         ({"num_retained": "3"}, "expected num_retained >= 1, got '3'"),
     ],
 )
 def test_a_pipeline_that_cannot_be_is_refused(arguments, message):
-    given = {"name": "p", "uid": "u", "key_by": "k", "states": {"n": Aggregate("count")}}
+    counted = {"n": aggregates.count()}
+    given = {"name": "p", "uid": "u", "key_by": "k", "key_type": "string", "states": counted}
     with pytest.raises(ConfigError, match=message):
         aggregating_pipeline(**{**given, **arguments})
 
@@ -70,19 +49,13 @@ def test_assets_are_made_of_a_pipeline():
         dstl_assets(pipeline="payments")
 
 
-def test_a_type_is_long_unless_the_aggregate_has_another():
-    assert Aggregate("sum", "v").state_type == Types.LONG
-    assert Aggregate("avg", "v").state_type == Types.DOUBLE
-    assert Aggregate("bool_or", "v").state_type == Types.BOOLEAN
-    assert Aggregate("max", "v", "timestamp").state_type == Types.INSTANT
-
-
 def test_each_state_of_an_aggregate_comes_from_its_column():
     pipeline = aggregating_pipeline(
         "payments",
         uid="totals",
         key_by="account",
-        states={"n": Aggregate("count"), "mean": Aggregate("avg", "amount")},
+        states={"n": aggregates.count(), "mean": aggregates.avg("amount")},
+        schema=PAYMENTS,
     )
     assert pipeline.lineage == {
         "state_key": ["account"],
@@ -98,11 +71,12 @@ def test_an_aggregate_with_its_own_order_keeps_it():
         uid="totals",
         key_by="account",
         states={
-            "place": Aggregate("max_by", "shop", "string", "paid_at", "timestamp"),
-            "shops": Aggregate("approx_count_distinct", "shop"),
-            "half": Aggregate("quantiles", "amount", points=[0.5]),
-            "largest": Aggregate("top", "amount", "double", size=3),
+            "place": aggregates.max_by("shop", "paid_at"),
+            "shops": aggregates.approx_count_distinct("shop"),
+            "half": aggregates.quantiles("amount", [0.5]),
+            "largest": aggregates.top("amount", 3),
         },
+        schema=PAYMENTS,
     )
     assert pipeline.lineage == {
         "state_key": ["account"],
@@ -114,21 +88,14 @@ def test_an_aggregate_with_its_own_order_keeps_it():
     }
 
 
-def test_the_first_and_the_last_value_need_an_order():
-    with pytest.raises(ConfigError, match="takes the first or last value; give an order_by"):
-        aggregating_pipeline(
-            "p", uid="u", key_by="k", states={"last": Aggregate("last", "v", "string")}
-        )
-
-
 def test_the_output_of_a_pipeline_is_that_of_its_operator():
-    states = {"n": Aggregate("count"), "mean": Aggregate("avg", "v")}
-    pipeline = aggregating_pipeline("p", uid="u", key_by="k", states=states, output=["mean"])
+    states = {"n": aggregates.count(), "mean": aggregates.avg("v")}
+    given = {"uid": "u", "key_by": "k", "key_type": "string", "states": states}
+    pipeline = aggregating_pipeline("p", output=["mean"], **given)
     assert pipeline.job.operator.output_schema.names == ["k", "mean"]
-    pipeline = aggregating_pipeline("p", uid="u", key_by="k", states=states)
-    assert pipeline.job.operator.output_schema is None
+    assert aggregating_pipeline("p", **given).job.operator.output_schema is None
     with pytest.raises(ConfigError, match="expected some of n, mean, got 'x'"):
-        aggregating_pipeline("p", uid="u", key_by="k", states=states, output=["x"])
+        aggregating_pipeline("p", output=["x"], **given)
 
 
 def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
@@ -137,7 +104,8 @@ def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
         "payments",
         uid="hourly",
         key_by="account",
-        states={"n": Aggregate("count"), "total": Aggregate("sum", "amount")},
+        states={"n": aggregates.count(), "total": aggregates.sum("amount")},
+        schema=PAYMENTS,
         windows=EventTimeWindows(hours, "paid_at", timedelta(seconds=5), allowed_lateness="1 min"),
     )
     operator = pipeline.job.operator
@@ -145,8 +113,13 @@ def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
     assert operator.out_of_orderness_ms == 5000
     assert list(pipeline.outputs) == ["hourly"]
     kept = EventTimeWindows(hours, "paid_at", side_output_late_data="account string")
-    states = {"n": Aggregate("count")}
-    given = {"uid": "hourly", "key_by": "account", "states": states, "windows": kept}
+    given = {
+        "uid": "hourly",
+        "key_by": "account",
+        "states": {"n": aggregates.count()},
+        "schema": PAYMENTS,
+        "windows": kept,
+    }
     assert aggregating_pipeline("p", **given).outputs == ["hourly", "hourly.late"]
     assert aggregating_pipeline("p", output=False, **given).outputs == ["hourly.late"]
     assert operator.output_schema.names == [
@@ -176,7 +149,8 @@ def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage,
         "paid",
         uid="hourly",
         key_by="account",
-        states={"n": Aggregate("count"), "total": Aggregate("sum", "amount")},
+        states={"n": aggregates.count(), "total": aggregates.sum("amount")},
+        schema=PAYMENTS,
         windows=EventTimeWindows(
             windows.TumblingEventTimeWindows.of("1 h"),
             "paid_at",

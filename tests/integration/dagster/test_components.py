@@ -208,6 +208,7 @@ def test_a_pipeline_in_yaml_keeps_the_same_state_on_both_engines(tmp_path):
             events={"path": str(tmp_path / "payments"), "partition_column": "day"},
             partitions={"start": "2026-01-01", "end": "2026-01-08"},
             key_by="account",
+            columns="account string, amount bigint",
             states={
                 "payments": {"how": "count"},
                 "total": {"how": "sum", "column": "amount"},
@@ -279,6 +280,7 @@ def test_a_component_takes_what_a_pipeline_takes_and_leaves_out_what_it_should()
         "events": {"path": "payments", "partition_column": "day"},
         "partitions": {"start": "2026-01-01"},
         "key_by": "account",
+        "key_type": "string",
         "states": {"payments": {"how": "count"}},
         "num_retained": 5,
         "retain": "14 days",
@@ -319,6 +321,7 @@ MINIMAL = {
     "events": {"path": "payments", "partition_column": "day"},
     "partitions": {"start": "2026-01-01"},
     "key_by": "account",
+    "key_type": "string",
     "states": {"payments": {"how": "count"}},
 }
 
@@ -458,7 +461,7 @@ def test_every_attribute_has_a_description_and_an_example(component):
     own = {
         name: each
         for name, each in schema["$defs"].items()
-        if name.endswith("ModelModel")  # ours; the others are Dagster's
+        if name.endswith(("ModelModel", "State"))  # ours; the others are Dagster's
     }
     assert own
     bare = [

@@ -11,6 +11,7 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dstl_dagster as dstl
+from dstl_core import aggregates
 from tests.integration.dagster.conftest import instance_in
 from tests.integration.dagster.small_pipeline import SPARK
 
@@ -23,10 +24,11 @@ SUMS = dstl.aggregating_pipeline(
     uid="totals",
     key_by="account",
     states={
-        "total": dstl.Aggregate("sum", "amount", "decimal(18,2)"),
-        "newest": dstl.Aggregate("max", "day", "date"),
-        "best": dstl.Aggregate("max_by", "note", "string", "amount", "decimal(18,2)"),
+        "total": aggregates.sum("amount", "decimal(18,2)"),
+        "newest": aggregates.max("day"),
+        "best": aggregates.max_by("note", "amount"),
     },
+    schema="account string, note string, amount decimal(18,2), day date",
 )
 
 

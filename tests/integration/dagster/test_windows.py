@@ -10,6 +10,7 @@ import dagster as dg
 import pytest
 
 import dstl_dagster as dstl
+from dstl_core import aggregates
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import ConfigError
 from dstl_core.local.local_engine import LocalEngine
@@ -32,6 +33,7 @@ pytestmark = pytest.mark.dagster
 
 RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_end")
 DAYS = tuple(ROWS)
+COUNTED = {"n": aggregates.count()}
 REWIND = {"ops": {"payments_state": {"config": {"rewind_to": DAYS[1]}}}}
 
 
@@ -258,15 +260,16 @@ def test_an_input_that_changed_says_which_run_to_launch(run_days):
 def test_a_pipeline_keeps_enough_checkpoints_to_go_back_14_windows(storage):
     assert PAYMENTS.open(LocalEngine(), storage).num_retained >= 2 * 15
     few = dstl.aggregating_pipeline(
-        "few", uid="u", key_by="k", states={"n": dstl.Aggregate("count")}, num_retained=3
+        "few", uid="u", key_by="k", key_type="string", states=COUNTED, num_retained=3
     )
     assert few.open(LocalEngine(), storage).num_retained == 3
 
 
 def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, instance):
     """``build_pipeline_defs`` gives the retention of the op to what else commits."""
-    states = {"n": dstl.Aggregate("count")}
-    aged = dstl.aggregating_pipeline("p", uid="u", key_by="k", states=states, retain="14 days")
+    aged = dstl.aggregating_pipeline(
+        "p", uid="u", key_by="k", key_type="string", states=COUNTED, retain="14 days"
+    )
     assert aged.open(LocalEngine(), storage).retain == "14 days"
     with pytest.raises(ConfigError, match=r"Not a duration: expected .*got '2 weeks'"):
         replace(PAYMENTS, retain="2 weeks")

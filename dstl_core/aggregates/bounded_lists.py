@@ -2,16 +2,145 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.aggregates.aggregate import Aggregate, check_flat
+from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX, Columns, Merge, beyond
+from dstl_core.aggregates.by_order import Ordered
+from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys, lists_of
+from dstl_core.codec.declared_type import TypeLike
 from dstl_core.codec.serializers import AnySerializer, Types
-from dstl_core.operators.aggregate_merge import ORDER_SUFFIX, Columns, Merge, beyond
-from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys, lists_of
+
+
+class OrderedValues(Ordered):
+    """Values of a key in the order of their rows."""
+
+    limit: int
+    largest: ClassVar[bool]
+    """Whether values with the largest orders are kept."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_size("limit")
+
+    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
+        kind, order = kinds
+        check_flat(name, kind)
+        check_flat(name, order, "an order")
+        return BoundedList(uid, name, kind, order, size=self.limit, largest=self.largest)
+
+
+_OF_ORDER = {
+    "column": "shop",
+    "limit": 3,
+    "order_by": "paid_at",
+    "type": "string",
+    "order_type": "timestamp",
+}
+
+
+@dataclass(frozen=True)
+class collect_list(OrderedValues):
+    """The first values by an order, as a list in this order. Later values are dropped.
+
+    Args:
+        column: The values; rows without one do not count.
+        limit: How many are kept, at most 100,000.
+        order_by: The column of the order; rows without one do not count. Rows of one order come in
+            the order of their values.
+        type: Of a value.
+        order_type: Of the order; the orders are kept as the list ``<name>_order``.
+    """
+
+    column: str
+    limit: int
+    order_by: str
+    type: TypeLike | None = None
+    order_type: TypeLike | None = field(default=None, kw_only=True)
+    example: ClassVar = _OF_ORDER
+    largest = False
+
+
+@dataclass(frozen=True)
+class last_values(OrderedValues):
+    """The last values by an order, as a list, the last one first. Earlier values are dropped.
+
+    Args:
+        column: The values; rows without one do not count.
+        limit: How many are kept, at most 100,000.
+        order_by: The column of the order; rows without one do not count.
+        type: Of a value.
+        order_type: Of the order; the orders are kept as the list ``<name>_order``.
+    """
+
+    column: str
+    limit: int
+    order_by: str
+    type: TypeLike | None = None
+    order_type: TypeLike | None = field(default=None, kw_only=True)
+    example: ClassVar = _OF_ORDER
+    largest = True
+
+
+class ExtremeValues(Aggregate):
+    """Values of a key in their own order."""
+
+    limit: int
+    distinct: ClassVar[bool]
+    """Whether the smallest values are kept once each, or the largest ones."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_size("limit")
+
+    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
+        [kind] = kinds
+        check_flat(name, kind)
+        largest, distinct = not self.distinct, self.distinct
+        return BoundedList(
+            uid, name, kind, None, size=self.limit, largest=largest, distinct=distinct
+        )
+
+
+@dataclass(frozen=True)
+class collect_set(ExtremeValues):
+    """The smallest distinct values, as a sorted list. Larger values are dropped.
+
+    Args:
+        column: The values.
+        limit: How many are kept, at most 100,000.
+        type: Of a value.
+    """
+
+    column: str
+    limit: int
+    type: TypeLike | None = None
+    example: ClassVar = {"column": "shop", "limit": 3, "type": "string"}
+    distinct = True
+
+
+@dataclass(frozen=True)
+class top(ExtremeValues):
+    """The largest values, as a list, the largest one first. Smaller values are dropped.
+
+    Args:
+        column: The values.
+        limit: How many are kept, at most 100,000.
+        type: Of a value.
+    """
+
+    column: str
+    limit: int
+    type: TypeLike | None = None
+    example: ClassVar = {"column": "amount", "limit": 3, "type": "bigint"}
+    distinct = False
 
 
 class BoundedList(Merge):

@@ -1,27 +1,63 @@
-"""Merges of aggregates for which the values of a key are collected without reducing them.
+"""How often each value of a key occurs: ``value_counts``.
 
-The values are lists in a reduced batch, and whole columns are merged.
+The values of a key are lists in a reduced batch, and whole columns are merged.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.aggregates.aggregate import Aggregate, check_kind
+from dstl_core.aggregates.aggregate_merge import Columns, Merge
+from dstl_core.aggregates.bounded_lists import lists_joined, owners_of
+from dstl_core.aggregates.column_checks import WHOLE
+from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
 from dstl_core.codec.columnar.types.java_decimals import largest_scale, with_scale
+from dstl_core.codec.declared_type import TypeLike
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
-from dstl_core.operators.aggregate_merge import Columns, Merge
-from dstl_core.operators.list_merges import lists_joined, owners_of
-from dstl_core.operators.rows_of_keys import Numbers, RowsOfKeys
-from dstl_core.operators.wide_sums import decayed, joined, tiers_of
 from dstl_core.state.held.key_batch import one_array
 
-_Floats = npt.NDArray[np.float64]
+_COUNTED = (
+    Types.BOOLEAN,
+    *WHOLE,
+    Types.STRING,
+    Types.LOCAL_DATE,
+    Types.LOCAL_DATE_TIME,
+    Types.INSTANT,
+)
+
+
+@dataclass(frozen=True)
+class value_counts(Aggregate):
+    """How often each value occurs, as a map. The values of a batch are not reduced for it.
+
+    Args:
+        column: Texts, whole numbers, booleans, dates or timestamps.
+        limit: How many distinct values a key may have, at most 100,000. One more fails the epoch.
+        type: Of a value.
+    """
+
+    column: str
+    limit: int
+    type: TypeLike | None = None
+    example: ClassVar = {"column": "shop", "limit": 1000, "type": "string"}
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._check_size("limit")
+
+    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
+        [kind] = kinds
+        check_kind(_COUNTED, name, kind, "counts of values", "which cannot be the key of a map")
+        return CountsByValue(uid, name, kind, size=self.limit)
 
 
 class CountsByValue(Merge):
@@ -96,69 +132,6 @@ class CountsByValue(Merge):
             one_array(table.column("count_sum")),
         )
         return [pc.if_else(pa.array(sizes > 0), found, None)]
-
-
-class DecayedSum(Merge):
-    """A sum in which a value counts half after each half-life, as of the last time of its key.
-
-    Args:
-        uid: The uid of the operator, for errors.
-        name: The name of the aggregate.
-        time: The type of the time: milliseconds as a whole number, or a timestamp.
-        half_life_ms: The half-life in milliseconds.
-    """
-
-    parts = ("values", "times")
-
-    def __init__(self, uid: str, name: str, time: AnySerializer, half_life_ms: float) -> None:
-        super().__init__(uid, name, {"": Types.DOUBLE, "_time": time})
-        self.kinds = (Types.DOUBLE, time)
-        self._half_life = half_life_ms
-
-    def _reduced(self, rows: RowsOfKeys) -> Columns:
-        rows = rows.of(rows.column.cast(pa.float64(), safe=False)).present
-        [time] = rows.orders
-        rows = rows.where(time.is_valid())
-        return rows.lists(rows.column, *rows.orders)
-
-    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
-        return lists_joined(parts, numbers, keys)
-
-    def merge(self, held: Columns, parts: Columns) -> Columns:
-        there = np.flatnonzero(held[1].is_valid())
-        owners = np.concatenate([there, owners_of(parts[1])])
-        times = pa.concat_arrays(self._comparable(held[1].drop_null(), pc.list_flatten(parts[1])))
-        values: _Floats = pa.concat_arrays(
-            [held[0].filter(held[1].is_valid()), pc.list_flatten(parts[0])]
-        ).to_numpy(zero_copy_only=False)
-        numbers = times.cast(pa.int64()).to_numpy(zero_copy_only=False)
-        last = np.full(len(held[0]), np.iinfo(np.int64).min)
-        np.maximum.at(last, owners, numbers)
-        unit = self._half_life * (1000 if pa.types.is_timestamp(times.type) else 1)
-        # A difference of longs may overflow, but not one of unsigned numbers.
-        age = last[owners].view(np.uint64) - numbers.view(np.uint64)
-        tiers = tiers_of(pa.array(decayed(values, age.astype(np.float64) / unit)))
-        with np.errstate(invalid="ignore"):
-            high, low = (
-                np.bincount(
-                    owners,
-                    pc.fill_null(each, 0.0).to_numpy(zero_copy_only=False),
-                    minlength=len(last),
-                )
-                for each in tiers
-            )
-        total, overflowed = joined(pa.array(high), pa.array(low))
-        if overflowed:
-            raise self._overflow()
-        some = pa.array(np.bincount(owners, minlength=len(last)) > 0)
-        time = pa.array(last).cast(times.type)
-        return [pc.if_else(some, total, None), pc.if_else(some, time, None)]
-
-    def parts_of(self, held: Columns) -> Columns:
-        there = held[1].is_valid()
-        offsets = np.concatenate([[0], np.cumsum(there.to_numpy(zero_copy_only=False))])
-        bounds = pa.array(offsets, pa.int32())
-        return [pa.ListArray.from_arrays(bounds, each.filter(there)) for each in held]
 
 
 def _entries(maps: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:

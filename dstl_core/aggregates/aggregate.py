@@ -1,0 +1,214 @@
+"""What an aggregate is: a class with its columns, the types that it keeps, its checks, its merge.
+
+Null values are passed over, as in SQL. What an aggregate keeps is plain value state: one state of
+the aggregate's name, or several (``<name>_sum``, ``<name>_count``), which can be merged with those
+of the next batch. The state does not depend on how rows are split into batches, but for the last
+digits of floating-point numbers.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import pyarrow as pa
+
+from dstl_core.aggregates.aggregate_merge import Merge
+from dstl_core.aggregates.column_checks import ANY, ColumnRule
+from dstl_core.codec.columnar.types.java_decimals import DIGITS
+from dstl_core.codec.declared_type import TypeLike
+from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.errors import ConfigError
+
+FLAT = (
+    Types.BOOLEAN,
+    Types.BYTE,
+    Types.SHORT,
+    Types.INT,
+    Types.LONG,
+    Types.FLOAT,
+    Types.DOUBLE,
+    Types.STRING,
+    Types.BYTES,
+    Types.BIG_DEC,
+    Types.LOCAL_DATE,
+    Types.LOCAL_TIME,
+    Types.LOCAL_DATE_TIME,
+    Types.INSTANT,
+    Types.SQL_DATE,
+    Types.SQL_TIMESTAMP,
+)
+"""The types that have an order and a single column."""
+MOST_VALUES = 100_000
+"""The most values that a list or a map of a key keeps."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A column that gives state its type.
+
+    Args:
+        column: The column.
+        type: The declared type, in any form; None: that of the column.
+        option: The option that declares it, for errors.
+        of_order: Whether the column is an order, for errors.
+        widest: Whether whole numbers become long, other numbers double, and decimals those of all
+            digits.
+    """
+
+    column: str
+    type: TypeLike | None
+    option: str = "type"
+    of_order: bool = False
+    widest: bool = False
+
+    def digits(self, precision: int) -> int:
+        """The digits of decimals of the state, from those of the type."""
+        return DIGITS if self.widest and self.type is None else precision
+
+
+class Aggregate(ABC):
+    """One aggregate of the rows of a key.
+
+    A subclass is a frozen dataclass. Its name is the name of the aggregate, and its fields are what
+    a user declares, in Python and in YAML.
+    """
+
+    column: str | None
+    """What is aggregated; None counts rows."""
+    type: TypeLike | None = None
+    """Type of the state, in any form; None: by the schema of the operator."""
+    takes: ClassVar[ColumnRule] = ANY
+    """Which columns it can be computed of."""
+    example: ClassVar[Mapping[str, Any]]
+    """Values of all its fields, as YAML has them."""
+
+    def __post_init__(self) -> None:
+        if self.column is None:
+            raise ConfigError(f"The aggregate {self.how} needs a column.")
+        self._check_name("column", self.column)
+
+    @property
+    def how(self) -> str:
+        """The name of the aggregate."""
+        return self.__class__.__name__
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        """The columns of its values."""
+        return () if self.column is None else (self.column,)
+
+    @property
+    def order(self) -> tuple[str, ...]:
+        """The columns that put rows into an order."""
+        return ()
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that it reads: its values, then its order."""
+        return (*self.values, *self.order)
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        """The columns that give its states their types."""
+        return () if self.column is None else (Kept(self.column, self.type),)
+
+    @abstractmethod
+    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
+        """What reduces rows, and merges them into state.
+
+        Args:
+            uid: The uid of the operator, for errors.
+            name: The name of the aggregate.
+            kinds: A type for each of ``kept``.
+
+        Raises:
+            ConfigError: These types cannot store the aggregate.
+        """
+
+    def check_declared(self, where: str, field: pa.Field, kinds: Sequence[AnySerializer]) -> None:
+        """Raises ConfigError if it cannot be computed of a column of the schema.
+
+        Args:
+            where: The aggregate and its operator, for the error.
+            field: A column of its values.
+            kinds: A type for each of ``kept``.
+        """
+        if not self.takes.fits(field.type):
+            raise ConfigError(
+                f"{where}, {self.how}, takes {self.takes.text}, and the schema has {field.type} "
+                f"for the column {field.name!r}; use another aggregate, or cast the column."
+            )
+
+    # ------------------------------------------------------------------ checks of what is declared
+
+    def _check_name(self, argument: str, name: Any) -> None:
+        if not isinstance(name, str):
+            raise ConfigError(
+                f"The {argument} of the aggregate {self.how} is wrong: expected the name of a "
+                f"column, got {name!r}."
+            )
+
+    def _check_size(self, argument: str, least: int = 1, most: int = MOST_VALUES) -> None:
+        size = getattr(self, argument)
+        if isinstance(size, bool) or not isinstance(size, int):
+            raise ConfigError(
+                f"The {argument} of the aggregate {self.how} of {self.column!r} is a whole number, "
+                f"got {size!r}."
+            )
+        if not least <= size <= most:
+            raise ConfigError(
+                f"The {argument} of the aggregate {self.how} of {self.column!r} is out of range: "
+                f"expected {least} to {most}, got {size}."
+            )
+
+    def _number(self, argument: str) -> float:
+        """The number of an argument, which then has it as a float."""
+        given = getattr(self, argument)
+        if isinstance(given, bool) or not isinstance(given, int | float):
+            raise ConfigError(
+                f"The {argument} of the aggregate {self.how} of {self.column!r} is a number, got "
+                f"{given!r}."
+            )
+        object.__setattr__(self, argument, float(given))
+        return float(given)
+
+    def _numbers(self, argument: str) -> tuple[float, ...]:
+        """The numbers of an argument, which then has them as floats."""
+        given = getattr(self, argument)
+        try:
+            numbers = tuple(float(each) for each in given)
+        except (TypeError, ValueError):
+            raise ConfigError(
+                f"The {argument} of the aggregate {self.how} of {self.column!r} are numbers, got "
+                f"{given!r}."
+            ) from None
+        object.__setattr__(self, argument, numbers)
+        return numbers
+
+
+def check_flat(name: str, kind: AnySerializer, what: str = "a value") -> None:
+    """Raises ConfigError if values of a type have no order."""
+    check_kind(FLAT, name, kind, what, "which has no order")
+
+
+def check_kind(
+    known: Sequence[AnySerializer], name: str, kind: AnySerializer, what: str, why: str
+) -> None:
+    """Raises ConfigError if an aggregate cannot keep values of a type.
+
+    Args:
+        known: The types that it can keep.
+        name: The name of the aggregate.
+        kind: The type.
+        what: What has the type.
+        why: Why other types are refused.
+    """
+    if kind not in known:
+        names = ", ".join(each.type_name for each in known)
+        raise ConfigError(
+            f"The aggregate {name!r} cannot keep {what} of type {kind.type_name}, {why}; expected "
+            f"one of: {names}."
+        )
