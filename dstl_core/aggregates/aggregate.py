@@ -41,8 +41,6 @@ FLAT = (
     Types.SQL_TIMESTAMP,
 )
 """The types that have an order and a single column."""
-MOST_VALUES = 100_000
-"""The most values that a list or a map of a key keeps."""
 
 
 @dataclass(frozen=True)
@@ -151,7 +149,7 @@ class Aggregate(ABC):
                 f"column, got {name!r}."
             )
 
-    def _check_size(self, argument: str, least: int = 1, most: int = MOST_VALUES) -> None:
+    def _check_size(self, argument: str, least: int = 1, most: int = 100_000) -> None:
         size = getattr(self, argument)
         if isinstance(size, bool) or not isinstance(size, int):
             raise ConfigError(

@@ -1,12 +1,19 @@
 """A declared aggregate is checked where it is declared."""
 
+import ast
 import math
+import re
+from dataclasses import fields
+from pathlib import Path
 
 import pytest
 
 from dstl_core import AggregateOperator, aggregates, windows
-from dstl_core.aggregates import aggregate_of
+from dstl_core.aggregates import AGGREGATES, aggregate_of
+from dstl_core.aggregates.aggregate_merge import Merge
 from dstl_core.errors import ConfigError
+
+HOME = "dstl_core.aggregates"
 
 
 @pytest.mark.parametrize(
@@ -134,3 +141,32 @@ def test_a_wrong_argument_is_refused_when_it_is_declared(options, message):
 def test_sums_of_narrower_numbers_have_wider_states(column, type):
     wanted = {"n": aggregates.sum(column, type), "m": aggregates.avg(column, type)}
     assert AggregateOperator("u", "k", wanted, schema=SCHEMA).items
+
+
+@pytest.mark.parametrize("how", AGGREGATES)
+def test_a_class_describes_its_arguments_and_a_page_its_states(how):
+    aggregate = AGGREGATES[how]
+    names = [each.name for each in fields(aggregate)]
+    assert list(aggregate.example) == names
+    for name in names:
+        assert re.search(rf"^    +{name}: \S", aggregate.__doc__, re.MULTILINE), name
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "jobs.md").read_text()
+    assert re.search(rf"^\| [^|]*`{how}`", page, re.MULTILINE)
+
+
+def test_one_package_knows_aggregates_by_name():
+    """Neither engines nor faces have code for one: they take the class."""
+    merges = {each.__name__ for each in Merge.__subclasses__()}
+    merges |= {below.__name__ for each in Merge.__subclasses__() for below in each.__subclasses__()}
+    root = Path(__file__).parents[2]
+    knowing = [
+        f"{path.relative_to(root)}: {name}"
+        for package in ("dstl_core", "dstl_dagster")
+        for path in (root / package).rglob("*.py")
+        if path.parent.name != "aggregates"
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(HOME)
+        for name in (alias.name for alias in node.names)
+        if name in {*AGGREGATES, *merges}
+    ]
+    assert knowing == []

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
-from hashlib import sha256
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,8 @@ from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.local.local_engine import LocalEngine
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
+from tests.aggregate_declarations import DDL, KEY, accepted, python_of, typed_table
+from tests.aggregate_declarations import SCHEMA as EVERY_TYPE
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import (
     OUTPUT,
@@ -34,6 +34,7 @@ from tests.integration.spark.job_functions import (
     TotalsByRow,
     random_batch,
 )
+from tests.job_files import files_of
 
 pytestmark = pytest.mark.spark
 
@@ -111,18 +112,6 @@ def table_of(rows) -> pa.Table:
     return pa.table({name: pa.array(values, kind) for name, kind, values in kinds})
 
 
-def files_of(running: StatefulJob) -> Counter[tuple[str, str]]:
-    """The folder and the digest of each file that has no name, id or time of its run."""
-    root = Path(running.path.removeprefix("file:"))
-    files = [path for path in root.rglob("*") if path.is_file()]
-    named = ("_metadata", "_dstl.json")
-    return Counter(
-        (str(path.parent.relative_to(root)), sha256(path.read_bytes()).hexdigest())
-        for path in files
-        if path.name not in named and path.suffix != ".json"
-    )
-
-
 def facts_of(running: StatefulJob) -> list[dict[str, Any]]:
     """The commit records without ids of attempts, times and file names."""
     varying = {"attempt", "seconds", "output_files", "late_files", "warmth", "metadata_bytes"}
@@ -165,6 +154,23 @@ def test_both_engines_write_the_same_files(spark, tmp_path, name):
             )
     assert facts_of(on_spark) == facts_of(local)
     assert files_of(on_spark) == files_of(local)
+
+
+def test_every_aggregate_of_any_type_is_the_same_state_on_both_engines(spark, tmp_path):
+    wanted = {name: python_of(declared) for name, declared in accepted(2).items()}
+    written = []
+    for engine in (spark, LocalEngine()):
+        base = tmp_path / type(engine).__name__
+        operator = AggregateOperator("totals", KEY, wanted, schema=EVERY_TYPE)
+        running = StatefulJob(
+            engine, "job", str(base), operator, local_copies=LocalCopies(str(base / "local"))
+        )
+        for number in range(2):
+            rows = typed_table(number)
+            batch = spark.createDataFrame(rows, DDL).coalesce(1) if engine is spark else rows
+            running.run(batch, number)
+        written.append((facts_of(running), files_of(running)))
+    assert written[0] == written[1]
 
 
 @pytest.mark.parametrize("name", JOBS)
