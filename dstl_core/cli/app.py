@@ -26,6 +26,7 @@ from dstl_core.cli.report_command import report
 from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.upgrade_command import upgrade
 from dstl_core.cli.verify_command import verify
+from dstl_core.cli.warm_command import warm
 from dstl_core.errors import DstlError, SnapshotExistsError, flags_in_messages
 from dstl_core.version import __version__
 
@@ -139,6 +140,7 @@ for command in (
     offsets,
     committables,
     gc,
+    warm,
 ):
     app.command(epilog=epilog(command.__name__))(command)
 app.add_typer(migrate)

@@ -76,6 +76,13 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
             "deletes those of a stopped Flink job",
         ),
     ),
+    "warm": (
+        ("dstl warm", "compiles what a first run would compile"),
+        (
+            "NUMBA_CACHE_DIR=/opt/kernels dstl warm",
+            "the same into another folder, which jobs have to name as well",
+        ),
+    ),
 }
 """Command to its examples, each with what it is for."""
 
