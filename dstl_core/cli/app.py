@@ -9,11 +9,10 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from dstl_core.cli.changelog_command import changelog
 from dstl_core.cli.check_command import check
 from dstl_core.cli.committables_command import committables
 from dstl_core.cli.diff_command import diff
-from dstl_core.cli.dump_command import dump
+from dstl_core.cli.dump_command import changelog, dump
 from dstl_core.cli.examples import epilog
 from dstl_core.cli.gc_command import gc
 from dstl_core.cli.inspect_command import inspect

@@ -76,13 +76,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
             "deletes those of a stopped Flink job",
         ),
     ),
-    "warm": (
-        ("dstl warm", "compiles what a first run would compile"),
-        (
-            "NUMBA_CACHE_DIR=/opt/kernels dstl warm",
-            "the same into another folder, which jobs have to name as well",
-        ),
-    ),
+    "warm": (("dstl warm", "compiles what a first run would compile"),),
 }
 """Command to its examples, each with what it is for."""
 

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from dstl_core.cli.output import complain, print_lines
+from dstl_core.cli.output import print_lines
 from dstl_core.errors import ConfigError
 
 
 def warm() -> None:
-    """Compile the kernels of ordinary jobs, so that the first run on a machine finds them.
+    """Compile the kernels of ordinary jobs ahead of a first run.
 
     Kernels are kept for a user. Run it as the user that runs the jobs, for example while an image
     is built.
@@ -27,7 +28,8 @@ def warm() -> None:
     before, start = _kernels(CACHE_FOLDER), time.monotonic()
     with TemporaryDirectory(prefix="dstl-warm-") as work:
         for what, step in steps(Path(work)):
-            complain(f"kernels of {what}")
+            print_lines([f"kernels of {what}"])
+            sys.stdout.flush()
             step()
     made = _kernels(CACHE_FOLDER) - before
     seconds = time.monotonic() - start

@@ -66,8 +66,8 @@ CALLS = {
     "migrate plan, proposal": Call(CANONICAL, "migrate plan proposed.yaml", is_blind=False),
     "migrate apply": Call(NATIVE, "migrate apply declared.yaml out --json"),
 }
-WITHOUT_STATE = {"gc"}
-"""It reads which files a snapshot names, and no type."""
+WITHOUT_STATE = {"gc", "warm"}
+"""They read no type of a snapshot."""
 
 
 SAME = re.compile(r'"\w*sha256": "[0-9a-f]{64}"')
