@@ -23,6 +23,7 @@ from tests.progress import ProgressPlugin
 from tests.s3_server import S3Server, s3_server
 from tests.sharing import SessionsApart, in_order
 from tests.spark_archive import VARIABLES, jvm_options
+from tests.warm_commands import VARIABLE, warm_commands
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -95,6 +96,14 @@ def s3() -> Iterator[S3Server]:
     """One S3 server process for the whole session."""
     with s3_server() as server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def commands() -> Iterator[None]:
+    """Calls of the commands in ``docs/bin`` are forks of one process."""
+    with warm_commands() as socket, pytest.MonkeyPatch.context() as patch:
+        patch.setenv(VARIABLE, socket)
+        yield
 
 
 @pytest.fixture

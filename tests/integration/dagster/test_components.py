@@ -40,6 +40,7 @@ from tests.integration.dagster.small_pipeline import (
     expected_totals,
     totals_in,
 )
+from tests.warm_commands import CALLERS
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -48,7 +49,7 @@ SCAFFOLDED = {"StatefulPipelineComponent": "payments", "SavepointComponent": "or
 
 
 def command(folder, *words, check=True):
-    """Runs one of Dagster's commands in a project."""
+    """Runs one of Dagster's commands in a project. It needs the fixture ``commands``."""
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join([str(folder / "src"), str(ROOT)]),
@@ -58,7 +59,7 @@ def command(folder, *words, check=True):
     binaries = Path(sys.executable).parent
     environment["PATH"] = f"{binaries}{os.pathsep}{environment['PATH']}"
     return subprocess.run(
-        [str(binaries / words[0]), *words[1:]],
+        [str(CALLERS / words[0]), *words[1:]],
         cwd=folder,
         env=environment,
         capture_output=True,
@@ -69,7 +70,7 @@ def command(folder, *words, check=True):
 
 
 @pytest.fixture(scope="module")
-def scaffolded(tmp_path_factory):
+def scaffolded(tmp_path_factory, commands):
     """A project with one of each component, as their scaffolders write them."""
     parent = tmp_path_factory.mktemp("projects")
     command(parent, "create-dagster", "project", "--no-uv-sync", "scaffolded")
@@ -149,7 +150,7 @@ def test_a_wrong_yaml_is_refused(scaffolded, tmp_path):
     assert "average" in failed.stdout + failed.stderr
 
 
-def test_this_project_passes_dagsters_checks():
+def test_this_project_passes_dagsters_checks(commands):
     """``make check`` also runs ``dg check defs``."""
     done = command(ROOT, "dg", "list", "defs", check=False)
     assert done.returncode == 0, done.stdout + done.stderr

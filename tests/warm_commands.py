@@ -1,8 +1,8 @@
-"""A process that has imported what ``dstl`` needs, and forks for each call of it on a page.
+"""A process that has imported what ``dstl`` and Dagster's commands need, and forks for each call.
 
-A command imports for 3 seconds and works for a tenth of one. Pages call it a hundred times. The
-fork is the command: the same entry point with the caller's arguments, folder, variables and files.
-``bin/dstl`` is the caller.
+A command imports for 3 to 5 seconds and works for a tenth of one. Tests call them a hundred times.
+The fork is the command: the same entry point with the caller's arguments, folder, variables and
+files. ``docs/bin`` has the callers.
 """
 
 from __future__ import annotations
@@ -23,11 +23,18 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
-COMMAND = "dstl"
+CALLERS = Path(__file__).parent / "docs" / "bin"
+"""A folder for the ``PATH``."""
 VARIABLE = "DSTL_TESTS_COMMANDS"
 """The variable by which the caller knows the socket."""
-_PACKAGES = ("dstl_core.cli", "dstl_core.savepoint")
-_ALSO = ("pandas",)  # pyarrow imports it for the first array
+_PACKAGES = (
+    *("dstl_core.cli", "dstl_core.savepoint", "dstl_core.job", "dstl_core.local", "dstl_dagster"),
+)
+_ALSO = (
+    "pandas",  # pyarrow imports it for the first array
+    *("create_dagster.cli", "dagster._cli", "dagster._daemon", "dagster._grpc"),
+    *(f"dagster_dg_cli.cli.{name}" for name in ("check", "launch", "list", "scaffold")),
+)
 
 
 @contextlib.contextmanager
@@ -37,7 +44,7 @@ def warm_commands() -> Iterator[str]:
         tempfile.TemporaryDirectory(prefix="dstl-") as folder,
         subprocess.Popen(
             [sys.executable, "-m", __name__, f"{folder}/commands"],
-            cwd=Path(__file__).parents[2],
+            cwd=Path(__file__).parents[1],
             stdin=subprocess.PIPE,  # its end ends the process
             stdout=subprocess.PIPE,
             text=True,
@@ -74,9 +81,11 @@ def _become(request: dict[str, Any], files: list[int]) -> NoReturn:
     os.chdir(request["folder"])
     os.environ.clear()
     os.environ.update(request["variables"])
-    sys.argv[:] = [COMMAND, *request["arguments"]]
-    sys.path[0] = str(Path(sys.executable).parent)
-    [entry] = importlib.metadata.entry_points(group="console_scripts", name=COMMAND)
+    scripts = Path(sys.executable).parent
+    sys.argv[:] = [str(scripts / request["command"]), *request["arguments"]]
+    given = [path for path in request["variables"].get("PYTHONPATH", "").split(os.pathsep) if path]
+    sys.path[:] = [str(scripts), *given, *(path for path in sys.path[1:] if path not in given)]
+    [entry] = importlib.metadata.entry_points(group="console_scripts", name=request["command"])
     sys.exit(entry.load()())
 
 
