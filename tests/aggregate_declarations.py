@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import MISSING, fields
 from decimal import Decimal
+from itertools import islice
 from random import Random
 from typing import Any, get_type_hints
 
@@ -46,14 +47,11 @@ TYPES = ["bigint", "double", "decimal(38, 4)", "string", "timestamp", "map<strin
 DAY = dt.datetime(2026, 1, 1)
 
 
-def declarations(count: int) -> list[dict[str, Any]]:
-    """``count`` declarations of each aggregate, as YAML has them."""
-    source = Random(SEED)
-    return [
-        {"how": how, **_options(source, aggregate)}
-        for how, aggregate in AGGREGATES.items()
-        for _ in range(count)
-    ]
+def declarations(how: str) -> Iterator[dict[str, Any]]:
+    """Declarations of an aggregate without end, as YAML has them."""
+    source = Random(f"{SEED} {how}")
+    while True:
+        yield {"how": how, **_options(source, AGGREGATES[how])}
 
 
 def _options(source: Random, aggregate: type[Aggregate]) -> dict[str, Any]:
@@ -92,17 +90,19 @@ def refusal(operator: AggregateOperator) -> None:
 
 def accepted(count: int) -> dict[str, dict[str, Any]]:
     """``count`` declarations of each aggregate that an operator accepts, by the name of a state."""
-    good: dict[str, dict[str, Any]] = {}
-    for declared in declarations(20):
-        same = [each for each in good.values() if each["how"] == declared["how"]]
-        try:
-            wanted = {"s": python_of(declared)}
-            refusal(AggregateOperator("u", KEY, wanted, schema=SCHEMA))
-        except ConfigError:
-            continue
-        if len(same) < count:
-            good[f"{declared['how']}_{len(same)}"] = declared
-    return good
+    return {
+        f"{how}_{number}": declared
+        for how in AGGREGATES
+        for number, declared in enumerate(islice(filter(_is_accepted, declarations(how)), count))
+    }
+
+
+def _is_accepted(declared: dict[str, Any]) -> bool:
+    try:
+        refusal(AggregateOperator("u", KEY, {"s": python_of(declared)}, schema=SCHEMA))
+    except ConfigError:
+        return False
+    return True
 
 
 def python_of(declared: dict[str, Any]) -> Aggregate:
