@@ -17,6 +17,7 @@ from dstl_core.aggregates.bounded_lists import collect_list, collect_set, last_v
 from dstl_core.aggregates.by_order import first, last, max_by, min_by
 from dstl_core.aggregates.counts import count, count_null
 from dstl_core.aggregates.counts_by_value import value_counts
+from dstl_core.aggregates.covariance import corr, covar_samp
 from dstl_core.aggregates.decayed_sums import decayed_sum
 from dstl_core.aggregates.extremes import bool_and, bool_or, max, min
 from dstl_core.aggregates.histograms import histogram
@@ -33,8 +34,10 @@ __all__ = [
     "bool_or",
     "collect_list",
     "collect_set",
+    "corr",
     "count",
     "count_null",
+    "covar_samp",
     "decayed_sum",
     "first",
     "histogram",

@@ -129,6 +129,43 @@ def are_moments(values: Sequence[float], count: Any, mean: Any, m2: Any) -> bool
     )
 
 
+def are_comoments(rows: Sequence[Row], count: int, *found: float) -> bool:
+    """Whether means and sums of products are those of the values and times, as doubles."""
+    columns = values_of(rows), [float(time) for _, time in rows]
+    special = of_specials(columns[0])
+    if special is not None:
+        return count == len(rows) and same(found[0], special) and all(map(math.isnan, found[2:]))
+    exact = [[Fraction(each) for each in column] for column in columns]
+    middles = [sum(column) / len(rows) for column in exact]
+    one, other = (
+        [each - middle for each in column] for column, middle in zip(exact, middles, strict=True)
+    )
+    products = [
+        sum(first * second for first, second in zip(*pair, strict=True))
+        for pair in ((one, one), (other, other), (one, other))
+    ]
+    errors = [EPSILON * max(map(abs, column)) for column in exact]
+    are_near = [
+        near(mean, middle, error)
+        for mean, middle, error in zip(found, middles, errors, strict=False)
+    ]
+    if not all(math.isfinite(rounded(product)) for product in products):
+        return count == len(rows) and all(are_near) and all(map(math.isnan, found[2:]))
+    largest = [max(map(abs, distances)) for distances in (one, other)]
+    squares = [
+        (largest[0] * largest[0], errors[0] * errors[0], largest[0]),
+        (largest[1] * largest[1], errors[1] * errors[1], largest[1]),
+        (largest[0] * largest[1], errors[0] * errors[1], sum(largest)),
+    ]
+    are_near += [
+        near(product, right, len(rows) * (EPSILON * 16 * size + square + TINY * distance))
+        for product, right, (size, square, distance) in zip(
+            found[2:], products, squares, strict=True
+        )
+    ]
+    return count == len(rows) and all(are_near)
+
+
 def decayed(rows: Sequence[Row]) -> tuple[list[Fraction], int]:
     """The values at the last time of finite values."""
     last = max(time for _, time in rows)
@@ -214,6 +251,11 @@ WANTED: dict[str, tuple[Aggregate, Check, Fits]] = {
     "deviation": (
         aggregates.stddev("v"),
         lambda rows, found: are_moments(values_of(rows), *found),
+        always,
+    ),
+    "together": (
+        aggregates.corr("v", "t"),
+        lambda rows, found: are_comoments(rows, *found),
         always,
     ),
     "decayed": (

@@ -90,6 +90,8 @@ def aggregates_of(columns):
             found[f"avg_{x}"] = (aggregates.avg(x), f"avg({x})")
             found[f"var_{x}"] = (aggregates.variance(x), f"var_samp({x})")
             found[f"dev_{x}"] = (aggregates.stddev(x), f"stddev_samp({x})")
+            found[f"corr_{x}"] = (aggregates.corr(x, "o"), f"corr({x}, o)")
+            found[f"cov_{x}"] = (aggregates.covar_samp("o", x), f"covar_samp(o, {x})")
     if "t" in columns:
         found["and_t"] = (aggregates.bool_and("t"), "bool_and(t)")
         found["or_t"] = (aggregates.bool_or("t"), "bool_or(t)")
@@ -127,6 +129,14 @@ def result(name, held):
         count = held[f"{name}_count"]
         variance = held[f"{name}_m2"] / (count - 1) if count and count > 1 else None
         return math.sqrt(variance) if variance and name.startswith("dev_") else variance
+    if name.startswith(("corr_", "cov_")):
+        count, comoment = held[f"{name}_count"], held[f"{name}_comoment"]
+        if not count or count < 2:
+            return None
+        if name.startswith("cov_"):
+            return comoment / (count - 1)
+        squares = held[f"{name}_m2"] * held[f"{name}_other_m2"]
+        return comoment / math.sqrt(squares) if squares else None
     return held[name]
 
 
