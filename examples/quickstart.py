@@ -7,19 +7,15 @@ import dagster as dg
 import dstl_dagster as dstl
 from dstl_core import aggregates
 
-COLUMNS = "account string, amount long"
+STATES = {"payments": aggregates.count(), "total": aggregates.sum("amount", "long")}
 TOTALS = dstl.aggregating_pipeline(
-    "payments",
-    uid="totals",
-    key_by="account",
-    states={"payments": aggregates.count(), "total": aggregates.sum("amount")},
-    schema=COLUMNS,
+    "payments", uid="totals", key_by="account", key_type="string", states=STATES
 )
 STORAGE = dstl.DstlStorageResource(base_path="/tmp/dstl")
 
 
 def payments_of(session: Any, day: str) -> Any:
-    return session.createDataFrame([("ada", 12), ("bob", 3)], COLUMNS)
+    return session.createDataFrame([("ada", 12), ("bob", 3)], "account string, amount long")
 
 
 @dstl.dstl_assets(pipeline=TOTALS, partitions_def=dg.DailyPartitionsDefinition("2026-01-01"))
