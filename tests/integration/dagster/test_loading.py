@@ -12,10 +12,11 @@ import pytest
 from pyspark.sql import DataFrame
 
 import dstl_dagster as dstl
+from dstl_core import LocalEngine
 from dstl_core.errors import ConfigError
 from tests.integration.dagster.conftest import instance_in
-from tests.integration.dagster.orders import ALL_DAYS, DAYS, ORDERS, orders_of, rows_of
-from tests.integration.dagster.small_pipeline import SPARK
+from tests.integration.dagster.orders import ALL_DAYS, DAYS, ORDERS, orders_of
+from tests.integration.dagster.small_pipeline import LOCAL, SPARK
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
@@ -29,9 +30,14 @@ OUTPUT = GIVING.key("output", operator="totals")
 def orders_state(
     context: dg.AssetExecutionContext,
     storage: dstl.DstlStorageResource,
-    spark: dstl.DstlSparkResource,
+    engine: dstl.DstlLocalEngineResource,
 ) -> Iterator[Any]:
-    yield from dstl.run_epochs(context, GIVING, rows_of, storage=storage, engine=spark)
+    yield from dstl.run_epochs(context, GIVING, table_of, storage=storage, engine=engine)
+
+
+def table_of(engine: LocalEngine, day: str) -> pa.Table:
+    customers, amounts = zip(*orders_of(day), strict=True)
+    return pa.table({"customer": customers, "amount": amounts})
 
 
 def rows_in(given: Any) -> list[dict[str, Any]]:
@@ -81,7 +87,7 @@ def ran(tmp_path_factory):
             [orders_state],
             instance=instance,
             tags=span,
-            resources={"storage": storage, "spark": SPARK},
+            resources={"storage": storage, "engine": LOCAL},
         )
         yield storage, instance, done
 
@@ -114,7 +120,7 @@ def loaded(ran, key, wanted, day=None, tags=None):
         tags=tags,
         resources={
             "storage": storage,
-            "spark": SPARK,
+            "engine": LOCAL,
             "dstl": dstl.DstlIOManager(storage=storage, spark=SPARK),
         },
     )
@@ -172,14 +178,13 @@ def test_keys_are_shown_on_request_only():
     with pytest.raises(
         ConfigError, match=r"'largest' of pipeline 'orders' gives no output.*totals"
     ):
-        silent.open(SPARK.spark_session, dstl.DstlStorageResource(base_path="nowhere"))
+        silent.open(LocalEngine(), dstl.DstlStorageResource(base_path="nowhere"))
 
 
 def test_what_a_rewind_undid_is_not_loaded(ran):
     storage, _, _ = ran
-    session = SPARK.spark_session
-    job = GIVING.open(session, storage)
-    again = session.createDataFrame([("c1", 1_000)], "customer string, amount long")
+    job = GIVING.open(LocalEngine(), storage)
+    again = pa.table({"customer": ["c1"], "amount": [1_000]})
     notes = {"window": {"key": SECOND}}
     job.run(again, SECOND, ("amount",), rewind=True, notes=notes)
     total = sums_after(FIRST)["c1"] + 1_000
