@@ -4,14 +4,17 @@ import ast
 import math
 import re
 from dataclasses import fields
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
-from dstl_core import AggregateOperator, aggregates, windows
+from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates, windows
 from dstl_core.aggregates import AGGREGATES, aggregate_of
 from dstl_core.aggregates.aggregate_merge import Merge
 from dstl_core.errors import ConfigError
+from dstl_core.job.spec.operators import LocalCopies
 
 HOME = "dstl_core.aggregates"
 
@@ -172,3 +175,31 @@ def test_one_package_knows_aggregates_by_name():
         if name in {*AGGREGATES, *merges}
     ]
     assert knowing == []
+
+
+def test_every_decimal_of_a_state_comes_back_as_it_was_declared(tmp_path):
+    """The sum of an average is called otherwise than the aggregate."""
+    wanted = {
+        "total": aggregates.sum("c"),
+        "mean": aggregates.avg("c", "decimal(20, 2)"),
+        "most": aggregates.max("c"),
+        "best": aggregates.max_by("k", "c"),
+        "some": aggregates.top("c", 2),
+    }
+    operator = AggregateOperator("u", "k", wanted, schema=SCHEMA)
+    copies = LocalCopies(str(tmp_path / "local"))
+    job = StatefulJob(LocalEngine(), "job", str(tmp_path), operator, local_copies=copies)
+    cents = pa.array([Decimal("1.25"), Decimal("0.50")], pa.decimal128(9, 2))
+    job.run(pa.table({"k": ["ada", "ada"], "c": cents}), 1)
+    [state] = job.snapshot()["u"].keyed().read()
+    types = {field.name: field.type for field in state.schema}
+    narrow = pa.decimal128(9, 2)
+    assert {name: types[name] for name in types if name not in ("state_key", "best")} == {
+        "total": pa.decimal128(38, 2),
+        "mean_sum": pa.decimal128(20, 2),
+        "mean_count": pa.int64(),
+        "most": narrow,
+        "best_order": narrow,
+        "some": pa.list_(narrow),
+    }
+    assert state.to_pylist()[0]["mean_sum"] == Decimal("1.75")

@@ -526,10 +526,12 @@ def declared_decimals(operator: Operator) -> dict[str, DeclaredDecimals]:
         return of_key
     types = DeclaredTypes(operator.uid, operator.schema)
     found: dict[str, tuple[int, int] | None] = {}
-    for name, aggregate in operator.items:
+    for (name, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
         for kept, kind in zip(aggregate.kept, types.of_states(name, aggregate), strict=True):
             if stored_type(kind) == Types.BIG_DEC:
-                found[name + ORDER_SUFFIX if kept.of_order else name] = types.decimal_of(kept)
+                # That of an average is its sum.
+                state = name + ORDER_SUFFIX if kept.of_order else merge.states[0].name
+                found[state] = types.decimal_of(kept)
     known: dict[str, DeclaredDecimals] = {
         name: each for name, each in found.items() if each is not None
     }
