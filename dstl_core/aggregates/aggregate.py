@@ -76,8 +76,6 @@ class Aggregate(ABC):
 
     column: str | None
     """What is aggregated; None counts rows."""
-    type: TypeLike | None = None
-    """Type of the state, in any form; None: by the schema of the operator."""
     takes: ClassVar[ColumnRule] = ANY
     """Which columns it can be computed of."""
     example: ClassVar[Mapping[str, Any]]
@@ -110,8 +108,8 @@ class Aggregate(ABC):
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        """The columns that give its states their types."""
-        return () if self.column is None else (Kept(self.column, self.type),)
+        """The columns that give its states their types, unless these are fixed."""
+        return ()
 
     @abstractmethod
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
@@ -185,6 +183,18 @@ class Aggregate(ABC):
             ) from None
         object.__setattr__(self, argument, numbers)
         return numbers
+
+
+class Typed(Aggregate):
+    """An aggregate that keeps values of its column."""
+
+    column: str
+    type: TypeLike | None = None
+    """Type of a value, in any form; None: by the schema of the operator."""
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        return (Kept(self.column, self.type),)
 
 
 def check_flat(name: str, kind: AnySerializer, what: str = "a value") -> None:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, check_flat
+from dstl_core.aggregates.aggregate import Typed, check_flat
 from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX, Columns, Merge, beyond
 from dstl_core.aggregates.by_order import Ordered
 from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys, lists_of
@@ -89,7 +89,7 @@ class last_values(OrderedValues):
     largest = True
 
 
-class ExtremeValues(Aggregate):
+class ExtremeValues(Typed):
     """Values of a key in their own order."""
 
     limit: int

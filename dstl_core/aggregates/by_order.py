@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, Kept, check_flat
+from dstl_core.aggregates.aggregate import Kept, Typed, check_flat
 from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX, Columns, Merge, beyond
 from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
 from dstl_core.codec.declared_type import TypeLike
@@ -16,7 +16,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 
 
-class Ordered(Aggregate):
+class Ordered(Typed):
     """An aggregate of rows by an order, which is state, too."""
 
     order_by: Any

@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, Kept
+from dstl_core.aggregates.aggregate import Aggregate
 from dstl_core.aggregates.aggregate_merge import Columns, Merge, summed
 from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
 from dstl_core.codec.serializers import AnySerializer, Types
@@ -30,10 +30,6 @@ class count(Aggregate):
         if self.column is not None:
             super().__post_init__()
 
-    @property
-    def kept(self) -> tuple[Kept, ...]:
-        return ()
-
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return CountMerge(uid, name)
 
@@ -48,10 +44,6 @@ class count_null(Aggregate):
 
     column: str
     example: ClassVar = {"column": "amount"}
-
-    @property
-    def kept(self) -> tuple[Kept, ...]:
-        return ()
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return CountMerge(uid, name, of_nulls=True)

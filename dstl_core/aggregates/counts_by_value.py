@@ -14,7 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, check_kind
+from dstl_core.aggregates.aggregate import Typed, check_kind
 from dstl_core.aggregates.aggregate_merge import Columns, Merge
 from dstl_core.aggregates.bounded_lists import lists_joined, owners_of
 from dstl_core.aggregates.column_checks import WHOLE
@@ -36,7 +36,7 @@ _COUNTED = (
 
 
 @dataclass(frozen=True)
-class value_counts(Aggregate):
+class value_counts(Typed):
     """How often each value occurs, as a map. The values of a batch are not reduced for it.
 
     Args:

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, Kept
+from dstl_core.aggregates.aggregate import Aggregate
 from dstl_core.aggregates.aggregate_merge import Columns, Merge, floats_of, int64s_of
 from dstl_core.aggregates.column_checks import NUMBERS, check_number
 from dstl_core.aggregates.rows_of_keys import RowsOfKeys
@@ -35,10 +35,6 @@ class OfPairs(Aggregate):
     @property
     def values(self) -> tuple[str, ...]:
         return (*super().values, self.other)
-
-    @property
-    def kept(self) -> tuple[Kept, ...]:
-        return ()
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return Comoments(uid, name, is_relative=self.is_relative)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, Kept, check_flat
+from dstl_core.aggregates.aggregate import Aggregate, Typed, check_flat
 from dstl_core.aggregates.aggregate_merge import Columns, Merge, beyond
 from dstl_core.aggregates.column_checks import BOOLEANS
 from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
@@ -17,7 +17,7 @@ from dstl_core.codec.serializers import AnySerializer, Types
 
 
 @dataclass(frozen=True)
-class min(Aggregate):
+class min(Typed):
     """The smallest value.
 
     Args:
@@ -36,7 +36,7 @@ class min(Aggregate):
 
 
 @dataclass(frozen=True)
-class max(Aggregate):
+class max(Typed):
     """The largest value; NaN is larger than any number, as in Spark.
 
     Args:
@@ -54,18 +54,8 @@ class max(Aggregate):
         return Extreme(uid, name, kind, largest=True)
 
 
-class OfBooleans(Aggregate):
-    """An extreme of booleans."""
-
-    takes = BOOLEANS
-
-    @property
-    def kept(self) -> tuple[Kept, ...]:
-        return ()
-
-
 @dataclass(frozen=True)
-class bool_and(OfBooleans):
+class bool_and(Aggregate):
     """Whether all values are true.
 
     Args:
@@ -74,13 +64,14 @@ class bool_and(OfBooleans):
 
     column: str
     example: ClassVar = {"column": "is_paid"}
+    takes = BOOLEANS
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return Extreme(uid, name, Types.BOOLEAN, largest=False)
 
 
 @dataclass(frozen=True)
-class bool_or(OfBooleans):
+class bool_or(Aggregate):
     """Whether a value is true.
 
     Args:
@@ -89,6 +80,7 @@ class bool_or(OfBooleans):
 
     column: str
     example: ClassVar = {"column": "is_paid"}
+    takes = BOOLEANS
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return Extreme(uid, name, Types.BOOLEAN, largest=True)

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, Kept
+from dstl_core.aggregates.aggregate import Aggregate
 from dstl_core.aggregates.aggregate_merge import Columns, Merge
 from dstl_core.aggregates.bounded_lists import lists_joined, owners_of
 from dstl_core.aggregates.column_checks import NUMBERS, check_number
@@ -44,10 +44,6 @@ class histogram(Aggregate):
                 f"The histogram of {self.column!r} needs the numbers where its buckets meet, each "
                 f"larger than the one before, got {list(numbers)}."
             )
-
-    @property
-    def kept(self) -> tuple[Kept, ...]:
-        return ()
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return Histogram(uid, name, self.bounds)

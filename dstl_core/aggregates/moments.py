@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, Kept
+from dstl_core.aggregates.aggregate import Aggregate
 from dstl_core.aggregates.aggregate_merge import Columns, Merge, floats_of, int64s_of
 from dstl_core.aggregates.column_checks import NUMBERS, check_number
 from dstl_core.aggregates.rows_of_keys import RowsOfKeys
@@ -19,18 +19,8 @@ from dstl_core.aggregates.wide_sums import SCALE, tiers_of
 from dstl_core.codec.serializers import AnySerializer, Types
 
 
-class OfDistances(Aggregate):
-    """An aggregate of the distances of numbers from their mean, in doubles."""
-
-    takes = NUMBERS
-
-    @property
-    def kept(self) -> tuple[Kept, ...]:
-        return ()
-
-
 @dataclass(frozen=True)
-class variance(OfDistances):
+class variance(Aggregate):
     """What variance and standard deviation are made of: ``<name>_count``, ``<name>_mean`` and
     ``<name>_m2``, the sum of the squares of the distances from the mean. The variance of a sample
     is ``m2 / (count - 1)``, that of a population ``m2 / count``.
@@ -41,13 +31,14 @@ class variance(OfDistances):
 
     column: str
     example: ClassVar = {"column": "amount"}
+    takes = NUMBERS
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return Moments(uid, name, root=False)
 
 
 @dataclass(frozen=True)
-class stddev(OfDistances):
+class stddev(Aggregate):
     """The standard deviation. Its states are those of ``variance``; an output has the standard
     deviation of a sample.
 
@@ -57,6 +48,7 @@ class stddev(OfDistances):
 
     column: str
     example: ClassVar = {"column": "amount"}
+    takes = NUMBERS
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return Moments(uid, name, root=True)

@@ -18,7 +18,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, Kept
+from dstl_core.aggregates.aggregate import Aggregate
 from dstl_core.aggregates.aggregate_merge import Columns, Merge
 from dstl_core.aggregates.column_checks import NUMBERS, SIMPLE, check_number, check_simple
 from dstl_core.aggregates.rows_of_keys import RowsOfKeys
@@ -31,16 +31,8 @@ _ERRORS = (ValueError, IndexError, RuntimeError)
 """Errors that the library raises for bytes that are not a sketch."""
 
 
-class Sketched(Aggregate):
-    """An aggregate whose state is the bytes of a sketch."""
-
-    @property
-    def kept(self) -> tuple[Kept, ...]:
-        return ()
-
-
 @dataclass(frozen=True)
-class approx_count_distinct(Sketched):
+class approx_count_distinct(Aggregate):
     """The approximate number of distinct values. The state is an HLL sketch of Apache DataSketches,
     as Spark's ``hll_sketch_agg`` makes it.
 
@@ -65,7 +57,7 @@ class approx_count_distinct(Sketched):
 
 
 @dataclass(frozen=True)
-class quantiles(Sketched):
+class quantiles(Aggregate):
     """Quantiles, for example the median. The state is a KLL sketch of doubles of Apache
     DataSketches, as Spark's ``kll_sketch_agg_double`` makes it. Up to ``k`` values are exact.
 

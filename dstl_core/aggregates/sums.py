@@ -9,7 +9,7 @@ from typing import ClassVar
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.aggregates.aggregate import Aggregate, Kept
+from dstl_core.aggregates.aggregate import Kept, Typed
 from dstl_core.aggregates.aggregate_merge import (
     Columns,
     Merge,
@@ -32,7 +32,7 @@ from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 
 
-class OfNumbers(Aggregate):
+class OfNumbers(Typed):
     """An aggregate that adds up numbers, in a type that is declared."""
 
     takes = NUMBERS
