@@ -1,10 +1,11 @@
-"""Two storage resources with different keys and endpoints in one process, on one Spark session."""
+"""Two storage resources with different keys and endpoints in one process, on every engine."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
@@ -16,6 +17,7 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from dstl_dagster import DstlStorageResource, S3Credentials
 from tests.integration.dagster.small_pipeline import (
+    LOCAL,
     PAYMENTS,
     SPARK,
     expected_totals,
@@ -53,11 +55,11 @@ def storages(
     return [storage_on(s3, f"{bucket}/dstl"), storage_on(other_server, f"{other}/dstl")]
 
 
-def run(storage: DstlStorageResource, instance: dg.DagsterInstance, day: str) -> None:
+def run(storage: DstlStorageResource, instance: dg.DagsterInstance, day: str, engine: Any) -> None:
     [asset, *_] = [
         each for each in small_defs(storage).assets or () if isinstance(each, dg.AssetsDefinition)
     ]
-    resources = {"storage": storage, "engine": SPARK}
+    resources = {"storage": storage, "engine": engine}
     done = dg.materialize([asset], instance=instance, partition_key=day, resources=resources)
     assert done.success
 
@@ -65,9 +67,9 @@ def run(storage: DstlStorageResource, instance: dg.DagsterInstance, day: str) ->
 def test_two_storages_work_side_by_side(
     storages: list[DstlStorageResource], instance: dg.DagsterInstance
 ) -> None:
-    for day in DAYS:
+    for day, engine in zip(DAYS, (SPARK, LOCAL), strict=True):
         for storage in storages:
-            run(storage, instance, day)
+            run(storage, instance, day, engine)
     session = SPARK.spark_session
     register(session)
     for storage in storages:
