@@ -14,7 +14,7 @@ from tests.unit.local.test_local_engine import state_of
 
 def test_a_kill_before_any_storage_operation_loses_nothing(tmp_path: Path) -> None:
     processes = get_context("forkserver")
-    processes.set_forkserver_preload([killed_epoch.__name__])
+    processes.set_forkserver_preload(["tests.unit.local.warm_epoch"])
     base, start = tmp_path / "base", tmp_path / "start"
     killed_epoch.run(base, 0)
     shutil.copytree(base, start)
