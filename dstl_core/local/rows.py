@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dstl_core.codec.columnar.types.spark_names import spark_name
 from dstl_core.errors import ConfigError
 from dstl_core.job.rows.parquet_files import (
     ROWS_PER_BATCH,
@@ -20,6 +21,7 @@ from dstl_core.job.rows.parquet_files import (
 )
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.given_rows import arrow_of, in_stored_types, paths_of, stored_schema
+from dstl_core.job.spec.input_checks import may_become
 from dstl_core.storage.location import Location
 
 
@@ -84,10 +86,26 @@ class FileRows(ArrowRows):
     def batches(self) -> Iterator[pa.RecordBatch]:
         for name in self._files:
             with open_parquet(name) as file:
+                self._check_columns(name, file.schema_arrow)
                 check_calendar(name, file, self.schema.names)
                 for batch in file.iter_batches(ROWS_PER_BATCH, columns=self.schema.names):
                     rows = batch.select(self.schema.names)
                     yield in_stored_types(rows, self.schema, f"The file {name}")
+
+    def _check_columns(self, name: str, schema: pa.Schema) -> None:
+        """Raises ConfigError if a file has not the columns of the first one."""
+        stored = stored_schema(schema, f"The file {name}")
+        for field in self.schema:
+            at = stored.get_field_index(field.name)
+            kind = None if at < 0 else stored.field(at).type
+            has_nulls_alone = at >= 0 and pa.types.is_null(schema.field(at).type)
+            if kind is None or not (has_nulls_alone or may_become(kind, field.type)):
+                found = "no such column" if kind is None else spark_name(kind)
+                raise ConfigError(
+                    f"The files of one batch have different columns: expected {field.name!r} as "
+                    f"{spark_name(field.type)}, as in {self._files[0]}, got {found} in {name}; "
+                    f"write the files anew with the same columns."
+                )
 
 
 class KeptRows(ArrowRows):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dstl_core.aggregates.aggregate_merge import Columns, Merge
 from dstl_core.codec.columnar.types.java_decimals import (
@@ -13,7 +14,7 @@ from dstl_core.codec.columnar.types.java_decimals import (
     element_of,
     with_scale,
 )
-from dstl_core.errors import ConfigError, InvariantViolation
+from dstl_core.errors import ConfigError, InvariantViolation, StateMigrationError
 from dstl_core.functions import ColumnResult, KeyedColumnFunction
 
 
@@ -46,6 +47,7 @@ class AggregateMerge(KeyedColumnFunction):
         columns: Columns = []
         for at, merge in enumerate(self.merges):
             held = [state.column(each.name) for each in merge.states]
+            _check_whole(merge, held)
             parts = [rows.column(part_name(at, each)) for each in merge.parts]
             columns += merge.merge(held, parts)
             names += [each.name for each in merge.states]
@@ -108,6 +110,24 @@ def output_schema_of(
             kind = decimals if kind == BIG_DECIMAL else pa.list_(decimals)
         fields.append(pa.field(merge.name, kind))
     return pa.schema(fields)
+
+
+def _check_whole(merge: Merge, held: Columns) -> None:
+    """Raises StateMigrationError if another aggregate wrote the state.
+
+    A key that has the first state of an aggregate has all of them. Without its order, for one, a
+    value would lose to every row that comes.
+    """
+    first, *others = held
+    for other, state in zip(others, merge.states[1:], strict=True):
+        if other.null_count and pc.any(pc.and_(first.is_valid(), other.is_null())).as_py():
+            name = merge.states[0].name
+            raise StateMigrationError(
+                f"The aggregate {merge.name!r} of operator {merge.uid!r} keeps {name!r} with "
+                f"{state.name!r}, and the restored state has values of {name!r} without it: an "
+                f"aggregate of another kind wrote them, for example one with keeps_order=False. "
+                f"Declare that one, or give this one a new name."
+            )
 
 
 def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from datetime import date
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote
@@ -11,6 +11,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.codec.columnar.types.spark_names import spark_name
 from dstl_core.errors import ConfigError
 from dstl_core.local.rows import ArrowRows
 from dstl_core.storage.file_io import open_file_io
@@ -20,7 +21,9 @@ if TYPE_CHECKING:
     from dstl_core.local.local_engine import LocalEngine
 
 _DATE = re.compile(r"\d{4}-\d\d-\d\d")
-_BATCH = "The events"
+_NUMBER = re.compile(r"[-+]?\d+(\.\d*)?")
+_NO_VALUE = "__HIVE_DEFAULT_PARTITION__"
+_BATCH = "The batch of events"
 
 
 def rows_of_window(engine: LocalEngine, path: str, column: str, key: str) -> ArrowRows:
@@ -38,15 +41,37 @@ def rows_of_window(engine: LocalEngine, path: str, column: str, key: str) -> Arr
     """
     folders = _partition_folders(Location.parse(path), column)
     if not folders:
-        return RowsWithValue(engine.batch_of(path, _BATCH), column, key)
-    value = _value_in_name(key)
-    for name, folder in folders:
-        if name == key:
-            return RowsOfFolder(engine.batch_of(str(folder), _BATCH), column, value)
+        rows = engine.batch_of(path, _BATCH)
+        if column in rows.schema.names:
+            kind = rows.schema.field(column).type
+            is_text = pa.types.is_string(kind) or pa.types.is_date(kind)
+            check_partition_column(column, spark_name(kind), is_text=is_text)
+        return RowsWithValue(rows, column, key)
+    value = _value_in_names(column, [name for name, _ in folders], key)
+    # Two writers may escape one value in two ways.
+    own = [str(folder) for name, folder in folders if name == key]
+    if own:
+        return RowsOfFolder(engine.batch_of(own, _BATCH), column, value)
     # The window has no rows; a folder of another one has the columns.
     others = RowsOfFolder(engine.batch_of(str(folders[0][1]), _BATCH), column, value)
     empty: ArrowRows = engine.batch_of(others.schema.empty_table(), _BATCH)
     return empty
+
+
+def check_partition_column(column: str, kind: str, *, is_text: bool) -> None:
+    """Raises ConfigError if no value of a column can be the partition key of a window.
+
+    Args:
+        column: The column.
+        kind: Its type, as Spark names it.
+        is_text: Whether that is a string or a date.
+    """
+    if not is_text:
+        raise ConfigError(
+            f"The partition_column {column!r} is {kind}, and no window would have a row: expected "
+            f"partition keys such as '2026-01-02', as a string or a date; cast the column where "
+            f"the events are written, or name another one."
+        )
 
 
 class RowsOfFolder(ArrowRows):
@@ -102,18 +127,31 @@ class RowsWithValue(ArrowRows):
 
 
 def _partition_folders(root: Location, column: str) -> list[tuple[str, Location]]:
-    """The value and the place of each partition folder that has files."""
+    """The value and the place of each partition folder that has files.
+
+    Raises:
+        ConfigError: Beside them are rows of no partition. Spark 4 leaves out those of files, and
+            refuses folders of another column.
+    """
     file_io = open_file_io(root)
     if file_io.size(root) is not None:
         return []
-    folders = (entry.location for entry in file_io.list_folder(root) if entry.is_folder)
-    # Writers escape what a name of a file cannot have, for example the colon of a time.
-    values = ((unquote(folder.name).partition("="), folder) for folder in folders)
-    return [
-        (value, folder)
-        for (name, sign, value), folder in values
-        if name == column and sign and _has_files(folder)
-    ]
+    folders, others = [], []
+    for entry in file_io.list_folder(root):
+        # Writers escape what a name of a file cannot have, for example the colon of a time.
+        name, sign, value = unquote(entry.location.name).partition("=")
+        if entry.is_folder and sign and name == column:
+            if _has_files(entry.location):
+                folders.append((value, entry.location))
+        elif not name.startswith(("_", ".")) and (sign or not entry.is_folder):
+            others.append(entry.location.name)
+    if folders and others:
+        raise ConfigError(
+            f"The folder {root} has partition folders {column}=.. and beside them {others[0]!r}, "
+            f"which belongs to no partition: expected partition folders of one column alone; move "
+            f"it away."
+        )
+    return folders
 
 
 def _has_files(folder: Location) -> bool:
@@ -121,10 +159,16 @@ def _has_files(folder: Location) -> bool:
     return any(not entry.location.name.startswith(("_", ".")) for entry in entries)
 
 
-def _value_in_name(text: str) -> Any:
-    """The value in the name of a folder: Spark takes a day for a date, and a time of day for text
-    (``PartitioningUtils.inferPartitionColumnValue``).
+def _value_in_names(column: str, names: Sequence[str], key: str) -> Any:
+    """The key as the value of the column. Spark takes the names of all folders for dates or numbers
+    if each is one, else for text (``PartitioningUtils.inferPartitionColumnValue``).
+
+    Raises:
+        ConfigError: They are numbers, and none is a key.
     """
-    if _DATE.fullmatch(text):
-        return pa.scalar(date.fromisoformat(text), pa.date32())
-    return pa.scalar(text, pa.string())
+    values = [name for name in names if name != _NO_VALUE]
+    if values and all(map(_NUMBER.fullmatch, values)):
+        check_partition_column(column, f"a number ({values[0]})", is_text=False)
+    if all(map(_DATE.fullmatch, [*values, key])):
+        return pa.scalar(date.fromisoformat(key), pa.date32())
+    return pa.scalar(key, pa.string())

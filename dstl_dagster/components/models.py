@@ -115,7 +115,13 @@ class EventsModel(dg.Model, dg.Resolvable):
             if self.format == "table"
             else reader.format(self.format).load(self.path)
         )
-        return rows.where(F.col(self.partition_column).cast("string") == partition_key)
+        from dstl_dagster.components.event_files import check_partition_column
+
+        column = F.col(self.partition_column)
+        [kind] = [field.dataType for field in rows.select(column).schema]
+        is_text = kind.typeName() in ("string", "date", "void")
+        check_partition_column(self.partition_column, kind.simpleString(), is_text=is_text)
+        return rows.where(column.cast("string") == partition_key)
 
     def _read_without_spark(self, engine: "LocalEngine", partition_key: str) -> Any:
         from dstl_dagster.components.event_files import rows_of_window

@@ -163,7 +163,7 @@ def _check_late(schema: pa.Schema, operator: AggregateOperator) -> None:
                 f"side_output_late_data names; it has: {', '.join(schema.names)}."
             )
         kind = schema.field(each.name).type
-        if not _may_become(kind, each.type):
+        if not may_become(kind, each.type):
             raise ConfigError(
                 f"The column {each.name!r} is {spark_name(kind)}, and side_output_late_data of "
                 f"{operator.uid!r} declares it as {spark_name(each.type)}; cast the column, or "
@@ -171,7 +171,7 @@ def _check_late(schema: pa.Schema, operator: AggregateOperator) -> None:
             )
 
 
-def _may_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
+def may_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
     """Whether values of a type may be values of another one, which means the same."""
     if kinds.is_floating(wanted):
         return bool(kinds.is_integer(kind) or kinds.is_floating(kind))
@@ -182,4 +182,4 @@ def _may_become(kind: pa.DataType, wanted: pa.DataType) -> bool:
     if kind.id != wanted.id or kind.num_fields != wanted.num_fields:
         return False
     parts = range(wanted.num_fields)
-    return all(_may_become(kind.field(at).type, wanted.field(at).type) for at in parts)
+    return all(may_become(kind.field(at).type, wanted.field(at).type) for at in parts)

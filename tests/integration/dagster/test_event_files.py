@@ -1,6 +1,8 @@
 """The events of a component without Spark: the same rows as Spark reads, or an error that helps."""
 
+import re
 from collections.abc import Mapping
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +61,63 @@ def test_spark_reads_the_same_rows(tmp_path: Path, every: str, flavor: str) -> N
         local = LocalEngine()
         assert local.fingerprint(events.read(local, key)) == on_spark
         assert on_spark.rows == (2 if key == KEYS[every] else 0)
+
+
+COLUMNS_WITHOUT_A_KEY = {
+    "bigint": [20260102],
+    "timestamp_ntz": [datetime(2026, 1, 2)],
+    "double": [1.5],
+    "boolean": [True],
+    "binary": [b"\xff"],
+    "array<string>": [["2026-01-02"]],
+    "struct<a:bigint>": [{"a": 1}],
+}
+
+
+@pytest.mark.parametrize("kind", COLUMNS_WITHOUT_A_KEY)
+def test_a_column_that_no_key_equals_is_refused(tmp_path: Path, kind: str) -> None:
+    rows = pa.table({"account": ["ada"], "at": COLUMNS_WITHOUT_A_KEY[kind]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    events = EventsModel(path=str(tmp_path), partition_column="at")
+    message = f"partition_column 'at' is {re.escape(kind)}, and no window would have a row: "
+    with pytest.raises(ConfigError, match=message):
+        events.read(LocalEngine(), "2026-01-02")
+
+
+@pytest.mark.spark
+@pytest.mark.parametrize("kind", ["bigint", "timestamp_ntz"])
+def test_spark_refuses_the_same_columns(tmp_path: Path, kind: str) -> None:
+    rows = pa.table({"account": ["ada"], "at": COLUMNS_WITHOUT_A_KEY[kind]})
+    pq.write_table(rows, tmp_path / "rows.parquet")
+    events = EventsModel(path=str(tmp_path), partition_column="at")
+    with pytest.raises(ConfigError, match=f"partition_column 'at' is {kind}, and no window"):
+        events.read(SPARK.spark_session, "2026-01-02")
+
+
+def test_folders_that_are_no_windows_are_refused(tmp_path: Path) -> None:
+    def read(*names: str) -> Any:
+        folder = tmp_path / str(len(list(tmp_path.iterdir())))
+        for name in names:
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            pq.write_table(pa.table({"account": ["ada"]}), path)
+        events = EventsModel(path=str(folder), partition_column="at")
+        return rows_in(events.read(LocalEngine(), "2026-01-02"))
+
+    with pytest.raises(ConfigError, match=r"'at' is a number \(20260102\), and no window would"):
+        read("at=20260102/a.parquet", "at=__HIVE_DEFAULT_PARTITION__/a.parquet")
+    with pytest.raises(ConfigError, match=r"folders at=\.\. and beside them 'a.parquet', which"):
+        read("at=2026-01-02/a.parquet", "a.parquet")
+    with pytest.raises(ConfigError, match=r"at=\.\. and beside them 'by=2026-01-02', which"):
+        read("at=2026-01-02/a.parquet", "by=2026-01-02/a.parquet")
+    # Rows of no window, and what a writer leaves, are no rows of another one.
+    assert read("at=2026-01-02/a.parquet", "at=__HIVE_DEFAULT_PARTITION__/a.parquet", "_x/a") == 1
+    # The last two are one value in two forms.
+    assert read("at=x/a.parquet", "at=2026-01-02/a.parquet", "at=2026%2D01%2D02/a.parquet") == 2
+
+
+def rows_in(rows: Any) -> int:
+    return LocalEngine().to_arrow(rows).num_rows
 
 
 def test_a_folder_without_files_is_a_window_without_rows(tmp_path: Path) -> None:

@@ -25,7 +25,13 @@ from dstl_core import (
     aggregates,
 )
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import CheckpointError, ConfigError, InputChangedError, UserFunctionError
+from dstl_core.errors import (
+    CheckpointError,
+    ConfigError,
+    InputChangedError,
+    StateMigrationError,
+    UserFunctionError,
+)
 from dstl_core.functions import KeyedProcessFunction, ProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
@@ -348,6 +354,58 @@ def test_wrong_rows_get_one_sentence_and_change_nothing(
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         LocalEngine(**options)
+
+
+FIRST_FILE = pa.table({"k": ["a"], "v": [1], "t": ["x"]})
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "message"),
+    [
+        ("v", None, r"expected 'v' as bigint, as in .*/0\.parquet, got no such column in .*1\.par"),
+        ("v", ["1"], "expected 'v' as bigint, .* got string in"),
+        ("v", [1.0], "expected 'v' as bigint, .* got double in"),
+        ("t", [1], "expected 't' as string, .* got bigint in"),
+        ("v", pa.array([1], pa.int8()), None),
+        ("v", pa.nulls(1), None),
+        ("t", pa.array(["x"]).dictionary_encode(), None),
+        ("new", ["x"], None),
+    ],
+)
+def test_files_of_one_batch_have_the_columns_of_the_first(
+    tmp_path: Path, column: str, values: Any, message: str | None
+) -> None:
+    columns = dict(zip(FIRST_FILE.column_names, FIRST_FILE.columns, strict=True))
+    columns[column] = values
+    second = pa.table({name: each for name, each in columns.items() if each is not None})
+    files = [tmp_path / f"{at}.parquet" for at in range(2)]
+    for table, file in zip((FIRST_FILE, second), files, strict=True):
+        pq.write_table(table, file)
+    running = job(tmp_path, sums())
+    if message is None:
+        [row] = running.run([str(file) for file in files], 1).output.to_arrow().to_pylist()
+        assert row["n"] == 2
+        return
+    with pytest.raises(ConfigError, match=message):
+        running.run([str(file) for file in files], 1)
+    assert all(commit.facts.implied for commit in running.history())
+
+
+@pytest.mark.parametrize("make", [aggregates.first, aggregates.last, aggregates.max_by])
+def test_values_without_their_order_are_not_continued_with_one(tmp_path: Path, make: Any) -> None:
+    def declared(**options: Any) -> StatefulJob:
+        state = {"best": make("t", order_by="v", **options)}
+        return job(tmp_path, AggregateOperator("best", "k", state, schema=COLUMNS))
+
+    plainly = {"keeps_order": False} if make is not aggregates.max_by else {}
+    before = declared(**plainly)
+    before.run(table_of([("a", 5, "x")]), 1)
+    if not plainly:
+        declared().run(table_of([("a", 6, None)]), 2)  # a value may be null, and has an order
+        return
+    with pytest.raises(StateMigrationError, match="'best' with 'best_order', and the restored sta"):
+        declared().run(table_of([("a", 4, "y")]), 2)
+    declared(**plainly).run(table_of([("b", 4, "y")]), 2)
 
 
 def test_a_function_that_cannot_be_copied_is_named(tmp_path: Path) -> None:
