@@ -75,7 +75,7 @@ def parse_memory_size(text: str) -> int:
     Raises:
         ConfigError: It is not one, or does not fit 63 bits.
     """
-    match = _NUMBER_AND_UNIT.fullmatch(text.strip())
+    match = _NUMBER_AND_UNIT.fullmatch(text.strip()) if isinstance(text, str) else None
     unit = _MEMORY_UNITS.get(match[2].strip().lower()) if match is not None else None
     if match is None or unit is None:
         raise ConfigError(

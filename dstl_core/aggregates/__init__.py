@@ -8,7 +8,7 @@ digits of floating-point numbers.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import MISSING, fields
 from typing import Any
 
@@ -73,7 +73,18 @@ def aggregate_of(how: str, **options: Any) -> Aggregate:
     Raises:
         ConfigError: There is no such aggregate, it has no such argument, lacks one, or refuses one.
     """
-    if how not in AGGREGATES:
+    check_options(how, options)
+    return AGGREGATES[how](**options)
+
+
+def check_options(how: Any, options: Collection[str]) -> None:
+    """Raises ConfigError: there is no such aggregate, it has no such argument, or lacks one.
+
+    Args:
+        how: The name, for example ``"sum"``.
+        options: The names of the arguments.
+    """
+    if not isinstance(how, str) or how not in AGGREGATES:
         raise ConfigError(f"An aggregate is one of {', '.join(sorted(AGGREGATES))}, got {how!r}.")
     declared = fields(AGGREGATES[how])  # type: ignore[arg-type]  # each is a dataclass
     names = [field.name for field in declared]
@@ -89,4 +100,3 @@ def aggregate_of(how: str, **options: Any) -> Aggregate:
                 f"The aggregate {how} needs {field.name!r}: expected {', '.join(names)}, got "
                 f"{', '.join(options) or 'none of them'}."
             )
-    return AGGREGATES[how](**options)

@@ -35,6 +35,11 @@ class Ordered(Typed):
             raise ConfigError(
                 f"The aggregate {self.how} of {self.column!r} needs an order; give order_by."
             )
+        if not isinstance(self.keeps_order, bool):
+            raise ConfigError(
+                f"The keeps_order of the aggregate {self.how} of {self.column!r} is wrong: "
+                f"expected True or False, got {self.keeps_order!r}."
+            )
         if self.keeps_order and len(self.order) > 1:
             raise ConfigError(
                 f"The aggregate {self.how} of {self.column!r} keeps the order of one column, got "

@@ -9,15 +9,41 @@ from operator import or_
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import dagster as dg
-from pydantic import BaseModel, Field, create_model
+from pydantic import (
+    BaseModel,
+    Field,
+    ValidatorFunctionWrapHandler,
+    WrapValidator,
+    create_model,
+)
 
-from dstl_core.aggregates import AGGREGATES, Aggregate
+from dstl_core.aggregates import AGGREGATES, Aggregate, aggregate_of, check_options
+from dstl_core.errors import ConfigError
 
 
 def declared(context: dg.ResolutionContext, states: Mapping[str, BaseModel]) -> dict[str, Any]:
     """The name and the options of each aggregate, with the values of templates."""
     options = {name: state.model_dump(exclude_unset=True) for name, state in states.items()}
     return dict(context.resolve_value(options))
+
+
+def aggregates_of(pipeline: str, states: Mapping[str, Mapping[str, Any]]) -> dict[str, Aggregate]:
+    """The aggregate of each state.
+
+    Args:
+        pipeline: The name of the pipeline, for errors.
+        states: The name of each state to its aggregate and options.
+
+    Raises:
+        ConfigError: An aggregate refuses its options.
+    """
+    made = {}
+    for name, options in states.items():
+        try:
+            made[name] = aggregate_of(**options)
+        except ConfigError as error:
+            raise ConfigError(f"The state {name!r} of pipeline {pipeline!r}: {error}") from None
+    return made
 
 
 def _model_of(aggregate: type[Aggregate]) -> type[BaseModel]:
@@ -51,7 +77,17 @@ def _in_yaml(hint: Any) -> Any:
     return reduce(or_, map(_in_yaml, parts)) if parts else hint | str
 
 
+def state(value: Any, validate: ValidatorFunctionWrapHandler) -> Any:
+    """Refuses names that are wrong in one sentence; pydantic would say it once for each option."""
+    if isinstance(value, Mapping):
+        # A ConfigError is a ValueError, so its sentence is shown with the line of the state.
+        check_options(value.get("how"), [name for name in value if name != "how"])
+    return validate(value)
+
+
 StateModel: Any = Annotated[
-    reduce(or_, map(_model_of, AGGREGATES.values())), Field(discriminator="how")
+    reduce(or_, map(_model_of, AGGREGATES.values())),
+    Field(discriminator="how"),
+    WrapValidator(state),
 ]
 """One state: the aggregate that ``how`` names, with its options."""

@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import dagster as dg
 
-from dstl_core.aggregates import aggregate_of
 from dstl_core.errors import ConfigError
 from dstl_dagster.checks.state_checks import build_state_check
 from dstl_dagster.components.models import (
@@ -20,7 +19,7 @@ from dstl_dagster.components.models import (
     shown,
 )
 from dstl_dagster.components.scaffolders import StatefulPipelineScaffolder
-from dstl_dagster.components.state_models import StateModel, declared
+from dstl_dagster.components.state_models import StateModel, aggregates_of, declared
 from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
 from dstl_dagster.pipeline_defs import build_pipeline_defs
 from dstl_dagster.pipelines.aggregates import aggregating_pipeline
@@ -257,7 +256,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             key_by=self.key_by,
             key_type=self.key_type,
             schema=self.columns,
-            states={name: aggregate_of(**options) for name, options in self.states.items()},
+            states=aggregates_of(self.name, self.states),
             output=self.output,
             parallelism=self.parallelism,
             max_parallelism=self.max_parallelism,

@@ -71,7 +71,8 @@ def meaning(face: Any, states: States) -> Any:
         operator = face(states)
         refusal(operator)
     except ConfigError as error:
-        return error.message
+        # YAML also names the state, which Python shows by a line of the program.
+        return error.message.removeprefix("The state 's' of pipeline 'p': ")
     merges = [
         (type(each).__name__, each.parts, [(s.name, s.serializer) for s in each.states])
         for each in operator.function.merges

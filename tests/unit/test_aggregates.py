@@ -66,6 +66,7 @@ HOME = "dstl_core.aggregates"
         (lambda: aggregates.sum(5), "The column of the aggregate sum is wrong: .* got 5"),
         (lambda: aggregates.count(["v"]), "The column of the aggregate count is .* got \\['v'\\]"),
         (lambda: aggregates.last("v", None), "The order_by of the aggregate last of 'v' is wrong"),
+        (lambda: aggregates.last("v", "t", keeps_order="no"), "expected True or False, got 'no'"),
         (lambda: aggregates.max_by("v", 5), "expected names of columns, got 5"),
     ],
 )

@@ -347,6 +347,7 @@ def test_wrong_rows_get_one_sentence_and_change_nothing(
     ("options", "message"),
     [
         ({"threads": 0}, "The threads of a local engine are wrong: .* got 0"),
+        ({"memory": 5}, "Not a memory size: .* got 5"),
         ({"memory": "much"}, "Not a memory size: .* got 'much'"),
         ({"temp_folder": "/no/such"}, "temp_folder of a local engine is wrong: .* '/no/such'"),
     ],
