@@ -1,8 +1,9 @@
 """The kernels over memory that knows which bytes may be touched.
 
-``guarded_build`` imports a second copy of ``dstl_core.codec.columnar``, compiled over a twin of its
-``memory`` module: every load, store and copy is checked against the buffers that the host has
-handed out, byte for byte. One that leaves them is not made, and counted in ``violations``.
+``guarded_build`` imports a second copy of ``dstl_core.codec.columnar``, compiled over twins of its
+modules ``memory`` and ``addresses``: every load, store and copy is checked against the buffers that
+the host has handed out, byte for byte. One that leaves them is not made, and counted in
+``violations``.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import pyarrow as pa
 
 from dstl_core.codec.columnar.kernels import jit as real_jit
 from dstl_core.codec.columnar.kernels import memory as real
+from dstl_core.codec.columnar.types import addresses as real_addresses
 
 PACKAGE = "dstl_core.codec.columnar"
 MOST_REGIONS = 1 << 16
@@ -31,10 +33,10 @@ MOST_REGIONS = 1 << 16
 
 _regions = np.zeros((MOST_REGIONS, 3), np.int64)
 _count = np.zeros(1, np.int64)
-REGIONS = real.address_of(_regions)
-COUNT = real.address_of(_count)
+REGIONS = real_addresses.address_of(_regions)
+COUNT = real_addresses.address_of(_count)
 _violations = np.zeros(1, np.int64)
-VIOLATIONS = real.address_of(_violations)
+VIOLATIONS = real_addresses.address_of(_violations)
 _kept: list[Any] = []
 
 get64, put64 = real.get64, real.put64
@@ -59,7 +61,7 @@ def add_region(address: int, size: int, *, writable: bool) -> None:
 
 def address_of(array: Any) -> int:
     """Hands out the bytes of an array."""
-    address = real.address_of(array)
+    address = real_addresses.address_of(array)
     add_region(address, array.nbytes, writable=bool(array.flags.writeable))
     _kept.append(array)  # so that nothing else gets the same address
     return address
@@ -157,6 +159,11 @@ def _twin() -> types.ModuleType:
                 setattr(twin, kind + name, guard(function, size, kind + name))
     twin.copy = _guarded_copy
     twin.prefetch = _prefetch_nothing
+    return twin
+
+
+def _twin_of_addresses() -> types.ModuleType:
+    twin = types.ModuleType(real_addresses.__name__)
     twin.address_of = address_of
     return twin
 
@@ -202,6 +209,9 @@ def guarded_build() -> types.SimpleNamespace:
         _compile_apart(importlib.import_module(f"{PACKAGE}.kernels.jit"))
         build.memory = twin = _twin()
         sys.modules[twin.__name__] = kernels.memory = twin
+        addresses = _twin_of_addresses()
+        sys.modules[addresses.__name__] = addresses
+        importlib.import_module(f"{PACKAGE}.types").addresses = addresses
         for name in ("decoder", "encoder", "spans", "sections"):
             setattr(build, name, importlib.import_module(f"{PACKAGE}.keyed.{name}"))
         assert importlib.import_module(f"{PACKAGE}.kernels.scan").load32 is twin.load32

@@ -19,11 +19,11 @@ from dstl_core.aggregates.aggregate_merge import Columns, Merge
 from dstl_core.aggregates.bounded_lists import lists_joined, owners_of
 from dstl_core.aggregates.column_checks import WHOLE
 from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
+from dstl_core.codec.columnar.types.input import one_array
 from dstl_core.codec.columnar.types.java_decimals import largest_scale, with_scale
 from dstl_core.codec.declared_type import TypeLike
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
-from dstl_core.state.held.key_batch import one_array
 
 _COUNTED = (
     Types.BOOLEAN,

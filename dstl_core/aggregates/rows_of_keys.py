@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as kinds
 
+from dstl_core.codec.columnar.types.input import one_array
 from dstl_core.codec.columnar.types.java_decimals import DIGITS
-from dstl_core.state.held.key_batch import one_array
 
 Numbers = npt.NDArray[np.int64]
 """The number of the key of each row, from 0."""

@@ -22,10 +22,10 @@ from dstl_core.aggregates.aggregate import Aggregate
 from dstl_core.aggregates.aggregate_merge import Columns, Merge
 from dstl_core.aggregates.column_checks import NUMBERS, SIMPLE, check_number, check_simple
 from dstl_core.aggregates.rows_of_keys import RowsOfKeys
+from dstl_core.codec.columnar.types.input import one_array
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.serializers.collections import java_double_text
 from dstl_core.errors import ConfigError, FormatError
-from dstl_core.state.held.key_batch import one_array
 
 _ERRORS = (ValueError, IndexError, RuntimeError)
 """Errors that the library raises for bytes that are not a sketch."""

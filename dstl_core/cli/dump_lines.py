@@ -12,14 +12,7 @@ from dstl_core.errors import DstlError
 from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-
-COLUMNS_FROM_BYTES = 4 << 20
-"""Keyed state of an operator is printed by columns from this size on."""
-
-
-def size_of(operator: OperatorSnapshot) -> int:
-    """Bytes of keyed state."""
-    return sum(handle.state_size for handle in operator.keyed_handles)
+from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
 
 
 def dump_lines(
@@ -102,7 +95,7 @@ class _Printer:
     def print(self, operator: OperatorSnapshot) -> None:
         reader = operator.entries(self._state)
         reader.on_progress = self._advance
-        if self._expiry is None and size_of(operator) >= COLUMNS_FROM_BYTES:
+        if self._expiry is None and are_read_by_kernels(operator.keyed_size):
             self._print_by_columns(operator, reader)
         else:
             write_json(self._lines(iter(reader)))

@@ -49,7 +49,7 @@ from dstl_core.state.tables.readable_types import check_readable
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from dstl_core.state.held.key_batch import Column
+    from dstl_core.codec.columnar.types.input import Column
 
 
 def refuse_unclaimed_raw_state(

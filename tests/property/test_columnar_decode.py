@@ -10,7 +10,13 @@ from hypothesis import strategies as st
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.errors import FormatError
 from tests.columnar_cases import EXACT, Case, cases, chunks_of, comparable, expected
-from tests.guarded_memory import GuardedAllocator, forget_regions, guarded_build, violations
+from tests.guarded_memory import (
+    GuardedAllocator,
+    address_of,
+    forget_regions,
+    guarded_build,
+    violations,
+)
 
 
 def decoded(case: Case, *, rows: int = 5, part_bytes: int = 1 << 30, build=None):
@@ -81,7 +87,7 @@ def test_the_guard_counts_each_step_out_of_a_buffer():
     memory = guarded_build().memory
     forget_regions()
     buffer = np.full(8, 7, np.uint8)
-    start = memory.address_of(buffer)
+    start = address_of(buffer)
     before = violations()
     assert memory.load8(start + 7) == 7
     assert violations() == before

@@ -22,7 +22,8 @@ from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
 from dstl_core.errors import DstlError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateBackendHandle, InMemoryChangelogStateHandle
-from dstl_core.state.restore import changelog, changelog_columns, into_sections
+from dstl_core.state.restore import changelog_columns, into_sections
+from tests.kernel_sizes import NEVER, kernels_from
 from tests.stored_forms import (
     RANGE,
     StoredForm,
@@ -61,13 +62,15 @@ def test_changelogs(form):
 
 
 def one_by_one(form):
-    return records_of_tables(form.restored())
+    with pytest.MonkeyPatch.context() as patch:
+        kernels_from(patch, NEVER)
+        return records_of_tables(form.restored())
 
 
 def in_batches(form):
     """The records of tables into which the log was replayed in batches."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(changelog, "COLUMNS_FROM_BYTES", 0)
+        kernels_from(patch, 0)
         return records_of_tables(form.restored())
 
 

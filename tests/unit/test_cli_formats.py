@@ -15,7 +15,6 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
-from dstl_core.cli import dump_lines
 from dstl_core.codec.keyed_canonical import write_canonical_stream, write_section
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.state_meta import KeyedBackendHeader, KeyedStateType, StateMetaInfoSnapshot
@@ -23,12 +22,12 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, Operat
 from dstl_core.model.handle import ByteStreamStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.check import verify
 from dstl_core.savepoint.check.column_lines import ColumnLines
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import run
 from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture, as_lines, snapshot
+from tests.kernel_sizes import NEVER, kernels_from
 from tests.unit.codec.java_bytes import i64
 
 FORMATS = Path(__file__).parents[2] / "docs" / "formats"
@@ -121,9 +120,9 @@ def test_columns_print_and_check_the_same(
     run: Run, monkeypatch: pytest.MonkeyPatch, fixture: Fixture
 ) -> None:
     path = str(fixture.snapshot)
+    kernels_from(monkeypatch, NEVER)
     dumped, checked = run("dump", path), run("verify", path, "--json")
-    monkeypatch.setattr(dump_lines, "COLUMNS_FROM_BYTES", 0)
-    monkeypatch.setattr(verify, "COLUMNS_FROM_BYTES", 0)
+    kernels_from(monkeypatch, 0)
     assert run("verify", path, "--json") == checked
     code, out, err = run("dump", path)
     assert (code, err) == (dumped[0], dumped[2])

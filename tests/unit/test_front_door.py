@@ -334,6 +334,13 @@ def test_looking_into_a_savepoint_loads_no_spark_and_no_arrow() -> None:
     assert loaded & {"pyarrow", "numba", "pandas", "pyspark"} == set()
 
 
+def test_declaring_aggregates_loads_no_compiler() -> None:
+    """Each process of Dagster loads the definitions of pipelines."""
+    loaded = loaded_by("from dstl_core import aggregates as a; a.sum('v'); a.max_by('v', 't')")
+    assert "dstl_core.aggregates.sums" in loaded
+    assert loaded & {"numba", "llvmlite", "pandas", "pyspark"} == set()
+
+
 def test_the_base_classes_stand_in_one_module() -> None:
     for name in BASE_CLASSES:
         assert getattr(functions, name).__module__ == "dstl_core.functions", name

@@ -21,8 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.kernels.jit import kernel
-from dstl_core.codec.columnar.kernels.memory import address_of, get32, get64, load8, put64
+from dstl_core.codec.columnar.kernels.memory import get32, get64, load8, put64
 from dstl_core.codec.columnar.keyed.key_group_columns import bounds_and_data
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.spark_names import spark_name
 
 _DIGITS, _DIGITS_OF_LONG = 38, 18

@@ -13,6 +13,7 @@ import pyarrow as pa
 from dstl_core.changelog.interfaces import StateChangelogWriter
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.types.input import one_array
 from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.job.rows.keys import fitted_keys
@@ -32,7 +33,6 @@ from dstl_core.operators.subtask import refuse_unclaimed_raw_state
 from dstl_core.state.columns.column_changelog import CapturedColumns, ColumnChangelog
 from dstl_core.state.columns.column_restore import ColumnRestore
 from dstl_core.state.columns.column_store import ColumnStore, Keys, files_of
-from dstl_core.state.held.key_batch import one_array
 from dstl_core.state.restore.carry_over import CarriedState
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.state.tables.readable_types import check_readable

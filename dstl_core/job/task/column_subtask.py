@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from dstl_core.codec.columnar.types.input import one_array
 from dstl_core.errors import ConfigError, UserFunctionError
 from dstl_core.functions import KEY_INDEX, ColumnResult, KeyedColumnFunction, RuntimeContext
 from dstl_core.job.spec.job_spec import TaskSpec
@@ -22,7 +23,6 @@ from dstl_core.operators.user_code import user_code
 from dstl_core.state.columns.column_differences import differ
 from dstl_core.state.columns.column_fit import fit
 from dstl_core.state.columns.column_store import Keys
-from dstl_core.state.held.key_batch import one_array
 
 
 class ColumnSubtask(StateInColumns):

@@ -17,8 +17,8 @@ import numpy as np
 
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.kernels.hashing import mark_different
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer, OpaqueValue

@@ -46,13 +46,12 @@ from dstl_core.savepoint.check.summary import streams_of
 from dstl_core.savepoint.read.entries import summarize, unread_part
 from dstl_core.savepoint.read.entry_reader import EntryReader, key_group_ranges
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.state_table import MapTable, StateTable
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
-COLUMNS_FROM_BYTES = 4 << 20
-"""State of at least this size is checked in columns, if columns support it."""
 _PART_BYTES = 8 << 20
 MAX_FINDINGS_OF_A_KIND = 5
 """Number of findings to show per operator and state; further ones are only counted."""
@@ -350,7 +349,7 @@ class _OperatorCheck:
     def _keyed(self, subtask: int, handle: KeyedStateHandle) -> None:
         for key_groups in key_group_ranges(handle):
             checked = None
-            if handle.state_size >= COLUMNS_FROM_BYTES:
+            if are_read_by_kernels(self._operator.keyed_size):
                 # Loads Arrow and the compiler, which takes longer than checking small state.
                 from dstl_core.savepoint.read.stored_columns import check_range
 

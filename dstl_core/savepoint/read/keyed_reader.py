@@ -22,7 +22,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.keyed.decoder import (
     KEY,
@@ -36,6 +35,7 @@ from dstl_core.codec.columnar.keyed.key_join import KeyJoin
 from dstl_core.codec.columnar.keyed.sections import CHUNK_BYTES, SectionChunk, SectionChunks
 from dstl_core.codec.columnar.keyed.spans import ROWS_PER_BATCH, SectionScanner, SpanBatch
 from dstl_core.codec.columnar.keyed.spill import parted_sections
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import (

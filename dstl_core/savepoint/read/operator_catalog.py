@@ -137,6 +137,11 @@ class OperatorCatalog:
         handles = [subtask.managed_keyed_state for subtask in self.state.subtasks]
         return [each for each in (*handles, *self.timer_queues) if each is not None]
 
+    @property
+    def keyed_size(self) -> int:
+        """The stored bytes of ``keyed_handles``."""
+        return sum(handle.state_size for handle in self.keyed_handles)
+
     @cached_property
     def key_type(self) -> KeyType | None:
         """The type of the key, and how it was found; None without keyed state."""

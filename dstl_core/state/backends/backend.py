@@ -47,8 +47,9 @@ from dstl_core.state.tables.store import HEAP, EntryStore
 from dstl_core.state.tables.ttl import TtlPolicy
 
 if TYPE_CHECKING:
+    from dstl_core.codec.columnar.types.input import Column
     from dstl_core.state.backends.column_access import ListColumns, ValueColumns
-    from dstl_core.state.held.key_batch import Column, KeyBatch, KeyPlaces
+    from dstl_core.state.held.key_batch import KeyBatch, KeyPlaces
 
 _VOID = VoidNamespaceSerializer()
 

@@ -21,6 +21,7 @@ from dstl_core.codec.columnar.keyed.decoder import VALUE, SpanProgram
 from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.keyed.sections import Section
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
+from dstl_core.codec.columnar.types.input import Column, one_array
 from dstl_core.codec.columnar.types.layouts import Layout
 from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.type_layouts import (
@@ -35,7 +36,7 @@ from dstl_core.state.backends.current_key import CurrentKey
 from dstl_core.state.backends.keyed_access import State, ValueState
 from dstl_core.state.backends.keyed_collections import ListState, null_element
 from dstl_core.state.held.added_elements import append_elements
-from dstl_core.state.held.key_batch import Column, KeyPlaces, Places, bytes_list, one_array
+from dstl_core.state.held.key_batch import KeyPlaces, Places, bytes_list
 from dstl_core.state.tables.state_table import ListTable, ValueTable
 from dstl_core.state.tables.ttl import TtlPolicy, unwrap
 

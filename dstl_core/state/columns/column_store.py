@@ -22,10 +22,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.kernels.hashing import hash_rows
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
 from dstl_core.codec.columnar.keyed.hash_order import Hashes, Places, order_of, places_of
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import FormatError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import compress
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ from dstl_core.codec.columnar.keyed.byte_index import ByteIndex
 from dstl_core.codec.columnar.keyed.decoder import KEY, NAMESPACE
 from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
-from dstl_core.codec.columnar.types.input import as_type
+from dstl_core.codec.columnar.types.input import Column, as_type, one_array
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import (
     AnySerializer,
@@ -25,8 +25,6 @@ from dstl_core.codec.serializers import (
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.tables.state_table import VOID_NAMESPACE
-
-Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 
 @dataclass(frozen=True)
@@ -163,12 +161,6 @@ def places_of_keys(
 ) -> KeyPlaces:
     """The ``KeyPlaces`` of states without namespaces."""
     return KeyPlaces(key_serializer, VoidNamespaceSerializer(), own, number_of_key_groups)
-
-
-def one_array(column: Column) -> pa.Array:
-    """A column as one array."""
-    found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return found
 
 
 def bytes_list(rows: EncodedRows) -> list[bytes]:

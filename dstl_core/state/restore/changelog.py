@@ -9,13 +9,11 @@ from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import FormatError
 from dstl_core.model.handle import ChangelogStateBackendHandle, ChangelogStateHandle
+from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
 from dstl_core.state.tables.key_type import key_type_of_changes
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.state_table import StateTable
 from dstl_core.storage.handle_resolver import HandleResolver
-
-COLUMNS_FROM_BYTES = 1 << 20
-"""Below this size in bytes, loading the kernels takes longer than they save."""
 
 
 def replay_changelog(
@@ -49,7 +47,7 @@ def apply_changelog(
 
     ``tables`` has the tables that earlier logs of the same handle described, by state id.
     """
-    if handle.state_size >= COLUMNS_FROM_BYTES:
+    if are_read_by_kernels(handle.state_size):
         _apply_in_batches(state, handle, reader, registry, tables)
         return
     for change in reader.get_changes(handle):

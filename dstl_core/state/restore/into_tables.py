@@ -19,8 +19,9 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.canonical import load_canonical
-from dstl_core.state.restore.changelog import COLUMNS_FROM_BYTES, replay_changelog
+from dstl_core.state.restore.changelog import replay_changelog
 from dstl_core.state.restore.heap import load_heap
+from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
 from dstl_core.state.restore.rocksdb import load_rocksdb
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.store import HEAP, EntryStore
@@ -77,7 +78,7 @@ def _load_base(
     resolver: HandleResolver,
     registry: SerializerRegistry,
 ) -> None:
-    if handle.state_size >= COLUMNS_FROM_BYTES:
+    if are_read_by_kernels(handle.state_size):
         from dstl_core.state.restore.load_sections import load_by_columns  # it compiles kernels
 
         try:

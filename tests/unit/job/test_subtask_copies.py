@@ -8,8 +8,8 @@ from dstl_core.errors import FormatError, StorageError, UploadFailedError
 from dstl_core.job.task.held_state import HELD
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.state.columns.checked_files import check_file, write_checked
-from dstl_core.state.restore import changelog
 from tests.full_disk import full_disk
+from tests.kernel_sizes import kernels_from
 from tests.unit.job.subtasks import BY_ROW_AND_COLUMN, ByColumn, ByRow, ByRowInTables, Subtask
 
 
@@ -128,7 +128,7 @@ def test_state_that_is_too_large_for_memory_is_restored_and_a_warning_says_so(tm
 def test_a_worker_that_gets_a_subtask_back_replays_the_logs_of_the_other(
     tmp_path, monkeypatch, backend, least
 ):
-    monkeypatch.setattr(changelog, "COLUMNS_FROM_BYTES", least)
+    kernels_from(monkeypatch, least)
     subtask = Subtask(tmp_path, ByRowInTables(), backend)
     subtask.run(1.0, 2.0)
     one = HELD.copy()

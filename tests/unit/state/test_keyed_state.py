@@ -29,7 +29,6 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.state.restore import into_tables
 from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -37,6 +36,7 @@ from dstl_core.state.tables.rescale import cut, with_max_parallelism
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
+from tests.kernel_sizes import kernels_from
 from tests.unit.codec.java_bytes import i64
 
 VALUE = StateMetaInfoSnapshot.key_value("count", KeyedStateType.VALUE, Types.LONG)
@@ -52,7 +52,7 @@ FOLDER = Location.parse("memory://savepoint")
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Small state comes in record by record, large state by columns: both have to do all this."""
     least = 0 if request.param == "columns" else 1 << 30
-    monkeypatch.setattr(into_tables, "COLUMNS_FROM_BYTES", least)
+    kernels_from(monkeypatch, least)
 
 
 def resolver() -> HandleResolver:

@@ -20,7 +20,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.backends.rocksdb_store import RocksDBStore
-from dstl_core.state.restore import into_tables, load_sections
+from dstl_core.state.restore import load_sections
 from dstl_core.state.restore.canonical import read_stream_header
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -29,6 +29,7 @@ from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
 from tests.golden_files import SNAPSHOTS, Fixture
+from tests.kernel_sizes import NEVER, kernels_from
 
 
 def handles_of(operator: OperatorSnapshot) -> list[KeyedStateHandle]:
@@ -73,9 +74,10 @@ def test_every_snapshot_comes_in_as_it_does_record_by_record(
     for operator in Snapshot.load(fixture.snapshot).operators:
         if not handles_of(operator):
             continue
+        kernels_from(monkeypatch, NEVER)
         expected = restored(operator, HEAP)
         with monkeypatch.context() as patch:
-            patch.setattr(into_tables, "COLUMNS_FROM_BYTES", 0)
+            kernels_from(patch, 0)
             patch.setattr(load_sections, "_FILES_AT_ONCE", 1000)
             store: EntryStore = HEAP
             if on_disk:

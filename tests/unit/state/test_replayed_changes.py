@@ -20,6 +20,7 @@ from dstl_core.state.restore.changelog_tables import TableReplay
 from dstl_core.state.tables.descriptor import ListStateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.store import HEAP
+from tests.kernel_sizes import kernels_from
 
 ADD, REMOVE = StateChangeOperation.ADD_ELEMENT, StateChangeOperation.REMOVE_ELEMENT
 RANGE = KeyGroupRange(0, 5)
@@ -52,7 +53,7 @@ def replayed(*changes, meta=TIMERS):
 
 @pytest.fixture(params=[0, 1 << 30], ids=["in batches", "one by one"])
 def way(request, monkeypatch):
-    monkeypatch.setattr(changelog, "COLUMNS_FROM_BYTES", request.param)
+    kernels_from(monkeypatch, request.param)
 
 
 def test_the_last_change_of_a_timer_holds(way):
@@ -76,7 +77,7 @@ def only_in_batches(monkeypatch):
         raise AssertionError("one by one")
 
     monkeypatch.setattr(TableReplay, "_one_by_one", never)
-    monkeypatch.setattr(changelog, "COLUMNS_FROM_BYTES", 0)
+    kernels_from(monkeypatch, 0)
 
 
 def test_timers_are_replayed_in_batches(only_in_batches):
@@ -117,7 +118,7 @@ def ints(*values):
 def test_lists_are_added_to_and_replaced_in_the_order_of_the_log(monkeypatch, least):
     if least == 0:
         monkeypatch.setattr(TableReplay, "_one_by_one", None)
-    monkeypatch.setattr(changelog, "COLUMNS_FROM_BYTES", least)
+    kernels_from(monkeypatch, least)
     one, two, three, four = (scope(key) for key in (1, 2, 3, 4))
     add, whole = StateChangeOperation.ADD, StateChangeOperation.SET
     changes = (

@@ -13,8 +13,8 @@ from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.kernels.change_rows import HEAD_BYTES as HEAD_BYTES
 from dstl_core.codec.columnar.kernels.change_rows import split_changes
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words
 from dstl_core.errors import FormatError, TruncatedDataError

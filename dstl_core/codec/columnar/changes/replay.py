@@ -26,7 +26,6 @@ from dstl_core.codec.columnar.kernels.change_rows import (
     VALUE_START,
     place_events,
 )
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges, last_rows
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.places import (
@@ -44,6 +43,7 @@ from dstl_core.codec.columnar.keyed.places import (
     take,
 )
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.layouts import Layout, Position, Rest
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words

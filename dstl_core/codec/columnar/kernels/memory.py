@@ -14,7 +14,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, cast
 
-import numpy.typing as npt
 from llvmlite import ir
 from numba.core import cgutils, types
 from numba.extending import intrinsic
@@ -112,9 +111,3 @@ def _prefetch(typing_context: Any, address: Any) -> Any:
 _prefetcher: Any = _prefetch
 prefetch: Callable[[int], None] = _prefetcher
 """Brings the memory at an address into the cache. It reads nothing, so any address is allowed."""
-
-
-def address_of(array: npt.NDArray[Any]) -> int:
-    """The address of an array's first element; the caller keeps the array alive."""
-    address: int = array.__array_interface__["data"][0]
-    return address

@@ -13,7 +13,7 @@ from dstl_core.codec.columnar.kernels.hashing import (
     mark_last_rows,
     number_rows,
 )
-from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words
 

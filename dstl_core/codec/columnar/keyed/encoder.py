@@ -12,7 +12,6 @@ import pyarrow as pa
 from dstl_core.codec.columnar.kernels import instructions as i
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.kernels.encode import encoder_of
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.decoder import (
     KEY,
@@ -22,6 +21,7 @@ from dstl_core.codec.columnar.keyed.decoder import (
     key_roots,
     value_layout,
 )
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.input import InputColumns
 from dstl_core.codec.columnar.types.layouts import Layout, NoColumn
 from dstl_core.codec.columnar.types.output_columns import Allocator, ArrowAllocator

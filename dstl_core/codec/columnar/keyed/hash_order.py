@@ -6,7 +6,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dstl_core.codec.columnar.kernels.hashing import order_hashes, place_hashes
-from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.types.addresses import address_of
 
 Hashes = npt.NDArray[np.uint64]
 Places = npt.NDArray[np.int64]

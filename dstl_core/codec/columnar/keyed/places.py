@@ -12,10 +12,10 @@ import pyarrow as pa
 from dstl_core.codec.columnar.kernels import instructions as i
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.kernels.join import join_items, join_parts
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.decoder import SpanProgram
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.layouts import (
     Fixed,
     Layout,

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.kernels.write_runs import run_sizes, write_runs
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
 from dstl_core.errors import ColumnValueError

@@ -12,8 +12,8 @@ import pyarrow as pa
 
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.kernels.instructions import OK, STATUS_WORDS
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_state_id

@@ -13,12 +13,12 @@ from typing import IO
 import numpy as np
 
 from dstl_core.codec.columnar.kernels.hashing import hash_rows
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import SEED, Ranges
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.runs import runs_of
 from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
 

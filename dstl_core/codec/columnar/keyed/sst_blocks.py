@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.kernels.table_blocks import (
     BLOCK_END,
     BLOCK_START,
@@ -33,6 +32,7 @@ from dstl_core.codec.columnar.kernels.table_blocks import (
     unpack_blocks,
     unpack_index,
 )
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import SPARE_BYTES, scratch, scratch_words
 from dstl_core.codec.snappy_frames import MOST_TIMES

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from dstl_core.codec.columnar.kernels import scan, table_merge
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.kernels.table_blocks import ENTRY_BYTES, TRAILER
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.places import joined_items
@@ -23,6 +22,7 @@ from dstl_core.codec.columnar.keyed.spans import (
     StoredRecord,
 )
 from dstl_core.codec.columnar.keyed.sst_blocks import Entries, TableReader
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words
 from dstl_core.codec.data_io import DataInput, DataOutput

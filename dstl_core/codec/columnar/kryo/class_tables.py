@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dstl_core.codec.classfile.class_file import OBJECT
 from dstl_core.codec.classfile.generic_types import JavaType, component_name
 from dstl_core.codec.columnar.kernels.kryo import codes as k
-from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.generics import Generics, GenericType

@@ -12,8 +12,8 @@ import numpy.typing as npt
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo import convert as ops
 from dstl_core.codec.columnar.kernels.kryo import convert_sections as sections
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.kryo.type_nodes import TypeNodes
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, FIRST_BIT_MASK
 from dstl_core.codec.serializers.base import AnySerializer
 

@@ -9,7 +9,6 @@ import numpy.typing as npt
 
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo import convert as ops
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.kryo.class_tables import (
     SCALAR_KINDS,
     BodyTable,
@@ -17,6 +16,7 @@ from dstl_core.codec.columnar.kryo.class_tables import (
     NotInTablesError,
     primitive_kind,
 )
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.kryo_objects import Dialect

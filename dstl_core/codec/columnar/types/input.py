@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.layouts import (
     Bool,
     Fixed,
@@ -28,6 +28,14 @@ from dstl_core.errors import ColumnValueError
 _KEYS = (KEY, USER_KEY)
 _NOTHING = np.zeros(16, np.uint8)
 """Stands in for a buffer that Arrow omits."""
+
+Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
+
+
+def one_array(column: Column) -> pa.Array:
+    """A column as one array."""
+    found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    return found
 
 
 class InputColumns:

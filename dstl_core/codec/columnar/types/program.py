@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dstl_core.codec.columnar.kernels.instructions import FRAME, INSTRUCTION_BYTES, WORDS
-from dstl_core.codec.columnar.kernels.memory import address_of
+from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.errors import InvariantViolation
 
 Int64s = npt.NDArray[np.int64]

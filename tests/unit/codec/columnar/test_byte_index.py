@@ -8,8 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstl_core.codec.columnar.kernels.hashing import HASHES, MULTIPLIER, hash_rows
-from dstl_core.codec.columnar.kernels.memory import address_of
 from dstl_core.codec.columnar.keyed.byte_index import SEED, ByteIndex, Ranges, last_rows
+from dstl_core.codec.columnar.types.addresses import address_of
 
 
 class Strings:
