@@ -1,7 +1,10 @@
 """Asset checks of a pipeline's checkpoint and of any snapshot. None of them needs Spark."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
+from typing import Any
 
 import dagster as dg
 
@@ -21,6 +24,12 @@ ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
 Asset = dg.AssetKey | dg.AssetsDefinition | str
 
 
+ResultOf = Callable[
+    [StatefulPipeline, dg.AssetCheckExecutionContext, DstlStorageResource], dg.AssetCheckResult
+]
+"""A check of a pipeline."""
+
+
 def build_pipeline_checks(
     pipeline: StatefulPipeline,
     *,
@@ -33,131 +42,169 @@ def build_pipeline_checks(
     are warnings: the size of the log, files of killed runs, commits that the event log lacks, and
     windows that were left out.
 
+    They are one step of a run, since a step may be a process. A check that raises an error does not
+    stop the others.
+
     Args:
         pipeline: The pipeline.
         max_log_ratio: Largest log against the full state.
         partitions_def: Its windows, for the check ``no_gaps``.
     """
-    gaps = [] if partitions_def is None else [_no_gaps(pipeline, partitions_def)]
-    return [
-        _committed(pipeline),
-        build_verify_check(pipeline.key("checkpoint"), checkpoint_of(pipeline)),
-        _log_size(pipeline, max_log_ratio),
-        _leftovers(pipeline),
-        _event_log(pipeline),
-        *gaps,
-    ]
+    key = pipeline.key("checkpoint")
+    of_checks: dict[str, ResultOf] = {
+        "verified": _verified,
+        "log_size": partial(_log_size, max_log_ratio),
+        "no_leftovers": _no_leftovers,
+        "reported": _reported,
+    }
+    if partitions_def is not None:
+        of_checks["no_gaps"] = partial(_no_gaps, partitions_def)
+    of_checks["committed"] = _committed
 
-
-def _committed(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=pipeline.key("checkpoint"), name="committed", blocking=True)
-    def committed(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        """The latest commit's metadata is what was committed; ids and parents of the last hundred
-        commits follow each other.
-        """
-        store = pipeline.store(storage)
-        history = store.recent(CHECKED_COMMITS)
-        problems = [
-            f"checkpoint {each.checkpoint_id} has parent {each.parent}, not {before.checkpoint_id}"
-            for before, each in pairwise(history)
-            if each.parent != before.checkpoint_id or each.checkpoint_id <= before.checkpoint_id
-        ]
-        try:
-            store.metadata_of(store.require_latest())
-        except DAMAGED as error:
-            problems.append(str(error))
-        return dg.AssetCheckResult(
-            passed=not problems,
-            severity=ERROR,
-            metadata={"commits": len(history), "problems": lines_of(problems)},
-        )
-
-    return committed
-
-
-def _log_size(pipeline: StatefulPipeline, max_log_ratio: float) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=pipeline.key("checkpoint"), name="log_size")
-    def log_size(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        """The changelog is small, or not too large against the full state."""
-        size = pipeline.store(storage).size()
-        is_small = size.log < pipeline.small_log_bytes
-        return dg.AssetCheckResult(
-            passed=is_small or size.log_ratio <= max_log_ratio,
-            severity=WARN,
-            metadata={"log_bytes": size.log, "state_bytes": size.materialized},
-        )
-
-    return log_size
-
-
-def _leftovers(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=pipeline.key("checkpoint"), name="no_leftovers")
-    def no_leftovers(
+    @dg.multi_asset_check(
+        name=pipeline.python_name("checks"),
+        specs=[
+            dg.AssetCheckSpec(
+                name, asset=key, description=_about(check), blocking=check is _committed
+            )
+            for name, check in of_checks.items()
+        ],
+        can_subset=True,
+    )
+    def checks(
         context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
-    ) -> dg.AssetCheckResult:
-        """No run was killed without a reset since, and no file is unreferenced."""
-        store = pipeline.store(storage)
-        working = working_runs(context.instance, store)
-        dead = len(store.leases()) - len(working)
-        # The files of a running epoch are not named yet.
-        orphans = [] if working else store.orphans()
-        return dg.AssetCheckResult(
-            passed=dead == 0 and not orphans,
-            severity=WARN,
-            metadata={"killed_runs": dead, "orphans": len(orphans), "at_work": len(working)},
-        )
+    ) -> Iterator[dg.AssetCheckResult]:
+        chosen = {selected.name for selected in context.selected_asset_check_keys}
+        errors = []
+        for name, check in of_checks.items():
+            if name not in chosen:
+                continue
+            try:
+                result = check(pipeline, context, storage)
+            except Exception as error:
+                errors.append(error)
+            else:
+                yield result._replace(asset_key=key, check_name=name)
+        if errors:
+            raise errors[0]
 
-    return no_leftovers
+    return [checks]
+
+
+def _about(check: Any) -> str:
+    return inspect.cleandoc(getattr(check, "func", check).__doc__)
+
+
+def _committed(
+    pipeline: StatefulPipeline,
+    context: dg.AssetCheckExecutionContext,
+    storage: DstlStorageResource,
+) -> dg.AssetCheckResult:
+    """The latest commit's metadata is what was committed; ids and parents of the last hundred
+    commits follow each other.
+    """
+    store = pipeline.store(storage)
+    history = store.recent(CHECKED_COMMITS)
+    problems = [
+        f"checkpoint {each.checkpoint_id} has parent {each.parent}, not {before.checkpoint_id}"
+        for before, each in pairwise(history)
+        if each.parent != before.checkpoint_id or each.checkpoint_id <= before.checkpoint_id
+    ]
+    try:
+        store.metadata_of(store.require_latest())
+    except DAMAGED as error:
+        problems.append(str(error))
+    return dg.AssetCheckResult(
+        passed=not problems,
+        severity=ERROR,
+        metadata={"commits": len(history), "problems": lines_of(problems)},
+    )
+
+
+def _verified(
+    pipeline: StatefulPipeline, context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
+) -> dg.AssetCheckResult:
+    """Every file of the latest checkpoint is there and decodes. Each key is in its key group."""
+    return _verify(checkpoint_of(pipeline), storage)
+
+
+def _log_size(
+    max_log_ratio: float,
+    pipeline: StatefulPipeline,
+    context: dg.AssetCheckExecutionContext,
+    storage: DstlStorageResource,
+) -> dg.AssetCheckResult:
+    """The changelog is small, or not too large against the full state."""
+    size = pipeline.store(storage).size()
+    is_small = size.log < pipeline.small_log_bytes
+    return dg.AssetCheckResult(
+        passed=is_small or size.log_ratio <= max_log_ratio,
+        severity=WARN,
+        metadata={"log_bytes": size.log, "state_bytes": size.materialized},
+    )
+
+
+def _no_leftovers(
+    pipeline: StatefulPipeline,
+    context: dg.AssetCheckExecutionContext,
+    storage: DstlStorageResource,
+) -> dg.AssetCheckResult:
+    """No run was killed without a reset since, and no file is unreferenced."""
+    store = pipeline.store(storage)
+    working = working_runs(context.instance, store)
+    dead = len(store.leases()) - len(working)
+    # The files of a running epoch are not named yet.
+    orphans = [] if working else store.orphans()
+    return dg.AssetCheckResult(
+        passed=dead == 0 and not orphans,
+        severity=WARN,
+        metadata={"killed_runs": dead, "orphans": len(orphans), "at_work": len(working)},
+    )
 
 
 def _no_gaps(
-    pipeline: StatefulPipeline, partitions_def: dg.TimeWindowPartitionsDefinition
-) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=pipeline.key("checkpoint"), name="no_gaps")
-    def no_gaps(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        """The latest state holds every window up to the last committed one, as far as the last
-        hundred commits tell.
-        """
-        windows = Windows(pipeline.name, None, partitions_def, pipeline.store(storage))
-        try:
-            missing = windows.read().missing(CHECKED_COMMITS)
-        except ConfigError as error:
-            return dg.AssetCheckResult(
-                passed=False, severity=WARN, metadata={"problem": str(error)}
-            )
-        return dg.AssetCheckResult(
-            passed=not missing,
-            severity=WARN,
-            metadata={"windows_missing": len(missing), "shown": lines_of(missing)},
-        )
-
-    return no_gaps
+    partitions_def: dg.TimeWindowPartitionsDefinition,
+    pipeline: StatefulPipeline,
+    context: dg.AssetCheckExecutionContext,
+    storage: DstlStorageResource,
+) -> dg.AssetCheckResult:
+    """The latest state holds every window up to the last committed one, as far as the last
+    hundred commits tell.
+    """
+    windows = Windows(pipeline.name, None, partitions_def, pipeline.store(storage))
+    try:
+        missing = windows.read().missing(CHECKED_COMMITS)
+    except ConfigError as error:
+        return dg.AssetCheckResult(passed=False, severity=WARN, metadata={"problem": str(error)})
+    return dg.AssetCheckResult(
+        passed=not missing,
+        severity=WARN,
+        metadata={"windows_missing": len(missing), "shown": lines_of(missing)},
+    )
 
 
-def _event_log(pipeline: StatefulPipeline) -> dg.AssetChecksDefinition:
-    @dg.asset_check(asset=pipeline.key("checkpoint"), name="reported")
-    def reported(
-        context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
-    ) -> dg.AssetCheckResult:
-        """Dagster's event log shows the last hundred commits of windows that the state stands on,
-        each with its version, and last a commit of the pipeline.
-        """
-        store = pipeline.store(storage)
-        drift = Drift.of(context.instance, pipeline, store)
-        problems = [f"{each.shown} is not shown" for each in drift.unreported]
-        if drift.foreign is not None:
-            problems.append(f"{drift.foreign} is shown and is no commit")
-        return dg.AssetCheckResult(
-            passed=not problems,
-            severity=WARN,
-            metadata={
-                "reported": drift.last or "nothing",
-                "unreported": len(drift.unreported),
-                "problems": lines_of(problems),
-            },
-        )
-
-    return reported
+def _reported(
+    pipeline: StatefulPipeline,
+    context: dg.AssetCheckExecutionContext,
+    storage: DstlStorageResource,
+) -> dg.AssetCheckResult:
+    """Dagster's event log shows the last hundred commits of windows that the state stands on,
+    each with its version, and last a commit of the pipeline.
+    """
+    store = pipeline.store(storage)
+    drift = Drift.of(context.instance, pipeline, store)
+    problems = [f"{each.shown} is not shown" for each in drift.unreported]
+    if drift.foreign is not None:
+        problems.append(f"{drift.foreign} is shown and is no commit")
+    return dg.AssetCheckResult(
+        passed=not problems,
+        severity=WARN,
+        metadata={
+            "reported": drift.last or "nothing",
+            "unreported": len(drift.unreported),
+            "problems": lines_of(problems),
+        },
+    )
 
 
 def build_verify_check(
@@ -172,20 +219,24 @@ def build_verify_check(
 
     @dg.asset_check(asset=asset, name=name, blocking=blocking)
     def verified(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        storage.connect()
-        path = source(storage)
-        try:
-            snapshot = Snapshot.load(path, serializers=registry_of(source))
-            findings = [str(finding) for finding in verify_snapshot(snapshot).findings]
-        except (FormatError, StateFileNotFoundError) as error:
-            findings = [str(error)]
-        return dg.AssetCheckResult(
-            passed=not findings,
-            severity=ERROR,
-            metadata={"path": path, "findings": len(findings), "shown": lines_of(findings)},
-        )
+        return _verify(source, storage)
 
     return verified
+
+
+def _verify(source: SnapshotSource, storage: DstlStorageResource) -> dg.AssetCheckResult:
+    storage.connect()
+    path = source(storage)
+    try:
+        snapshot = Snapshot.load(path, serializers=registry_of(source))
+        findings = [str(finding) for finding in verify_snapshot(snapshot).findings]
+    except (FormatError, StateFileNotFoundError) as error:
+        findings = [str(error)]
+    return dg.AssetCheckResult(
+        passed=not findings,
+        severity=ERROR,
+        metadata={"path": path, "findings": len(findings), "shown": lines_of(findings)},
+    )
 
 
 def lines_of(items: Sequence[str]) -> str:

@@ -121,6 +121,7 @@ ANSWERED = {
     "dstl_core.state.backends.materialization": "the future gets the error",
     "dstl_core.testing.manual": "the test gets the error",
     "dstl_core.testing.simulated_job": "the checkpoint is declined",
+    "dstl_dagster.checks.store_checks": "raised when the other checks are done",
 }
 """Modules that catch any error, do not raise it again, and tell it: whom, and why that is enough.
 

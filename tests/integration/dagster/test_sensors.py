@@ -320,10 +320,29 @@ def test_each_check_can_fail(state, instance):
     assert not results(state, instance)["committed"].passed
 
 
-def test_only_the_commit_check_stops_what_comes_after_it():
-    blocking = {
-        spec.name: spec.blocking
-        for check in build_pipeline_checks(PAYMENTS)
-        for spec in check.check_specs
+def test_an_error_in_one_check_does_not_stop_the_others(populated, instance):
+    unreadable = replace(PAYMENTS, serializers="no_such_module:registry")
+    assert set(results(populated, instance, unreadable)) == {
+        "log_size",
+        "no_leftovers",
+        "reported",
+        "committed",
     }
+
+
+def test_one_check_runs_alone(populated, instance):
+    checks = build_pipeline_checks(PAYMENTS)
+    [key] = [each for each in checks[0].check_keys if each.name == "committed"]
+    done = dg.materialize(
+        checks,
+        instance=instance,
+        resources={"storage": populated},
+        selection=dg.AssetSelection.checks(key),
+    )
+    assert [each.check_name for each in done.get_asset_check_evaluations()] == ["committed"]
+
+
+def test_the_checks_are_one_step_and_only_the_commit_check_stops_what_comes_after_it():
+    [checks] = build_pipeline_checks(PAYMENTS)
+    blocking = {spec.name: spec.blocking for spec in checks.check_specs}
     assert [name for name, stops in blocking.items() if stops] == ["committed"]
