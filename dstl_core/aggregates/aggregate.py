@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -41,6 +41,8 @@ FLAT = (
     Types.SQL_TIMESTAMP,
 )
 """The types that have an order and a single column."""
+_TYPES = ("type", "order_type", "time_type")
+"""Fields with types, which the states themselves have."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,8 @@ class Aggregate(ABC):
     """Which columns it can be computed of."""
     example: ClassVar[Mapping[str, Any]]
     """Values of all its fields, as YAML has them."""
+    may_change: ClassVar[Sequence[str]] = ()
+    """Fields that another epoch may change, since the states go on."""
 
     def __post_init__(self) -> None:
         if self.column is None:
@@ -90,6 +94,17 @@ class Aggregate(ABC):
     def how(self) -> str:
         """The name of the aggregate."""
         return self.__class__.__name__
+
+    @property
+    def definition(self) -> str:
+        """What its states mean beyond their types. Another definition cannot continue them."""
+        options = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # it is a dataclass
+        texts = [
+            f"{name}={value!r}"
+            for name, value in options.items()
+            if value is not None and name not in (*_TYPES, *self.may_change)
+        ]
+        return f"{self.how}({', '.join(texts)})"
 
     @property
     def values(self) -> tuple[str, ...]:
@@ -175,7 +190,7 @@ class Aggregate(ABC):
         """The numbers of an argument, which then has them as floats."""
         given = getattr(self, argument)
         try:
-            numbers = tuple(float(each) for each in given)
+            numbers = tuple(float(each) + 0.0 for each in given)  # no negative zero
         except (TypeError, ValueError):
             raise ConfigError(
                 f"The {argument} of the aggregate {self.how} of {self.column!r} are numbers, got "

@@ -118,14 +118,6 @@ class Merge(ABC):
         return held
 
     @property
-    def definition(self) -> str:
-        """What its states mean beyond their types, as a text; empty if the types say it all.
-
-        States of one definition cannot be merged with those of another one.
-        """
-        return ""
-
-    @property
     def final_type(self) -> pa.DataType:
         """The type of ``final``."""
         return self.types[0]

@@ -49,6 +49,7 @@ class value_counts(Typed):
     limit: int
     type: TypeLike | None = None
     example: ClassVar = {"column": "shop", "limit": 1000, "type": "string"}
+    may_change = ("limit",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

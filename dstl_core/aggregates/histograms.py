@@ -61,10 +61,6 @@ class Histogram(Merge):
     def check(self, fields: Sequence[pa.Field]) -> None:
         check_number(self.where, fields[0], Types.DOUBLE)
 
-    @property
-    def definition(self) -> str:
-        return f"a histogram with the bounds {', '.join(str(each + 0.0) for each in self.bounds)}"
-
     def _reduced(self, rows: RowsOfKeys) -> Columns:
         rows = rows.of(rows.column.cast(pa.float64(), safe=False)).present
         # NaN is larger than any bound.

@@ -46,6 +46,7 @@ class approx_count_distinct(Aggregate):
     column: str
     lg_k: int = 12
     example: ClassVar = {"column": "shop", "lg_k": 12}
+    may_change = ("lg_k",)
     takes = SIMPLE
 
     def __post_init__(self) -> None:
@@ -71,6 +72,7 @@ class quantiles(Aggregate):
     probabilities: Sequence[float]
     k: int = 200
     example: ClassVar = {"column": "amount", "probabilities": [0.5, 0.99], "k": 200}
+    may_change = ("probabilities", "k")
     takes = NUMBERS
 
     def __post_init__(self) -> None:

@@ -179,8 +179,8 @@ class EpochFacts:
         keys: The keys of each operator after the commit, by uid, where they are known: those of
             functions on columns, unless the pipeline started from a savepoint or with an earlier
             release.
-        definitions: What the states of aggregates mean beyond their types, by uid of the operator
-            and name of the aggregate.
+        definitions: What the aggregates of the state are, by uid of the operator and name of the
+            aggregate.
     """
 
     kind: Kind | None = None

@@ -1,7 +1,7 @@
-"""Definitions of aggregates that their state does not show.
+"""Definitions of aggregates, which their state does not show.
 
-The state of a histogram is a list of numbers. With other bounds, the same numbers mean something
-else. So each epoch records the bounds, and the next one compares them with its own.
+A sum and a maximum are both a number. Continued as the other one, or of another column, the number
+means nothing. So each epoch records what its aggregates are, and the next one compares.
 """
 
 from __future__ import annotations
@@ -20,14 +20,13 @@ _SHOWN = 200
 
 def definitions_of(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
     """The definitions to record: by uid of the operator and name of the aggregate."""
-    defined = {
+    return {
         operator.uid: {
-            merge.name: merge.definition for merge in operator.function.merges if merge.definition
+            name: aggregate.definition for name, aggregate in operator.aggregates.items()
         }
         for operator in operators
         if isinstance(operator, AggregateOperator)
     }
-    return {uid: texts for uid, texts in defined.items() if texts}
 
 
 def recorded_definitions(
@@ -60,5 +59,5 @@ def check_definitions(
                     f"The aggregate {name!r} of operator {uid!r} was changed, and its state cannot "
                     f"be converted: expected {shorten(before, _SHOWN)}, got "
                     f"{shorten(text, _SHOWN)}; keep the definition, or give the new aggregate "
-                    f"another name."
+                    f"another name. A column that has a new name can get its old one in the batch."
                 )

@@ -86,7 +86,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "epoch with a histogram": {
         "input": INPUT,
         **WORK,
-        "definitions": {"u": {"h": "a histogram with the bounds 1.0"}},
+        "definitions": {"u": {"h": "histogram(column='v', bounds=(1.0,))"}},
     },
     "epoch that did nothing": {
         "input": {"id": 7, "rows": 0, "hash_sum": "0" * 16, "fingerprint_version": 2},

@@ -1,0 +1,143 @@
+"""An aggregate whose definition changes between epochs never adds to state that means something
+else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
+from dstl_core.errors import ConfigError
+from dstl_core.job.spec.operators import LocalCopies
+from dstl_core.state.windows.windowing import TumblingEventTimeWindows
+
+SCHEMA = "k string, v double, w double, ok boolean, fine boolean, ts bigint"
+ROWS = pa.table(
+    {
+        "k": ["a", "a", "a", "b"],
+        "v": [0.5, 3.0, 7.0, 5.0],
+        "w": [1.0, 2.0, 3.0, 4.0],
+        "ok": [True, True, False, True],
+        "fine": [True, False, True, False],
+        "ts": [1, 2, 3, 4],
+    }
+)
+CHANGED = {
+    "another aggregate": (aggregates.sum("v"), aggregates.max("v")),
+    "another column": (aggregates.sum("v"), aggregates.sum("w")),
+    "a count of a column": (aggregates.count(), aggregates.count("v")),
+    "and, or": (aggregates.bool_and("ok"), aggregates.bool_or("ok")),
+    "another flag": (aggregates.bool_or("ok"), aggregates.bool_or("fine")),
+    "another order": (aggregates.max_by("ok", "v"), aggregates.max_by("ok", "w")),
+    "least, largest": (aggregates.min_by("ok", "v"), aggregates.max_by("ok", "v")),
+    "another limit": (aggregates.top("v", 2), aggregates.top("v", 3)),
+    "another half-life": (
+        aggregates.decayed_sum("v", 1000, "ts"),
+        aggregates.decayed_sum("v", 2000, "ts"),
+    ),
+    "other bounds": (aggregates.histogram("v", [1, 5]), aggregates.histogram("v", [1, 6])),
+}
+KEPT = {
+    "a sketch of another size": (
+        aggregates.approx_count_distinct("v"),
+        aggregates.approx_count_distinct("v", 10),
+    ),
+    "quantiles of another size": (
+        aggregates.quantiles("v", [0.5]),
+        aggregates.quantiles("v", [0.5], k=300),
+    ),
+    "more values": (aggregates.value_counts("ts", 5), aggregates.value_counts("ts", 9)),
+    "other probabilities": (aggregates.quantiles("v", [0.5]), aggregates.quantiles("v", [0.9])),
+    "equal bounds": (aggregates.histogram("v", [0, 5]), aggregates.histogram("v", (-0.0, 5.0))),
+    "a type that was that of the schema": (aggregates.max("v"), aggregates.max("v", "double")),
+}
+JobOf = Callable[..., StatefulJob]
+
+
+@pytest.fixture
+def job_of(tmp_path: Path) -> JobOf:
+    def make(aggregate: Any, name: str = "job", **options: Any) -> StatefulJob:
+        operator = AggregateOperator("u", "k", {"h": aggregate}, schema=SCHEMA, **options)
+        copies = LocalCopies(str(tmp_path / "local"))
+        jobs = str(tmp_path / "jobs")
+        return StatefulJob(LocalEngine(), name, jobs, operator, local_copies=copies, num_retained=9)
+
+    return make
+
+
+def histograms(job: StatefulJob) -> dict[str, Any]:
+    return {line["key"]: line["value"] for line in job.snapshot()["u"].dump("h")}
+
+
+@pytest.mark.parametrize("change", CHANGED)
+def test_another_definition_is_refused_before_anything_is_written(
+    job_of: JobOf, change: str
+) -> None:
+    one, other = CHANGED[change]
+    job = job_of(one)
+    job.run(ROWS, 1)
+    latest = job.latest()
+    wrong = (
+        f"The aggregate 'h' of operator 'u' was changed, and its state cannot be converted: "
+        f"expected {one.definition}, got {other.definition}; keep the definition, or give the new "
+        f"aggregate another name. A column that has a new name can get its old one in the batch."
+    )
+    with pytest.raises(ConfigError, match=re.escape(wrong)):
+        job_of(other).run(ROWS, 2)
+    assert job.latest() == latest
+    job.run(ROWS, 2)
+
+
+@pytest.mark.parametrize("change", KEPT)
+def test_a_definition_that_means_the_same_goes_on(job_of: JobOf, change: str) -> None:
+    one, other = KEPT[change]
+    job_of(one).run(ROWS, 1)
+    job_of(other).run(ROWS, 2)
+
+
+def test_the_definition_is_that_of_the_commit_an_epoch_begins_with(job_of: JobOf) -> None:
+    job_of(aggregates.histogram("v", [1, 5])).run(ROWS, 1)
+    job = job_of(aggregates.histogram("v", [1.0, 5.0]))
+    job.run(ROWS, 2)
+    expected = {"a": [2, 2, 2], "b": [0, 0, 2]}
+    assert histograms(job) == expected
+    wrong = r"expected histogram\(column='v', bounds=\(1\.0, 5\.0\)\), got"
+    other = job_of(aggregates.histogram("v", [1, 6]))
+    for call in (other.run, other.persist):
+        with pytest.raises(ConfigError, match=wrong):
+            call(ROWS, 3)
+    job.materialize()
+    with pytest.raises(ConfigError, match=wrong):
+        other.run(ROWS, 3)
+    assert histograms(other) == expected
+    other.run(ROWS, 1, rewind=True)
+    assert histograms(other) == {"a": [1, 1, 1], "b": [0, 1, 0]}
+    with pytest.raises(ConfigError, match=r"bounds=\(1\.0, 6\.0\)\), got"):
+        job.run(ROWS, 2)
+
+
+def test_windows_with_another_definition_are_refused(job_of: JobOf) -> None:
+    windows = {"window": TumblingEventTimeWindows.of(1000), "event_time": "ts"}
+    job_of(aggregates.sum("v"), **windows).run(ROWS, 1)
+    with pytest.raises(ConfigError, match="The aggregate 'h' of operator 'u' was changed"):
+        job_of(aggregates.max("v"), **windows).run(ROWS, 2)
+
+
+def test_the_definitions_of_a_savepoint_are_known_after_its_first_epoch(
+    job_of: JobOf, tmp_path: Path
+) -> None:
+    job = job_of(aggregates.histogram("v", [1, 5]))
+    job.run(ROWS, 1)
+    savepoint = job.savepoint(str(tmp_path / "savepoint"))
+    started = job_of(aggregates.histogram("v", [1, 5]), "started")
+    started.start(savepoint)
+    started.run(ROWS, 1)
+    assert histograms(started) == {"a": [2, 2, 2], "b": [0, 0, 2]}
+    with pytest.raises(ConfigError, match="The aggregate 'h' of operator 'u' was changed"):
+        job_of(aggregates.histogram("v", [2, 5]), "started").run(ROWS, 2)
