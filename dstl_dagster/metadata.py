@@ -64,7 +64,7 @@ def epoch_metadata(checkpoint: CompletedCheckpoint) -> dict[str, Any]:
 def epochs_table(checkpoints: Sequence[CompletedCheckpoint]) -> dg.TableMetadataValue:
     """The latest commits as a table."""
     rows = [_row(checkpoint.checkpoint_id, checkpoint.facts) for checkpoint in checkpoints]
-    return dg.MetadataValue.table([dg.TableRecord(row) for row in rows[-MAX_ROWS:]])
+    return _table(rows[-MAX_ROWS:])
 
 
 def _row(checkpoint_id: int, facts: EpochFacts) -> dict[str, Any]:
@@ -95,9 +95,7 @@ def snapshot_metadata(snapshot: Snapshot) -> dict[str, Any]:
     return {
         "dagster/uri": str(snapshot.folder),
         "dstl/bytes": sum(operator.state.state_size for operator in snapshot.operators),
-        "dstl/operators": dg.MetadataValue.table(
-            [dg.TableRecord(row) for row in operators[:MAX_ROWS]]
-        ),
+        "dstl/operators": _table(operators[:MAX_ROWS]),
         "dstl/metadata_version": snapshot.metadata.version,
     }
 
@@ -156,10 +154,7 @@ def handles_table(snapshot: Snapshot) -> dg.TableMetadataValue:
                         "bytes": part.state_size,
                     }
                 )
-    if not rows:
-        columns = [dg.TableColumn(name) for name in ("operator", "subtask", "handle", "bytes")]
-        return dg.MetadataValue.table([], schema=dg.TableSchema(columns))
-    return dg.MetadataValue.table([dg.TableRecord(row) for row in rows[:MAX_ROWS]])
+    return _table(rows[:MAX_ROWS])
 
 
 def column_schema(snapshot: Snapshot, uid: str) -> dg.TableSchema:
@@ -192,11 +187,13 @@ def text_block(text: str) -> dg.MarkdownMetadataValue:
 
 def rows_table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
     """A few rows; values that Dagster's tables do not hold are text."""
-    records = [
-        dg.TableRecord({name: _plain(value) for name, value in row.items()})
-        for row in rows[:MAX_ROWS]
-    ]
-    return dg.MetadataValue.table(records)
+    return _table([{name: _plain(value) for name, value in row.items()} for row in rows[:MAX_ROWS]])
+
+
+def _table(rows: Sequence[Mapping[str, Any]]) -> dg.TableMetadataValue:
+    # Dagster takes the columns from the rows, and asks for them if there is none.
+    schema = None if rows else dg.TableSchema([])
+    return dg.MetadataValue.table([dg.TableRecord(row) for row in rows], schema=schema)
 
 
 def _plain(value: Any) -> str | int | float | bool | None:

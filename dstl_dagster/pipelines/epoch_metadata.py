@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
-from dstl_core.errors import DAMAGED
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
@@ -157,12 +156,14 @@ class EpochMetadata:
             return found
         try:
             sample = StateSample.of(snapshot, uid)
-        except DAMAGED as error:
-            # State without columns, e.g. of a serializer that only Java knows, still has epochs.
-            found["checkpoint"]["dstl/profile"] = f"none: {type(error).__name__}"
+            of_state, of_checkpoint = counted or sample.count(), sample.histograms()
+            if self.pipeline.show_keys:
+                of_checkpoint |= sample.largest()
+        except Exception as error:
+            # The epoch is committed, and no chart may fail its run. State without columns, e.g. of
+            # a serializer that only Java knows, still has epochs.
+            found["checkpoint"]["dstl/profile"] = f"none: {type(error).__name__}: {error}"
             return found
-        found["state"] |= counted or sample.count()
-        found["checkpoint"] |= sample.histograms()
-        if self.pipeline.show_keys:
-            found["checkpoint"] |= sample.largest()
+        found["state"] |= of_state
+        found["checkpoint"] |= of_checkpoint
         return found

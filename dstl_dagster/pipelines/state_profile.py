@@ -131,11 +131,14 @@ def _numbers(column: pa.ChunkedArray) -> Any:
 
 
 def _histogram(values: Any, name: str) -> Any:
-    counts, edges = np.histogram(values, bins=_BINS)
+    least, largest = values.min(), values.max()
+    # Between large numbers that lie close there are fewer numbers than bars.
+    edges = np.unique(np.linspace(least, largest, _BINS + 1))
+    counts = [len(values)] if len(edges) < 2 else np.histogram(values, bins=edges)[0]
     return histogram_chart(
         [int(each) for each in counts],
         f"keys by {name}",
-        (shown(edges[0], ""), shown(edges[-1], "")),
+        (shown(least, ""), shown(largest, "")),
     )
 
 

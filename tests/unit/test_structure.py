@@ -122,6 +122,7 @@ ANSWERED = {
     "dstl_core.testing.manual": "the test gets the error",
     "dstl_core.testing.simulated_job": "the checkpoint is declined",
     "dstl_dagster.checks.store_checks": "raised when the other checks are done",
+    "dstl_dagster.pipelines.epoch_metadata": "the metadata of the commit says so",
 }
 """Modules that catch any error, do not raise it again, and tell it: whom, and why that is enough.
 
