@@ -47,7 +47,9 @@ def build_dstl_asset_specs(
     return [
         state.replace_attributes(
             deps=upstream,
-            automation_condition=automation_condition or state.automation_condition,
+            automation_condition=_beside_itself(
+                automation_condition or state.automation_condition, state.key
+            ),
         ),
         changelog.replace_attributes(deps=[state.key]),
         checkpoint.replace_attributes(
@@ -58,6 +60,16 @@ def build_dstl_asset_specs(
             for uid in pipeline.outputs
         ),
     ]
+
+
+def _beside_itself(
+    condition: dg.AutomationCondition | None, state: dg.AssetKey
+) -> dg.AutomationCondition | None:
+    """A condition that waits for upstream assets, and not for the state of the window before, on
+    which a state depends: conditions such as ``on_cron`` wait until each dependency was updated.
+    """
+    ignore = getattr(condition, "ignore", None)  # only conditions on dependencies have it
+    return condition if ignore is None else ignore(dg.AssetSelection.assets(state))
 
 
 def _check_pipeline(pipeline: Any) -> None:
