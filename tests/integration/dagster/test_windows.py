@@ -88,18 +88,16 @@ def inputs_in(storage) -> list[Any]:
 
 
 def check(name, storage, instance):
-    [found] = [
-        each
-        for each in small_defs(storage).asset_checks
-        if name in {k.name for k in each.check_keys}
-    ]
+    [checks] = small_defs(storage).asset_checks
+    [key] = [each for each in checks.check_keys if each.name == name]
     done = dg.materialize(
-        [found],
-        selection=dg.AssetSelection.checks(found),
+        [checks],
+        selection=dg.AssetSelection.checks(key),
         instance=instance,
         resources={"storage": storage, "engine": LOCAL},
     )
-    return done.get_asset_check_evaluations()[0]
+    [evaluation] = done.get_asset_check_evaluations()
+    return evaluation
 
 
 # ------------------------------------------------------------------------------------- order

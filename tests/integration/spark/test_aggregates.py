@@ -498,7 +498,9 @@ class ByRow(KeyedProcessFunction):
 
     def open(self, runtime_context):
         self.states = {
-            name: runtime_context.get_state(ValueStateDescriptor(name, each.type or "bigint"))
+            name: runtime_context.get_state(
+                ValueStateDescriptor(name, getattr(each, "type", None) or "bigint")
+            )
             for name, each in KEPT.items()
         }
 
