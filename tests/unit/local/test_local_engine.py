@@ -6,6 +6,7 @@ import math
 import subprocess
 import sys
 from collections import defaultdict
+from dataclasses import replace
 from pathlib import Path
 from threading import Lock
 from typing import Any
@@ -404,8 +405,13 @@ def test_values_without_their_order_are_not_continued_with_one(tmp_path: Path, m
     if not plainly:
         declared().run(table_of([("a", 6, None)]), 2)  # a value may be null, and has an order
         return
-    with pytest.raises(StateMigrationError, match="'best' with 'best_order', and the restored sta"):
+    with pytest.raises(ConfigError, match="The aggregate 'best' of operator 'best' was changed"):
         declared().run(table_of([("a", 4, "y")]), 2)
+    # A savepoint says nothing of definitions.
+    started = replace(declared(), name="started")
+    started.start(before.savepoint(str(tmp_path / "savepoint")))
+    with pytest.raises(StateMigrationError, match="'best' with 'best_order', and the restored sta"):
+        started.run(table_of([("a", 4, "y")]), 1)
     declared(**plainly).run(table_of([("b", 4, "y")]), 2)
 
 
