@@ -67,6 +67,8 @@ class TaskEnvironment:
         clock: Gives processing time.
         options: Options of the changelog.
         executor: Writes materializations on another thread; None: on the subtask's thread.
+        begins_with_base: Whether the first checkpoint of a subtask without state has a base: a log
+            alone does not say the type of the key.
     """
 
     state_backend: StateBackend
@@ -78,6 +80,7 @@ class TaskEnvironment:
     executor: Executor | None = None
     registry: SerializerRegistry = BUILT_IN
     value_logging: ValueLogging = ValueLogging.LAST_PER_CHECKPOINT
+    begins_with_base: bool = False
 
 
 def file_system_streams(

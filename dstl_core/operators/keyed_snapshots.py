@@ -89,7 +89,8 @@ class KeyedSnapshots(Generic[Log]):
             else CarriedState(carried.base, carried.log, last_id)
         )
         changelog = open_log(self._writer(storage), above)
-        changelog.must_materialize = carried is None
+        begins = self._environment.begins_with_base and not handles
+        changelog.must_materialize = carried is None or begins
         return changelog
 
     def _writer(self, storage: StateChangelogStorage) -> StateChangelogWriter:

@@ -111,6 +111,9 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     starts_from: Annotated[
         str | None, shown("Savepoint that the first epoch starts from.", "savepoints/orders")
     ] = None
+    allow_non_restored_state: Annotated[
+        bool, shown("Whether to leave out state of operators that the job lacks.", True)
+    ] = False
     num_retained: Annotated[
         int, shown("Committed checkpoints that are kept at least; a run can go back to each.", 32)
     ] = NUM_RETAINED
@@ -209,6 +212,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             raise ConfigError(f"The pipeline {self.name!r} needs either states or a job, not both.")
         shared: dict[str, Any] = {
             "starts_from": self.starts_from,
+            "allow_non_restored_state": self.allow_non_restored_state,
             "num_retained": self.num_retained,
             "retain": self.retain,
             "materialize_at_ratio": self.materialize_at_ratio,

@@ -107,6 +107,7 @@ def aggregating_pipeline(
     parallelism: int = 2,
     max_parallelism: int = 128,
     starts_from: str | None = None,
+    allow_non_restored_state: bool = False,
     num_retained: int = NUM_RETAINED,
     retain: str | None = None,
     materialize_at_ratio: float | None = 1.0,
@@ -124,14 +125,13 @@ def aggregating_pipeline(
         key_by: Column of the key.
         states: State name to aggregate, of ``dstl_core.aggregates``.
         key_type: Type of the key in any form, e.g. ``"bigint"``; None: from ``schema``.
-        schema: The columns of the rows in any form: ``"account string, amount bigint"``. It gives
-            the types that the key and the aggregates do not declare.
-        output: The aggregates that an epoch gives, as an asset of its own: for each key that
-            changed or window that fires. True: all; None: all with ``windows``, else none.
+        schema: The columns of the rows in any form, for types that are not declared.
+        output: The aggregates that an epoch gives. True: all; None: all with ``windows``, or none.
         windows: Windows in event time: the aggregates are those of each key and window.
         parallelism: Number of subtasks.
         max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
+        allow_non_restored_state: As in ``StatefulPipeline``.
         num_retained: Committed checkpoints that are kept at least; a run can go back to each.
         retain: As in ``StatefulPipeline``.
         materialize_at_ratio: As in ``StatefulPipeline``.
@@ -145,14 +145,14 @@ def aggregating_pipeline(
         ConfigError: There is no state, or a type is unknown or missing.
     """
     _check_windows(name, windows)
-    job = AggregatingJob(
-        name, uid, key_by, states, parallelism, max_parallelism, key_type, schema, output, windows
-    )
+    groups = parallelism, max_parallelism
+    job = AggregatingJob(name, uid, key_by, states, *groups, key_type, schema, output, windows)
     return StatefulPipeline(
         name,
         uid,
         job,
         starts_from=starts_from,
+        allow_non_restored_state=allow_non_restored_state,
         materialize_at_ratio=materialize_at_ratio,
         small_log_bytes=small_log_bytes,
         uploads=uploads,

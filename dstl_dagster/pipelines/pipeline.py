@@ -54,6 +54,8 @@ class StatefulPipeline:
             code location.
         order_by: Order in which the rows of a key apply.
         starts_from: Savepoint (name in the storage, or path) that the first epoch starts from.
+        allow_non_restored_state: Whether to leave out state of operators that the job lacks, of
+            ``starts_from`` and of the pipeline itself; by default as the job says.
         materialize_at_ratio: Fold the log into the base, within a run, once it has this size
             against the base; None leaves that to the truncation sensor.
         small_log_bytes: A log below this size stays as it is, whatever the ratio.
@@ -78,6 +80,7 @@ class StatefulPipeline:
     job: JobFactory | str
     order_by: Sequence[str] = ()
     starts_from: str | None = None
+    allow_non_restored_state: bool = False
     materialize_at_ratio: float | None = 1.0
     small_log_bytes: int = SMALL_LOG_BYTES
     num_retained: int = NUM_RETAINED
@@ -181,6 +184,9 @@ class StatefulPipeline:
             job,
             num_retained=max(job.num_retained, self.num_retained),
             retain=max(job.retain, self.retain, key=_duration_ms),
+            allow_non_restored_state=(
+                self.allow_non_restored_state or job.allow_non_restored_state
+            ),
             changelog_options={
                 **plain(job.changelog_options),
                 **uploads,

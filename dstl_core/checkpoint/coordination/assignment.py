@@ -83,7 +83,7 @@ def _check_may_be_left_out(state: OperatorState, allowed: bool, source: str) -> 
     name = state.uid or state.operator_id.hex
     if allowed:
         _LOG.info("skipped the state of an operator that the job does not have: operator=%s", name)
-    elif state.coordinator_state is not None or any(map(_has_state, state.subtasks)):
+    elif holds_state(state):
         raise NonRestoredStateError(
             f"Failed to rollback to checkpoint/savepoint {source}. Cannot map checkpoint/savepoint "
             f"state for operator {name} to the new program, because the operator is not available "
@@ -91,6 +91,11 @@ def _check_may_be_left_out(state: OperatorState, allowed: bool, source: str) -> 
             f"execution.state-recovery.ignore-unclaimed-state).",
             operator_id=state.operator_id.hex,
         )
+
+
+def holds_state(state: OperatorState) -> bool:
+    """Whether an operator of a snapshot has state, which a job has to take or leave out."""
+    return state.coordinator_state is not None or any(map(_has_state, state.subtasks))
 
 
 def _has_state(subtask: OperatorSubtaskState) -> bool:

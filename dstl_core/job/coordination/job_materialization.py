@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
+from typing import TypeAlias
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts
@@ -18,6 +19,9 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.state_size import StateSize
+
+Place: TypeAlias = tuple[OperatorID, int]
+"""An operator and the index of a subtask."""
 
 
 class BackgroundMaterialization:
@@ -136,10 +140,10 @@ def adopted(
         state = now[place]
         handle = state.managed_keyed_state
         if isinstance(base, ChangelogStateBackendHandle):
-            before = old.get(place)
+            before = _base_of(old, place)
             if before is None or not isinstance(handle, ChangelogStateBackendHandle):
                 return None
-            log = Parts.of([handle]).since(Parts.of([_keyed(before)]))
+            log = Parts.of([handle]).since(Parts.of([before]))
             if log is None:
                 return None
             state = replace(
@@ -169,27 +173,24 @@ def goes_on(parent: CheckpointMetadata, current: CheckpointMetadata) -> bool:
     old = _by_place(parent)
     for place, state in _by_place(current).items():
         handle = state.managed_keyed_state
-        before = old.get(place)
-        base = None if before is None else before.managed_keyed_state
+        before = _base_of(old, place)
         if not isinstance(handle, ChangelogStateBackendHandle):
             continue
-        if not isinstance(base, ChangelogStateBackendHandle):
-            return False
-        if Parts.of([handle]).since(Parts.of([base])) is None:
+        if before is None or Parts.of([handle]).since(Parts.of([before])) is None:
             return False
     return True
 
 
-def _keyed(state: OperatorSubtaskState) -> ChangelogStateBackendHandle:
-    handle = state.managed_keyed_state
-    if not isinstance(handle, ChangelogStateBackendHandle):
-        raise TypeError(f"expected a changelog handle, got {type(handle).__name__}")
-    return handle
+def _base_of(
+    states: Mapping[Place, OperatorSubtaskState], place: Place
+) -> ChangelogStateBackendHandle | None:
+    """The keyed state at a place; None if there is none, as of an operator that is new."""
+    found = states.get(place)
+    handle = None if found is None else found.managed_keyed_state
+    return handle if isinstance(handle, ChangelogStateBackendHandle) else None
 
 
-def _by_place(
-    metadata: CheckpointMetadata,
-) -> dict[tuple[OperatorID, int], OperatorSubtaskState]:
+def _by_place(metadata: CheckpointMetadata) -> dict[Place, OperatorSubtaskState]:
     return {
         (state.operator_id, each.index): each
         for state in metadata.operators

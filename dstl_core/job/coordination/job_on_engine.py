@@ -215,18 +215,22 @@ class JobOnEngine(Closing):
         *,
         uid: str | None = None,
         uids: Mapping[str, str] | None = None,
+        allow_non_restored_state: bool | None = None,
     ) -> CompletedCheckpoint:
         """Commits the first checkpoint: empty, or with a full copy of a savepoint's state.
 
-        It does nothing if the pipeline was started before.
+        It does nothing if the pipeline was started before. An operator that the savepoint lacks
+        starts empty.
 
         Args:
-            savepoint: A savepoint or checkpoint, of dstl or of Flink. State of operators that the
-                job lacks is left out, and the log names them. It has each operator of the job.
+            savepoint: A savepoint or checkpoint, of dstl or of Flink.
             uid: The uid of the first operator in the savepoint, if it differs.
             uids: The same for any operator: uid in the job to uid in the savepoint.
+            allow_non_restored_state: Whether to leave out state that no operator of the job takes;
+                the log names it. By default as the job says.
 
         Raises:
+            NonRestoredStateError: No operator of the job takes some state of the savepoint.
             RestoreError: The max parallelism or a type of the savepoint differs.
         """
         with self._one_at_a_time("start"):
@@ -235,7 +239,12 @@ class JobOnEngine(Closing):
             if savepoint is None:
                 return self._start_empty(after=None)
             names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
-            return start_from_savepoint(self._tasks, savepoint, names)
+            allowed = allow_non_restored_state
+            if allowed is None:
+                allowed = self.allow_non_restored_state
+            return start_from_savepoint(
+                self._tasks, savepoint, names, allow_non_restored_state=allowed
+            )
 
     def _start_empty(self, *, after: int | None, implied: bool = False) -> CompletedCheckpoint:
         facts = EpochFacts(kind="start", implied=implied, keys=no_keys(self.operators))

@@ -6,14 +6,17 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+from dstl_core.checkpoint.coordination.assignment import holds_state
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, SourceFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
-from dstl_core.errors import RestoreError, SavepointError
+from dstl_core.errors import ConfigError, NonRestoredStateError, RestoreError, SavepointError
 from dstl_core.job.coordination.tasks import JobTasks
+from dstl_core.job.spec.job_spec import JobSpec
 from dstl_core.job.spec.operators import declared_decimals
 from dstl_core.job.task.restore import assign
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.model.ids import OperatorID
 from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
@@ -23,47 +26,89 @@ _LOG = logging.getLogger(__name__)
 
 
 def start_from_savepoint(
-    tasks: JobTasks, savepoint: str, names: Mapping[str, str]
+    tasks: JobTasks, savepoint: str, names: Mapping[str, str], *, allow_non_restored_state: bool
 ) -> CompletedCheckpoint:
     """Commits the first checkpoint of a pipeline: a full copy of the state of a savepoint.
+
+    An operator that the savepoint lacks starts empty.
 
     Args:
         tasks: The tasks of the job.
         savepoint: A savepoint or checkpoint, of dstl or of Flink.
         names: An operator's uid in the job to its uid in the savepoint, where they differ.
+        allow_non_restored_state: Whether to leave out state that no operator of the job takes.
 
     Raises:
+        ConfigError: The job has no operator of a name in ``names``, or two take one state.
+        NonRestoredStateError: No operator of the job takes some state of the savepoint.
         RestoreError: The savepoint has another max parallelism or other types.
+        SavepointError: The savepoint lacks a uid that ``names`` gives.
     """
     snapshot = Snapshot.load(savepoint, serializers=tasks.job.registry)
-    old_ids = {}
-    for operator in tasks.job.operators:
-        found = snapshot[f"uid:{names.get(operator.uid, operator.uid)}"]
-        if operator.key_type is not None and found.max_parallelism != tasks.job.max_parallelism:
+    old_ids = _ids_in(snapshot, tasks.job, names)
+    _check_left_out(snapshot, set(old_ids.values()), allowed=allow_non_restored_state)
+    file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
+    states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
+    source = SourceFacts(savepoint=str(snapshot.folder), sha256=snapshot.file.sha256)
+    specs = tasks.specs(str(snapshot.folder), states)
+    return tasks.full_checkpoint(specs, EpochFacts(kind="start", source=source), after=None)
+
+
+def _ids_in(
+    snapshot: Snapshot, job: JobSpec, names: Mapping[str, str]
+) -> dict[OperatorID, OperatorID]:
+    """The ids of operators of a job to their ids in a savepoint, without those that it lacks."""
+    uids = [operator.uid for operator in job.operators]
+    unknown = [uid for uid in names if uid not in uids]
+    if unknown:
+        raise ConfigError(
+            f"The job has no operator {unknown[0]!r} that could take state of a savepoint: "
+            f"expected one of {', '.join(map(repr, uids))}."
+        )
+    old_ids: dict[OperatorID, OperatorID] = {}
+    takers: dict[OperatorID, str] = {}
+    for operator in job.operators:
+        name = f"uid:{names.get(operator.uid, operator.uid)}"
+        if operator.uid not in names and not snapshot.named(name):
+            _LOG.info("an operator that the savepoint lacks starts empty: uid=%s", operator.uid)
+            continue
+        found = snapshot[name]
+        if operator.key_type is not None and found.max_parallelism != job.max_parallelism:
             raise RestoreError(
-                f"The savepoint has another max parallelism: expected {tasks.job.max_parallelism}, "
+                f"The savepoint has another max parallelism: expected {job.max_parallelism}, "
                 f"got {found.max_parallelism}; create the job with the savepoint's, or rewrite the "
                 f"savepoint with the job's.",
                 location=str(snapshot.folder),
             )
+        if (other := takers.setdefault(found.operator_id, operator.uid)) != operator.uid:
+            raise ConfigError(
+                f"The operators {other!r} and {operator.uid!r} of the job both take the state of "
+                f"{found.label!r}; give one of them another uid, or leave it out of uids."
+            )
         old_ids[operator.operator_id] = found.operator_id
-    taken = set(old_ids.values())
+    return old_ids
+
+
+def _check_left_out(snapshot: Snapshot, taken: set[OperatorID], *, allowed: bool) -> None:
     left_out = [
         operator.label
         for operator in snapshot.operators
-        if operator.state.state_size and operator.operator_id not in taken
+        if operator.operator_id not in taken and holds_state(operator.state)
     ]
+    if left_out and not allowed:
+        raise NonRestoredStateError(
+            f"No operator of the job takes the state of {', '.join(map(repr, left_out))} in the "
+            f"savepoint; name the operator that takes it (uids={{'uid in the job': 'uid in the "
+            f"savepoint'}}), or pass allow_non_restored_state=True to leave it out (Flink's "
+            f"execution.state-recovery.ignore-unclaimed-state).",
+            location=str(snapshot.folder),
+        )
     if left_out:
         _LOG.warning(
             "state of operators that the job does not have is left out: operators=%s savepoint=%s",
             ", ".join(left_out),
             snapshot.folder,
         )
-    file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
-    states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
-    source = SourceFacts(savepoint=str(snapshot.folder), sha256=snapshot.file.sha256)
-    specs = tasks.specs(str(snapshot.folder), states)
-    return tasks.full_checkpoint(specs, EpochFacts(kind="start", source=source), after=None)
 
 
 def write_savepoint(tasks: JobTasks, path: str) -> str:

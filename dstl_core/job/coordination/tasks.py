@@ -96,6 +96,7 @@ class JobTasks:
                 assigned=tuple(map(encode_assigned, states[operator.operator_id])),
                 now_ms=now_ms,
                 watermark=(watermarks or {}).get(operator.uid, MIN_WATERMARK),
+                begins_with_base=True,
             )
             for operator in self.job.operators
         ]

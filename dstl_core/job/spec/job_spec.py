@@ -156,6 +156,7 @@ class TaskSpec:
         assigned: The state that each subtask restores, as ``encode_assigned`` writes it.
         now_ms: Processing time of all tasks and attempts of a run, in milliseconds.
         watermark: Event time that the operator has reached, in milliseconds.
+        begins_with_base: As in ``TaskEnvironment``.
     """
 
     job: JobSpec
@@ -163,6 +164,7 @@ class TaskSpec:
     assigned: tuple[bytes, ...]
     now_ms: int = 0
     watermark: int = MIN_WATERMARK
+    begins_with_base: bool = False
 
     @property
     def operator(self) -> Operator:

@@ -69,6 +69,7 @@ class SubtaskFiles:
             task.job.changelog_options,
             registry=task.job.registry,
             value_logging=task.job.value_logging,
+            begins_with_base=task.begins_with_base,
         )
 
     @property

@@ -9,10 +9,13 @@ from typing import Any
 import dagster as dg
 import pytest
 
+from dstl_core import Snapshot
 from dstl_dagster import (
     DstlLocalEngineResource,
     DstlSparkResource,
     DstlStorageResource,
+    StatefulPipeline,
+    StatefulPipelineComponent,
     build_protocol_job,
     dstl_assets,
     run_epochs,
@@ -84,6 +87,48 @@ def test_persist_and_confirm_are_two_ops_without_spark(
     done = job.execute_in_process(partition_key=FIRST, resources=resources, instance=instance)
     assert done.success
     assert totals_in(storage) == expected_totals(FIRST)
+
+
+def test_a_pipeline_that_starts_from_a_savepoint_leaves_state_out_only_if_asked(
+    storage: DstlStorageResource, instance: dg.DagsterInstance, tmp_path: Path
+) -> None:
+    run(instance, on_local, LOCAL, storage, FIRST)
+    with LOCAL.tagged("test") as engine:
+        savepoint = PAYMENTS.open(engine, storage).savepoint(str(tmp_path / "savepoint"))
+
+    def sums(allowed: bool) -> Any:
+        attributes = {
+            "name": "sums",
+            "uid": "sums",
+            "engine": "engine",
+            "events": {"path": "payments", "partition_column": "day"},
+            "partitions": {"start": FIRST, "end": "2026-01-08"},
+            "key_by": "account",
+            "columns": "account string, amount bigint",
+            "states": {"total": {"how": "sum", "column": "amount"}},
+            "starts_from": savepoint,
+            "allow_non_restored_state": allowed,
+        }
+        return StatefulPipelineComponent.from_attributes_dict(attributes=attributes).pipeline
+
+    def epoch(pipeline: StatefulPipeline) -> Any:
+        @dstl_assets(pipeline=pipeline, partitions_def=DAYS)
+        def days(
+            context: dg.AssetExecutionContext,
+            storage: DstlStorageResource,
+            engine: DstlLocalEngineResource,
+        ) -> Iterator[Any]:
+            yield from run_epochs(context, pipeline, rows_of, storage=storage, engine=engine)
+
+        return days
+
+    with pytest.raises(dg.Failure, match="No operator of the job takes the state of 'totals' in"):
+        run(instance, epoch(sums(allowed=False)), LOCAL, storage, FIRST)
+    run(instance, epoch(sums(allowed=True)), LOCAL, storage, FIRST)
+    store = sums(allowed=True).store(storage)
+    snapshot = Snapshot.load(store.path_of(store.require_latest()))
+    totals = {line["key"]: line["value"] for line in snapshot["sums"].dump("total")}
+    assert totals == {account: total for account, (_, total, _) in expected_totals(FIRST).items()}
 
 
 PROGRAM = """
