@@ -23,7 +23,6 @@ ui: setup ## the Dagster UI on the demo's instance (run make demo first)
 	@scripts/with-java python -m examples.flights.ui
 
 test: setup ## all tests that need neither Flink nor a browser
-	@scripts/with-java python -m tests.spark_archive
 	@$(PYTEST) -n 3 tests/docs tests/integration/dagster tests/integration/spark tests/install \
 	  tests/contract tests/simulation tests/property tests/unit tests/fuzz -m "not soak"
 
@@ -32,11 +31,9 @@ test-fast: setup ## unit and property tests without Spark, with a tenth of the e
 
 test-flink: setup ## restore what we write in real Flink (fetches its jars once)
 	@scripts/setup-venv flink
-	@scripts/with-java python -m tests.spark_archive
 	@$(PYTEST) -n 2 tests/integration/flink -m "not soak"
 
 test-browser: setup ## the Dagster UI in headless Chromium
-	@scripts/with-java python -m tests.spark_archive
 	@$(PYTEST) tests/integration/browser
 
 check: setup ## format, lint, types, imports of tests, import contracts, documentation site

@@ -10,19 +10,18 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
 import hypothesis
 import pytest
 
+from dstl_core.spark.session_start import DAEMON, OPTIONS, start_settings
 from dstl_core.storage.location import Location
 from tests.other_process import OtherProcess, other_process
 from tests.progress import ProgressPlugin
 from tests.s3_server import S3Server, s3_server
 from tests.sharing import SessionsApart, in_order
-from tests.spark_archive import VARIABLES, jvm_options
 from tests.warm_commands import VARIABLE, warm_commands
 
 if TYPE_CHECKING:
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 
 _BUCKETS = itertools.count()
 
-for _name in VARIABLES:
-    os.environ.setdefault(_name, jvm_options())
-_WARM_WORKERS = str(Path(__file__).parent / "warm_workers")
-if _WARM_WORKERS not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
-    os.environ["PYTHONPATH"] = os.pathsep.join(
-        path for path in (_WARM_WORKERS, os.environ.get("PYTHONPATH")) if path
-    )
+# Spark's JVM of a test lives for a minute: the second compiler costs more than it gives. It takes
+# settings of Spark as properties, too.
+_SETTINGS = start_settings("-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+_JVM_OPTIONS = _SETTINGS[OPTIONS].replace('"', "")
+for _name in ("SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
+    os.environ.setdefault(_name, _JVM_OPTIONS)
+os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JVM_OPTIONS} -D{DAEMON}={_SETTINGS[DAEMON]}")
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=100

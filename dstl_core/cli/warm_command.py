@@ -1,9 +1,10 @@
-"""``dstl warm``: compiles kernels ahead of the first run."""
+"""``dstl warm``: makes ahead what a first run would make: kernels, and Spark's classes."""
 
 from __future__ import annotations
 
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -12,10 +13,10 @@ from dstl_core.errors import ConfigError
 
 
 def warm() -> None:
-    """Compile the kernels of ordinary jobs ahead of a first run.
+    """Compile the kernels of ordinary jobs ahead of a first run, and archive Spark's classes.
 
-    Kernels are kept for a user. Run it as the user that runs the jobs, for example while an image
-    is built.
+    Both are kept for a user. Run it as the user that runs the jobs, for example while an image is
+    built.
     """
     from dstl_core.codec.columnar.kernels.jit import CACHE_FOLDER
     from dstl_core.local.warm_jobs import steps
@@ -34,6 +35,27 @@ def warm() -> None:
     made = _kernels(CACHE_FOLDER) - before
     seconds = time.monotonic() - start
     print_lines([f"{made} kernels compiled in {seconds:.0f} s, {before} kept; {CACHE_FOLDER}"])
+    if find_spec("pyspark") is not None:
+        _archive_classes()
+
+
+def _archive_classes() -> None:
+    """Makes the archive of Spark's classes, and says with which settings a session uses it."""
+    from dstl_core.spark.session_start import archive_folder, kept_archive, start_settings
+    from dstl_core.spark.warm import make_archive
+
+    folder = archive_folder()
+    if folder is None:
+        print_lines(["no archive of Spark's classes: there is no Java, or no folder of this user"])
+        return
+    if kept_archive() is None:
+        print_lines(["classes of Spark"])
+        sys.stdout.flush()
+        make_archive(folder)
+    settings = [f"  {name}={value}" for name, value in start_settings().items()]
+    print_lines(
+        ["DstlSparkResource starts Spark with the archive; another session takes", *settings]
+    )
 
 
 def _kernels(folder: Path) -> int:

@@ -82,20 +82,24 @@ class DstlSparkResource(dg.ConfigurableResource):
         return session
 
     def _start_config(self) -> dict[str, Any]:
+        from dstl_core.spark.session_start import OPTIONS, start_settings
+
         started_with = {k: v for k, v in self.spark_config.items() if not _is_runtime(k)}
         if self.remote:
             return {"spark.remote": self.remote, **started_with}
         master = self.master or "local[*]"
         defaults = {"spark.master": master, "spark.app.name": self.app_name}
-        if master.startswith("local"):
+        is_local = master.startswith("local")
+        if is_local:
             # Local workers need the packages of this process.
             defaults["spark.pyspark.python"] = sys.executable
-        return {**defaults, **started_with}
+        options = started_with.pop(OPTIONS, "")
+        return {**defaults, **start_settings(options, is_local=is_local), **started_with}
 
     def _warn_of_ignored(self, session: "SparkSession") -> None:
         """Warns that a running JVM ignores memory settings of the configuration."""
-        for key, value in self.spark_config.items():
-            running = None if _is_runtime(key) else session.conf.get(key, None)
+        for key, value in self._start_config().items():
+            running = session.conf.get(key, None) if key in self.spark_config else None
             if running not in (None, value):
                 dg.get_dagster_logger().warning(
                     f"{key}={value} has no effect: Spark runs in this process with {running}; "

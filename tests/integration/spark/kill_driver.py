@@ -48,7 +48,7 @@ def session(master):
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.pyspark.python", sys.executable)
-        .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
+        .config("spark.executor.extraJavaOptions", os.environ["SPARK_DAEMON_JAVA_OPTS"])
         .config("spark.log.level", "OFF")
         .getOrCreate()
     )

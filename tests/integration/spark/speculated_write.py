@@ -85,7 +85,7 @@ def main():
         "spark.scheduler.minRegisteredResourcesRatio": "1.0",
         "spark.pyspark.python": sys.executable,
         "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        "spark.executor.extraJavaOptions": os.environ["SPARK_SUBMIT_OPTS"],
+        "spark.executor.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"],
         "spark.speculation": "true",
         "spark.speculation.interval": "100ms",
         "spark.speculation.minTaskRuntime": "2s",

@@ -50,7 +50,7 @@ spark = (
     .config("spark.driver.host", "127.0.0.1").config("spark.driver.bindAddress", "127.0.0.1")
     .config("spark.ui.enabled", "false").config("spark.log.level", "OFF")
     .config("spark.pyspark.python", sys.executable)
-    .config("spark.executor.extraJavaOptions", os.environ["SPARK_SUBMIT_OPTS"])
+    .config("spark.executor.extraJavaOptions", os.environ["SPARK_DAEMON_JAVA_OPTS"])
     .config("spark.executorEnv.PYTHONPATH", os.environ["PYTHONPATH"])
     .getOrCreate()
 )

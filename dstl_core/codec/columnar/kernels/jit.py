@@ -8,13 +8,13 @@ again.
 from __future__ import annotations
 
 import hashlib
-import os
-import stat
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numba
+
+from dstl_core.private_folders import private_folder, user_cache
 
 # numba's annotations know neither its configuration, nor that a kernel is called like the function
 # that it was made from.
@@ -24,28 +24,19 @@ _CONFIGURED: str = _compiler.config.CACHE_DIR
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def private_folder(parent: Path, sources: Path) -> Path | None:
+def kernel_folder(parent: Path, sources: Path) -> Path | None:
     """The folder ``<parent>/<digest of the sources>``; it is created if it is missing.
 
     Its name is a digest of every module in ``sources``: the compiler notices changes in a kernel's
     own file only, not in helpers of other files that it inlines.
 
     Returns:
-        None if the folder cannot be created, is a link, belongs to another user, or is open to
-        other users. Then nothing may be cached.
+        None if nothing may be cached there.
     """
     digest = hashlib.sha256()
     for module in sorted(sources.rglob("*.py")):
         digest.update(module.read_bytes())
-    folder = parent / digest.hexdigest()[:16]
-    try:
-        parent.mkdir(parents=True, exist_ok=True)
-        folder.mkdir(mode=0o700, exist_ok=True)
-        status = folder.lstat()
-    except OSError:
-        return None
-    closed = stat.S_ISDIR(status.st_mode) and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
-    return folder if closed and status.st_uid == os.getuid() else None
+    return private_folder(parent / digest.hexdigest()[:16])
 
 
 def _cache_folder() -> Path | None:
@@ -53,12 +44,9 @@ def _cache_folder() -> Path | None:
     if not sources.is_dir():
         return None  # imported from a zip: no source file whose change could be noticed
     if _CONFIGURED:
-        return private_folder(Path(_CONFIGURED), sources)
-    try:
-        home = Path.home()
-    except RuntimeError:
-        return None
-    return private_folder(home / ".cache" / "dstl" / "kernels", sources)
+        return kernel_folder(Path(_CONFIGURED), sources)
+    cache = user_cache()
+    return None if cache is None else kernel_folder(cache / "kernels", sources)
 
 
 CACHE_FOLDER = _cache_folder()

@@ -23,34 +23,34 @@ def sources(tmp_path: Path) -> Path:
 
 
 def test_a_new_folder_is_the_users_alone(tmp_path: Path, sources: Path) -> None:
-    folder = jit.private_folder(tmp_path / "cache", sources)
+    folder = jit.kernel_folder(tmp_path / "cache", sources)
     assert folder is not None
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
-    assert jit.private_folder(tmp_path / "cache", sources) == folder
+    assert jit.kernel_folder(tmp_path / "cache", sources) == folder
 
 
 def test_any_changed_source_gives_another_folder(tmp_path: Path, sources: Path) -> None:
-    before = jit.private_folder(tmp_path / "cache", sources)
+    before = jit.kernel_folder(tmp_path / "cache", sources)
     (sources / "a.py").write_text("two")
-    assert jit.private_folder(tmp_path / "cache", sources) != before
+    assert jit.kernel_folder(tmp_path / "cache", sources) != before
 
 
 @pytest.mark.parametrize("mode", [0o755, 0o770, 0o702])
 def test_a_folder_that_others_can_enter_is_refused(
     tmp_path: Path, sources: Path, mode: int
 ) -> None:
-    folder = jit.private_folder(tmp_path / "cache", sources)
+    folder = jit.kernel_folder(tmp_path / "cache", sources)
     assert folder is not None
     folder.chmod(mode)
-    assert jit.private_folder(tmp_path / "cache", sources) is None
+    assert jit.kernel_folder(tmp_path / "cache", sources) is None
 
 
 def test_a_link_is_refused(tmp_path: Path, sources: Path) -> None:
-    folder = jit.private_folder(tmp_path / "cache", sources)
+    folder = jit.kernel_folder(tmp_path / "cache", sources)
     assert folder is not None
     folder.rename(tmp_path / "elsewhere")
     folder.symlink_to(tmp_path / "elsewhere")
-    assert jit.private_folder(tmp_path / "cache", sources) is None
+    assert jit.kernel_folder(tmp_path / "cache", sources) is None
 
 
 def test_a_folder_of_somebody_else_is_refused(
@@ -58,12 +58,12 @@ def test_a_folder_of_somebody_else_is_refused(
 ) -> None:
     me = os.getuid()
     monkeypatch.setattr(os, "getuid", lambda: me + 1)
-    assert jit.private_folder(tmp_path / "cache", sources) is None
+    assert jit.kernel_folder(tmp_path / "cache", sources) is None
 
 
 def test_a_place_where_nothing_can_be_made_is_no_error(tmp_path: Path, sources: Path) -> None:
     (tmp_path / "file").write_text("")
-    assert jit.private_folder(tmp_path / "file", sources) is None
+    assert jit.kernel_folder(tmp_path / "file", sources) is None
 
 
 def test_the_users_own_compiled_functions_stay_where_they_are() -> None:

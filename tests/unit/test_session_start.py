@@ -1,0 +1,73 @@
+"""Settings that make a session of Spark start fast."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dstl_core.spark.session_start import (
+    DAEMON,
+    OPTIONS,
+    archive_folder,
+    archive_of,
+    kept_archive,
+    start_settings,
+)
+
+DAEMON_OF_DSTL = {DAEMON: "dstl_core.spark.worker_daemon"}
+
+
+@pytest.fixture
+def java(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The home of a Java, for a user without an archive."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path / "java"))
+    (tmp_path / "java").mkdir()
+    (tmp_path / "java" / "release").write_text('JAVA_VERSION="17.0.15"')
+    return tmp_path / "java"
+
+
+def keep_archive() -> Path:
+    folder = archive_folder()
+    assert folder is not None
+    archive = archive_of(folder, 3)
+    archive.write_bytes(b"jsa")
+    return archive
+
+
+def test_without_an_archive_the_options_stay(java: Path) -> None:
+    assert start_settings() == DAEMON_OF_DSTL
+    assert start_settings("-Xmx1g", is_local=False) == {OPTIONS: "-Xmx1g"}
+
+
+def test_the_archive_is_added_to_the_options(java: Path) -> None:
+    archive = keep_archive()
+    added = f'"-XX:SharedArchiveFile={archive}" -Xlog:cds*=off -Xlog:class+path=off'
+    assert start_settings() == {**DAEMON_OF_DSTL, OPTIONS: added}
+    assert start_settings("-Xmx1g", is_local=False) == {OPTIONS: f"-Xmx1g {added}"}
+
+
+def test_an_archive_of_the_user_stays(java: Path) -> None:
+    keep_archive()
+    own = "-XX:SharedArchiveFile=/own.jsa"
+    assert start_settings(own)[OPTIONS] == own
+
+
+def test_a_cut_archive_is_not_used(java: Path) -> None:
+    archive = keep_archive()
+    assert kept_archive() == archive
+    archive.write_bytes(b"js")
+    assert kept_archive() is None
+    assert start_settings() == DAEMON_OF_DSTL
+
+
+def test_another_java_has_another_archive(java: Path) -> None:
+    keep_archive()
+    (java / "release").write_text('JAVA_VERSION="21.0.1"')
+    assert kept_archive() is None
+
+
+def test_an_archive_where_others_can_write_is_not_used(java: Path) -> None:
+    keep_archive().parent.chmod(0o755)
+    assert kept_archive() is None
