@@ -71,7 +71,8 @@ def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterat
     For an order-insensitive function ties are not broken, and without ``order_by`` nothing is
     sorted. Nulls come first, and NaN last. Columns of lists break no tie.
     """
-    order = list(order_by)
+    # Declared aggregates do not depend on columns that only order rows, and these are not sent.
+    order = [name for name in order_by if name in rows.schema.names]
     if not operator.function.order_insensitive:
         others = (field for field in rows.schema if field.name not in order)
         order += [field.name for field in others if is_ordered(field.type)]

@@ -3,7 +3,6 @@ sentence what is wrong, and commits nothing.
 """
 
 import re
-import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, time
@@ -13,7 +12,7 @@ import pytest
 from pyspark.sql import types as T
 
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import ConfigError, RestoreError, UserFunctionError
+from dstl_core.errors import ConfigError, UserFunctionError
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
@@ -233,33 +232,6 @@ def test_keys_that_do_not_fit_are_refused_and_large_ones_are_not(spark, job_of, 
     assert counts(job) == {large: 2, "b": 2}
 
 
-@BOTH
-@pytest.mark.parametrize(
-    ("key_type", "sql", "texts"),
-    [
-        (Types.LOCAL_DATE, "date '1969-12-31', date '2024-02-29'", ["1969-12-31", "2024-02-29"]),
-        (
-            Types.INSTANT,
-            "timestamp '1969-12-31 23:59:59.999999Z', timestamp '2020-11-01 06:30:00Z'",
-            ["1969-12-31T23:59:59.999999Z", "2020-11-01T06:30:00Z"],
-        ),
-        (Types.BIG_DEC, "-1.28bd, 12.50bd", ["-1.28", "12.50"]),
-        (Types.ROW(Types.STRING, Types.INT), "struct('', int(null)), struct('a', 1)", None),
-        (Types.TUPLE(Types.STRING, Types.INT), "struct('', 0), struct('a', 1)", None),
-    ],
-    ids=["date", "timestamp", "decimal", "row", "tuple"],
-)
-def test_keys_are_of_every_key_type(spark, job_of, function, key_type, sql, texts):
-    rows = spark.sql(f"SELECT explode(array({sql}, {sql})) AS k")
-    job = job_of(function, key_type)
-    for epoch in (1, 2):
-        job.run(rows, epoch)
-    lines = list(job.snapshot()["u"].dump())
-    assert [line["value"] for line in lines] == [4, 4]
-    if texts is not None:
-        assert sorted(line["key"] for line in lines) == texts
-
-
 class LastColumns(KeyedColumnFunction):
     """Keeps the last row of a key, in the types of the batch."""
 
@@ -279,67 +251,6 @@ class LastColumns(KeyedColumnFunction):
             last[key] = at
         own = rows.take(pa.array(last)).select(["dec", "ts", "row", "n"])
         return ColumnResult(pa.Table.from_batches([own]))
-
-
-class Balances(KeyedColumnFunction):
-    """A sum, which is removed when it is zero, and the largest even value."""
-
-    order_insensitive = True
-    states = (COUNT, ValueStateDescriptor("even", Types.LONG))
-
-    def process_batch(self, keys, state, rows):
-        sums = [each or 0 for each in state["n"].to_pylist()]
-        evens = state["even"].to_pylist()
-        for at, value in zip(rows["key_index"].to_pylist(), rows["v"].to_pylist(), strict=True):
-            sums[at] += value
-            if value % 2 == 0:
-                evens[at] = max(evens[at] or value, value)
-        kept = [each or None for each in sums]
-        columns = [pa.array(each, pa.int64()) for each in (kept, evens)]
-        return ColumnResult(pa.record_batch(columns, names=["n", "even"]))
-
-
-class Sums(Balances):
-    """The same without the largest even value."""
-
-    states = (COUNT,)
-
-    def process_batch(self, keys, state, rows):
-        both = state.append_column("even", pa.nulls(state.num_rows, pa.int64()))
-        return ColumnResult(super().process_batch(keys, both, rows).state.select(["n"]))
-
-
-def test_commits_count_the_keys_of_functions_on_columns(spark, job_of):
-    """As the snapshot has them: keys come and go, state is undone, moved and written in full."""
-
-    def keys_of(job):
-        there = {line["key"] for line in job.snapshot()["u"].dump()}
-        counted = job.latest().facts.keys["u"]
-        assert counted.count == len(there)
-        return there
-
-    def epoch(job, number, **rows):
-        job.run(spark.createDataFrame(list(rows.items()), SCHEMA), number, **options)
-        return keys_of(job)
-
-    options = {}
-    job = job_of(Balances(), output_schema=None, num_retained=9)
-    assert epoch(job, 1, a=1, b=3, c=5) == {"a", "b", "c"}
-    assert epoch(job, 2, a=-1, d=2, e=0) == {"b", "c", "d", "e"}
-    assert epoch(job, 3, a=1, d=-2, b=-3) == {"a", "c", "d", "e"}, "d has its even value"
-    job.materialize()
-    assert keys_of(job) == {"a", "c", "d", "e"}
-    options["rewind"] = True
-    assert epoch(job, 2, a=-1) == {"b", "c"}
-    options.clear()
-    wide = job_of(Balances(), output_schema=None, num_retained=9, parallelism=3)
-    assert epoch(wide, 4, **{f"k{at}": 1 for at in range(40)}) >= {"b", "c", "k7"}
-    assert len(epoch(wide, 5, **{f"k{at}": -1 for at in range(39)})) == 3
-
-    # Keys whose only value is in a state that is given up would be counted twice.
-    fewer = job_of(Sums(), output_schema=None, parallelism=3)
-    fewer.run(spark.createDataFrame([("x", 1)], SCHEMA), 6)
-    assert fewer.latest().facts.keys == {}
 
 
 def test_columns_of_a_batch_may_be_state_as_they_are(spark, job_of):
@@ -463,26 +374,6 @@ def test_a_source_has_to_give_a_batch(spark, tmp_path, job_of):
 
 
 # ---------------------------------------------------------------------------------- surroundings
-
-
-@BOTH
-def test_state_that_somebody_deleted_is_an_error_also_for_a_warm_job(spark, job_of, function):
-    job = job_of(function)
-    rows = spark.createDataFrame(BATCH, SCHEMA)
-    for number in range(2):
-        job.run(rows, number)
-    shutil.rmtree(job.path.removeprefix("file:"))
-    with pytest.raises(RestoreError, match="files of the latest checkpoint, 3, are missing"):
-        job.run(rows, 2)
-
-
-def test_another_max_parallelism_is_refused_by_name(spark, job_of):
-    rows = spark.createDataFrame(BATCH, SCHEMA)
-    job_of().run(rows, 1)
-    with pytest.raises(
-        RestoreError, match=r"operator u with max parallelism 128 .* parallelism 64"
-    ):
-        job_of(max_parallelism=64).run(rows, 2)
 
 
 def test_two_jobs_run_at_once_in_one_session(spark, job_of):

@@ -1,14 +1,11 @@
 """State files that somebody deletes or alters while workers keep local copies of their content."""
 
-import random
-from pathlib import Path
-
 import pytest
 from pyspark import cloudpickle
 
-from dstl_core import Snapshot, verify_snapshot
+from dstl_core import verify_snapshot
 from dstl_core.codec.serializers import Types
-from dstl_core.errors import CheckpointError, FormatError, StateFileNotFoundError
+from dstl_core.errors import CheckpointError, StateFileNotFoundError
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.stateful_job import StatefulJob
@@ -48,8 +45,11 @@ def job_of(spark, tmp_path, kind, **options):
     )
 
 
-@pytest.mark.parametrize("folder", ["dstl", "taskowned"])
-@pytest.mark.parametrize("kind", KINDS)
+# Every kind with every folder: tests/unit/local/test_job_state_files.py.
+@pytest.mark.parametrize(
+    ("kind", "folder"),
+    [("by row", "taskowned"), ("by column", "dstl"), ("by row in RocksDB", "dstl")],
+)
 def test_nothing_is_committed_on_a_file_that_is_gone(spark, tmp_path, kind, folder):
     job = job_of(spark, tmp_path, kind)
     frames = [spark.createDataFrame(rows, SCHEMA) for rows in BATCHES]
@@ -77,57 +77,3 @@ def test_nothing_is_committed_on_a_file_that_is_gone(spark, tmp_path, kind, fold
     assert verify_snapshot(job.snapshot()).findings == []
     rows = spark.read.format("savepoint").load(job.latest_path()).collect()
     assert {row.state_key: (row.total, row.last) for row in rows} == plain(BATCHES)
-
-
-def flipped(path, places=6):
-    """The file with one bit of it changed, at several places one after the other."""
-    raw = path.read_bytes()
-    chooser = random.Random(path.name)
-    try:
-        for at in {0, len(raw) - 1, *(chooser.randrange(len(raw)) for _ in range(places))}:
-            path.write_bytes(
-                raw[:at] + bytes([raw[at] ^ 1 << chooser.randrange(8)]) + raw[at + 1 :]
-            )
-            yield at
-    finally:
-        path.write_bytes(raw)
-
-
-def is_found(snapshot_path):
-    try:
-        return bool(verify_snapshot(Snapshot.load(snapshot_path)).findings)
-    except FormatError:  # a `_metadata` that cannot be read at all
-        return True
-
-
-@pytest.mark.parametrize(
-    ("kind", "compressed"),
-    [
-        ("by row", True),
-        ("by column", False),
-        ("by row in RocksDB", True),
-        pytest.param("by row", False, marks=pytest.mark.soak),
-        pytest.param("by column", True, marks=pytest.mark.soak),
-        pytest.param("by row in RocksDB", False, marks=pytest.mark.soak),
-    ],
-)
-def test_every_altered_byte_of_a_checkpoint_and_of_a_savepoint_is_found(
-    spark, tmp_path, kind, compressed
-):
-    job = job_of(spark, tmp_path, kind, compress_log=compressed)
-    frames = [spark.createDataFrame(rows, SCHEMA) for rows in BATCHES]
-    job.run(frames[0], 0, order_by=["v"])
-    job.materialize()
-    job.run(frames[1], 1, order_by=["v"])
-    # Another object goes on: what is known of the files of the first one stands in the sidecar.
-    job = job_of(spark, tmp_path, kind, compress_log=compressed)
-    job.run(frames[2], 2, order_by=["v"])
-    for path in (job.latest_path(), job.savepoint(str(tmp_path / "savepoint"))):
-        report = verify_snapshot(Snapshot.load(path))
-        assert report.findings == []
-        assert report.digests_checked == report.files > 0
-        files = {*report.file_names, f"{path}/_metadata"}
-        for each in files:
-            file = Path(each.removeprefix("file:"))
-            missed = [at for at in flipped(file) if not is_found(path)]
-            assert missed == [], file

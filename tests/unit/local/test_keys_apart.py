@@ -3,7 +3,9 @@
 import json
 import math
 import re
+from decimal import Decimal
 
+import pyarrow as pa
 import pytest
 
 from dstl_core import AggregateOperator, KeyedOperator, StatefulJob, aggregates
@@ -13,8 +15,6 @@ from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.windows.windowing import EventTimeSessionWindows, TumblingEventTimeWindows
-
-pytestmark = pytest.mark.spark
 
 
 class Count(KeyedProcessFunction):
@@ -65,10 +65,10 @@ KEYS = {
 
 
 @pytest.fixture
-def run(spark, tmp_path):
+def run(session, tmp_path):
     def run_of(operator, *batches):
         local = LocalCopies(str(tmp_path / "local"))
-        job = StatefulJob(spark, "job", str(tmp_path / "jobs"), operator, local_copies=local)
+        job = StatefulJob(session, "job", str(tmp_path / "jobs"), operator, local_copies=local)
         for number, rows in enumerate(batches):
             job.run(rows, number)
         return job
@@ -87,10 +87,10 @@ def text_of(key):
 
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("name", KEYS)
-def test_different_keys_share_no_state(spark, run, name, form):
+def test_different_keys_share_no_state(session, run, name, form):
     kind, column, keys = KEYS[name]
     rows = [(key, "t", 1) for key in keys]
-    batch = spark.createDataFrame(rows * 2, f"k {column}, t string, ts long").repartition(3)
+    batch = session.createDataFrame(rows * 2, f"k {column}, t string, ts long")
     job = run(FORMS[form](kind), batch, batch)
     state = "window-contents" if form in ("windows", "sessions") else "n"
     lines = [(text_of(line["key"]), line["value"]) for line in job.snapshot()["u"].dump(state)]
@@ -98,8 +98,8 @@ def test_different_keys_share_no_state(spark, run, name, form):
     assert sorted(lines) == sorted((text_of(key), four) for key in keys)
 
 
-def test_keys_of_another_scale_than_declared_are_refused(spark, run):
-    wide = spark.sql("SELECT CAST(1 AS decimal(10, 3)) AS k")
+def test_keys_of_another_scale_than_declared_are_refused(session, run):
+    wide = session.createDataFrame([(Decimal("1.000"),)], "k decimal(10, 3)")
     message = re.escape(
         "The key column 'k' is decimal(10,3), and the key type of 'u' has 2 digits after the "
         "point; state has 1.0 and 1.00 as two keys, so cast the column, or declare its type."
@@ -110,6 +110,6 @@ def test_keys_of_another_scale_than_declared_are_refused(spark, run):
         if getattr(operator, "window", None) is None:
             with pytest.raises(ConfigError, match=message):
                 run(operator, wide)
-    fitting = spark.sql("SELECT CAST(1 AS decimal(8, 2)) AS k")
-    job = run(by_schema, fitting, spark.createDataFrame(fitting.collect(), schema))
+    fitting = session.createDataFrame([(Decimal("1.00"),)], "k decimal(8, 2)")
+    job = run(by_schema, fitting, fitting.cast(pa.schema([("k", pa.decimal128(10, 2))])))
     assert [(line["key"], line["value"]) for line in job.snapshot()["u"].dump("n")] == [("1.00", 2)]
