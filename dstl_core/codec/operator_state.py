@@ -19,11 +19,11 @@ an error, and take the first element of a chunk for each of its offsets (FLINK-3
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Sequence
+from bisect import bisect_right
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import pairwise
+from itertools import groupby, pairwise
 from typing import Any, Protocol
 
 from dstl_core.codec.data_io import DataInput, DataOutput
@@ -89,8 +89,7 @@ def read_operator_header(
     raw: bytes, states: tuple[OperatorStateMetaInfo, ...], registry: SerializerRegistry
 ) -> OperatorBackendHeader:
     """Reads the header of a stream; ``states`` are the states that the handle lists."""
-    used = [offset for state in states for offset in state.offsets]
-    end = min(used, default=len(raw))
+    end = min((min(state.offsets) for state in states if state.offsets), default=len(raw))
     if not 0 <= end <= len(raw):
         raise FormatError(
             "An element of operator state lies outside its stream",
@@ -231,8 +230,16 @@ class OperatorStateReader:
         self._states = states
         self.header = read_operator_header(raw, states, registry)
         self._misplaced: set[str] = set()
-        used = sorted({offset for state in states for offset in state.offsets})
-        self._ends = dict(pairwise([*used, len(raw)]))
+
+    @cached_property
+    def _starts(self) -> list[int]:
+        """The offsets of all elements, in order. A stream may have tens of millions of them."""
+        return sorted(offset for state in self._states for offset in state.offsets)
+
+    def _end_of(self, offset: int) -> int:
+        """Where an element ends: at the next one, or with the stream."""
+        at = bisect_right(self._starts, offset)
+        return self._starts[at] if at < len(self._starts) else len(self._raw)
 
     @cached_property
     def shares_chunks(self) -> bool:
@@ -242,7 +249,7 @@ class OperatorStateReader:
     @cached_property
     def _in_order(self) -> dict[tuple[str, OperatorStateMode], list[bytes]]:
         """The elements of each listed state, read one after the other."""
-        chunks = _SharedChunks(self._raw, min(self._ends))
+        chunks = _SharedChunks(self._raw, self._starts[0])
         listed = {(info.name, info.mode): info for info in self._states}
         found: dict[tuple[str, OperatorStateMode], list[bytes]] = {key: [] for key in listed}
         for meta in self.header.states:
@@ -271,7 +278,7 @@ class OperatorStateReader:
 
     def _element(self, offset: int) -> bytes:
         """The bytes of an element that has chunks, or a place, of its own."""
-        end = self._ends[offset]
+        end = self._end_of(offset)
         if end > len(self._raw):
             raise FormatError(
                 "An element of operator state lies outside its stream",
@@ -291,10 +298,14 @@ class OperatorStateReader:
         Raises:
             UnreadableValueError: Elements share chunks, and only a Java class knows where one ends.
         """
+        return list(self._bytes_of(info))
+
+    def _bytes_of(self, info: OperatorStateMetaInfo) -> Iterable[bytes]:
+        """As ``element_bytes``, one after the other."""
         if self.shares_chunks:
             return self._in_order[info.name, info.mode]
         self._check_size(info)
-        return [self._element(offset) for offset in info.offsets]
+        return map(self._element, info.offsets)
 
     def _check_size(self, info: OperatorStateMetaInfo) -> None:
         """Checks how large the elements are together, before one is read.
@@ -303,7 +314,8 @@ class OperatorStateReader:
         """
         limit = max(MAX_UNPACKED_BYTES, len(self._raw))
         total = sum(
-            times * self._element_size(offset) for offset, times in Counter(info.offsets).items()
+            len(list(equal)) * self._element_size(offset)
+            for offset, equal in groupby(sorted(info.offsets))
         )
         if total > limit:
             raise FormatError(
@@ -313,7 +325,7 @@ class OperatorStateReader:
             )
 
     def _element_size(self, offset: int) -> int:
-        end = min(self._ends[offset], len(self._raw))
+        end = min(self._end_of(offset), len(self._raw))
         if self.header.compressed:
             return sum(size for _, size in chunk_sizes(self._raw[offset:end], 0))
         return max(end - offset, 0)
@@ -321,7 +333,7 @@ class OperatorStateReader:
     def elements(self, info: OperatorStateMetaInfo) -> list[Any]:
         """The elements of a list or union state; ``OpaqueValue`` where only Java can read them."""
         serializer = self.header.state(info).value_serializer
-        return [deserialize_bounded(serializer, raw) for raw in self.element_bytes(info)]
+        return [deserialize_bounded(serializer, raw) for raw in self._bytes_of(info)]
 
     def pairs(self, info: OperatorStateMetaInfo) -> list[tuple[Any, Any]] | OpaqueValue:
         """The entries of a broadcast state."""
@@ -355,7 +367,7 @@ class OperatorStateReader:
         """
         serializer = self.header.state(info).value_serializer
         found = []
-        for raw in self.element_bytes(info):
+        for raw in self._bytes_of(info):
             try:
                 found.append(DataInput(raw).read_value(serializer))
             except UnreadableValueError:

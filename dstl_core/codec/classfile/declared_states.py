@@ -17,7 +17,7 @@ from dstl_core.codec.classfile.class_file import ClassCode, methods_with_code
 from dstl_core.codec.classfile.generic_types import JavaType, class_name_of
 from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.data_io import DataInput
-from dstl_core.errors import FormatError
+from dstl_core.errors import FormatError, error_context
 
 _DESCRIPTOR = "StateDescriptor"
 _TYPE_HINT = "org.apache.flink.api.common.typeinfo.TypeHint"
@@ -56,12 +56,13 @@ def declared_states(classes: JobClasses, names: set[str]) -> dict[str, DeclaredS
     """
     wanted = [name.encode() for name in names]
     found: dict[str, set[DeclaredState]] = {}
-    for raw in classes.class_files():
+    for place, raw in classes.class_files():
         if _DESCRIPTOR.encode() in raw and any(name in raw for name in wanted):
-            for code in methods_with_code(raw):
-                for name, state in _calls(code, classes):
-                    if name in names:
-                        found.setdefault(name, set()).add(state)
+            with error_context(location=place):
+                for code in methods_with_code(raw):
+                    for name, state in _calls(code, classes):
+                        if name in names:
+                            found.setdefault(name, set()).add(state)
     return {name: each for name, states in found.items() if len(states) == 1 for each in states}
 
 

@@ -20,7 +20,7 @@ from dstl_core.codec.classfile.class_file import (
 )
 from dstl_core.codec.classfile.expressions import Expression, calls
 from dstl_core.codec.classfile.job_jar import JobClasses
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, error_context
 
 _FLINK = "org.apache.flink."
 _DESCRIPTOR = "StateDescriptor"
@@ -118,7 +118,7 @@ def read_job_code(classes: JobClasses, main: str | None = None) -> JobCode:
     found = JobCode()
     reachable = None if main is None else _reachable(classes, main)
     ttl_elsewhere = False
-    for raw in classes.class_files():
+    for place, raw in classes.class_files():
         wanted = b"uid" in raw or _DESCRIPTOR.encode() in raw
         settings = [each for each in _OTHER_TYPES if each in raw]
         sets = any(each in raw for each in _SETS_MAX_PARALLELISM)
@@ -126,7 +126,8 @@ def read_job_code(classes: JobClasses, main: str | None = None) -> JobCode:
         is_main = _ENVIRONMENT in raw and _ARGUMENTS in raw
         if not (wanted or settings or sets or has_ttl or is_main):
             continue
-        own = parse_class_file(raw)
+        with error_context(location=place):
+            own = parse_class_file(raw)
         if own.name.startswith(_FLINK) or (reachable is not None and own.name not in reachable):
             continue
         if is_main and any(each.name == "main" for each in own.methods):
@@ -135,7 +136,8 @@ def read_job_code(classes: JobClasses, main: str | None = None) -> JobCode:
             found.other_types = settings[0].decode()
         found.sets_max_parallelism = found.sets_max_parallelism or sets
         if wanted:
-            _read_class(raw, own, found)
+            with error_context(location=place):
+                _read_class(raw, own, found)
         ttl_elsewhere = ttl_elsewhere or (has_ttl and own.name not in found.descriptors)
     if ttl_elsewhere:
         _forget_ttl(found)

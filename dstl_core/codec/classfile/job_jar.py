@@ -134,22 +134,22 @@ class JobClasses:
                 waiting += [*found.interfaces, *([found.superclass] if found.superclass else [])]
         return seen
 
-    def class_files(self) -> Iterator[bytes]:
-        """The bytes of every class file of the jars, without those of their libraries.
+    def class_files(self) -> Iterator[tuple[str, bytes]]:
+        """The place and the bytes of every class file of the jars, without those of libraries.
 
         Raises:
             FormatError: A class file cannot be unpacked, or all of them are too large.
         """
         total = 0
         for jar in self._jars:
-            for raw in jar.class_files():
+            for place, raw in jar.class_files():
                 total += len(raw)
                 if total > MAX_SCANNED_BYTES:
                     raise FormatError(
                         "The classes of the jars are too large to look for types of states",
                         expected=f"<= {MAX_SCANNED_BYTES} bytes unpacked",
                     )
-                yield raw
+                yield place, raw
 
     def has_subclass(self, name: str) -> bool:
         """Whether a class of the jars has this superclass.
@@ -158,9 +158,11 @@ class JobClasses:
             FormatError: A class file is damaged.
         """
         path = name.replace(".", "/").encode()
-        return any(
-            parse_class_file(raw).superclass == name for raw in self.class_files() if path in raw
-        )
+        for place, raw in self.class_files():
+            with error_context(location=place):
+                if path in raw and parse_class_file(raw).superclass == name:
+                    return True
+        return False
 
     def is_final(self, name: str) -> bool:
         """Whether a class of the jars can have no subclasses."""
@@ -236,7 +238,7 @@ class _OpenJar:
 
     def class_at(self, path: str, name: str) -> tuple[ClassFile, int]:
         """A class, and how many bytes its file has."""
-        with error_context(location=f"{self.name}!/{path}"):
+        with error_context(location=self._place(path)):
             raw = self._read(path, MAX_CLASS_BYTES)
             found = parse_class_file(raw)
             if found.name != name:
@@ -245,10 +247,13 @@ class _OpenJar:
                 )
             return found, len(raw)
 
-    def class_files(self) -> Iterator[bytes]:
+    def _place(self, path: str) -> str:
+        return f"{self.name}!/{path}"
+
+    def class_files(self) -> Iterator[tuple[str, bytes]]:
         for name in self._entries:
             if name.endswith(".class") and not name.startswith("META-INF/"):
-                yield self._read(name, MAX_CLASS_BYTES)
+                yield self._place(name), self._read(name, MAX_CLASS_BYTES)
 
     def libraries(self, most: int) -> Iterator[tuple[str, bytes]]:
         """The jars inside this one with their names for messages, one after the other.
@@ -266,7 +271,7 @@ class _OpenJar:
                 got=len(names),
             )
         for each in names:
-            yield f"{self.name}!/{each}", self._read(each, MAX_NESTED_JAR_BYTES)
+            yield self._place(each), self._read(each, MAX_NESTED_JAR_BYTES)
 
     def _read(self, path: str, limit: int) -> bytes:
         """The bytes of an entry. What the entry says of its size is not trusted."""

@@ -140,7 +140,7 @@ class ReadableKryoSerializer(KryoSerializer):
         return content
 
     def _does_not_fit(self, error: Exception, start: int) -> UnreadableValueError:
-        reason = error.message if isinstance(error, FormatError) else "it nests too deeply"
+        reason = str(error) if isinstance(error, FormatError) else "it nests too deeply"
         return UnreadableValueError(
             f"A Kryo value of {self.java_class} does not follow the layout of its classes "
             f"({reason}); give the jar of the job that wrote it, unless the bytes are damaged",

@@ -11,7 +11,14 @@ from dstl_core.savepoint.report.html_contents import (
     contents_parts,
     detailed_states,
 )
-from dstl_core.savepoint.report.page_parts import count_text, paragraph, spread, table
+from dstl_core.savepoint.report.page_parts import (
+    MOST_SHOWN,
+    count_text,
+    left_out,
+    paragraph,
+    spread,
+    table,
+)
 from dstl_core.shown import html_text, moment_text, size_text
 
 _STYLE = """
@@ -57,8 +64,9 @@ def _parts(figures: dict[str, Any], title: str) -> Iterator[str]:
     if figures["compared"] is not None:
         yield from _comparison(figures["compared"])
     detailed = detailed_states(figures["operators"])
-    for each in figures["operators"]:
+    for each in figures["operators"][:MOST_SHOWN]:  # the largest ones
         yield from _operator(each, detailed)
+    yield left_out(len(figures["operators"]), "operator")
     if figures["sources"]:
         columns = ("source", "split", "position", "held by", "status")
         splits = [

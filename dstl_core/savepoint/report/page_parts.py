@@ -9,14 +9,25 @@ from dstl_core.shown import duration_text, html_table, html_text, size_text
 
 CELLS = 128
 """Bars of a chart. More key groups than that share bars."""
+MOST_SHOWN = 1_000
+"""Rows of a table, and operators with a section of their own."""
 _BAR, _HEIGHT = 6, 64
 _FEW = 32
 """Up to so many bars have gaps, and are not stretched over the page."""
 
 
 def table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """A table of texts, which scrolls if the page is narrow."""
-    return f'<div class="scroll">{html_table(heads, rows)}</div>'
+    """A table of texts, which scrolls if the page is narrow. It has at most ``MOST_SHOWN`` rows."""
+    shown = html_table(heads, rows[:MOST_SHOWN])
+    return f'<div class="scroll">{shown}</div>{left_out(len(rows), "row")}'
+
+
+def left_out(count: int, noun: str) -> str:
+    """A sentence about things that are beyond ``MOST_SHOWN``; nothing if none is."""
+    more = count - MOST_SHOWN
+    if more <= 0:
+        return ""
+    return paragraph(f"{count_text(more, f'more {noun}')}: dstl report --json has all.", "soft")
 
 
 def paragraph(text: str, kind: str = "") -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import struct
+import tracemalloc
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 
@@ -30,7 +31,7 @@ from dstl_core.model.handle import (
     MergedChannelStateHandle,
 )
 from dstl_core.model.ids import OperatorID
-from tests.golden_files import SNAPSHOTS, Fixture
+from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture
 from tests.unit.codec.java_bytes import i32, i64, utf
 
 SMALL = 6_000
@@ -118,6 +119,46 @@ def test_metadata_that_lies_about_sizes_is_read_or_refused() -> None:
                 assert read_metadata(write_metadata(metadata)) == metadata
     assert was_read > 100
     assert refused > 100
+
+
+FORMS = [
+    "a-hashmap-changelog-checkpoint-files",
+    "o-sql-topn-rocksdb-incremental",
+    *(
+        pytest.param(name, marks=pytest.mark.slow)
+        for name in (
+            "a-hashmap-canonical-files",
+            "o-finished-subtasks",
+            "o-source-coordinator-chk",
+            "x-filemerging-hashmap",
+            "x-unaligned-hashmap",
+        )
+    ),
+]
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_no_count_or_length_makes_metadata_take_memory(name: str) -> None:
+    """Every word of four bytes that may be a count or a length is huge, and negative."""
+    [path] = (GOLDEN / name).rglob("_metadata")
+    raw = path.read_bytes()
+    words = [at for at in range(len(raw) - 3) if int.from_bytes(raw[at : at + 4], "big") < len(raw)]
+    refused = peak = 0
+    tracemalloc.start()
+    try:
+        for at in words:
+            for number in ((1 << 31) - 1, 1 << 31):
+                damaged = raw[:at] + number.to_bytes(4, "big") + raw[at + 4 :]
+                tracemalloc.reset_peak()
+                try:
+                    read_metadata(damaged)
+                except FormatError:
+                    refused += 1
+                peak = max(peak, tracemalloc.get_traced_memory()[1])
+    finally:
+        tracemalloc.stop()
+    assert refused > len(words) // 4
+    assert peak < 64 * len(raw)
 
 
 # ----------------------------------------------------------------------------- by hand

@@ -243,6 +243,18 @@ def test_a_page_of_200_operators_is_small(tmp_path: Path) -> None:
     assert len(page.encode()) < 1_000_000
 
 
+def test_a_page_shows_the_largest_operators_and_counts_the_others(tmp_path: Path) -> None:
+    state = OperatorSubtaskState(0)
+    many = (operator(f"u{number}", state, parallelism=1) for number in range(1_002))
+    figures = report_figures(written(tmp_path, *many))
+    page = report_page(figures)
+    check_page(page)
+    assert page.count("parallelism 1 of 8") == 1_000
+    assert "2 more operators: dstl report --json has all." in page
+    assert "2 more rows: dstl report --json has all." in page
+    assert len(figures["operators"]) == 1_002
+
+
 def test_the_command_writes_the_page_and_the_figures(run: Any, tmp_path: Path) -> None:
     path, out = str(snapshot("a-hashmap-canonical")), tmp_path / "report.html"
     ran = run("report", path, "-o", str(out))

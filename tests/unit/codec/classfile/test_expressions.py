@@ -19,7 +19,7 @@ def classes(name: str) -> JobClasses:
 def test_a_descriptor_has_its_name_and_its_types() -> None:
     found = [
         each
-        for raw in classes("orders").class_files()
+        for _, raw in classes("orders").class_files()
         for code in methods_with_code(raw)
         for each in calls(code)
         if each.kind == "new" and each.owner.endswith(".MapStateDescriptor")
