@@ -57,9 +57,10 @@ _ABOUT = (
     "aggregates: count, sum of decimals, min and max of times, max_by of a text, max and sum of "
     "doubles, bool_or. Keys: *text* has 33 characters, *uuid* 36, *struct* a text and a long. "
     "*Share*: the share of the rows that one key has. *First*: each key once, with the start of "
-    "the form. *Peak*: memory of all its processes. *Logged*: bytes of changes of the last epoch, "
-    "next to its changed rows in Parquet with Snappy. All forms have two threads and take turns. "
-    "Their states are compared value by value with what DuckDB computes from all batches."
+    "the form. *Peak*: memory of all its processes. *Logged*: bytes of the files "
+    "of the log of the last epoch, next to its changed rows in Parquet with Snappy. All forms have "
+    "two threads and take turns. Their states are compared value by value with what DuckDB "
+    "computes from all batches."
 )
 
 

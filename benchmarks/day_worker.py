@@ -40,8 +40,12 @@ class Form(ABC):
         self._folder = folder
 
     @abstractmethod
-    def epoch(self, number: int, batch: str) -> int | None:
-        """Applies a batch of Parquet. Gives the bytes that it logged, if it has a log."""
+    def epoch(self, number: int, batch: str) -> None:
+        """Applies a batch of Parquet."""
+
+    def logged(self) -> int | None:
+        """The bytes that the last epoch logged, if the form has a log."""
+        return None
 
     @abstractmethod
     def write_state(self, path: str) -> None:
@@ -58,14 +62,20 @@ class Dstl(Form):
         self._engine = _spark(folder) if self.on_spark else _local_engine()
         self._job: Any = None
         self._key_type = ""
+        self._logs: set[Path] = set()
 
-    def epoch(self, number: int, batch: str) -> int | None:
+    def epoch(self, number: int, batch: str) -> None:
         if self._job is None:
             self._key_type = _key_type(batch)
             self._job = _job(self._engine, self._folder, self._key_type)
         rows = self._engine.read.parquet(batch) if self.on_spark else batch
-        result = self._job.run(rows, number)
-        return int(result.facts.log_bytes)
+        self._job.run(rows, number)
+
+    def logged(self) -> int | None:
+        """The bytes of the files of the log that are new since the last call."""
+        logs = set((self._folder / "jobs").glob("*/dstl/*"))
+        new, self._logs = logs - self._logs, logs
+        return sum(file.stat().st_size for file in new)
 
     def write_state(self, path: str) -> None:
         from dstl_core import SavepointReader
@@ -293,8 +303,9 @@ def main(form: str, folder: str) -> None:
         if path == "end":
             break
         start = time.perf_counter()
-        logged = worker.epoch(number, path)
+        worker.epoch(number, path)
         seconds = time.perf_counter() - start
+        logged = worker.logged()
         figures = {"seconds": round(seconds, 3), "logged": logged, "peak_mib": _peak_mib()}
         print(json.dumps(figures), flush=True)
     worker.write_state(str(Path(folder) / "result.parquet"))

@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
-from dstl_core.job.rows.keys import fitted_keys
+from dstl_core.job.rows.placement import Placement
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN
 from dstl_core.job.spec.input_checks import is_ordered, needed_columns
@@ -18,9 +15,6 @@ from dstl_core.job.spec.job_spec import JobSpec
 from dstl_core.job.spec.operators import Operator
 from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.local.rows import ArrowRows
-from dstl_core.model.key_group import compute_operator_index_for_key_group
-
-Subtasks = npt.NDArray[np.int64]
 
 
 def placed_rows(
@@ -46,22 +40,16 @@ def placed_rows(
     names = [name for name in rows.schema.names if needed is None or name in needed]
     columns = [rows.schema.field(name) for name in names]
     schema = pa.schema([*columns, pa.field(FINGERPRINT_COLUMN, pa.int64())])
-    of_groups = np.array(
-        [
-            compute_operator_index_for_key_group(job.max_parallelism, job.parallelism, group)
-            for group in range(job.max_parallelism)
-        ]
-    )
+    placement = Placement(operator.key_by, operator.key_type, job.parallelism, job.max_parallelism)
     spools: dict[int, Spool] = {}
     for batch in rows.batches():
         hashes = row_hash.of(batch)
-        owners = _owners(batch, hashes, operator, job, of_groups)
         arrays = [*(batch.column(name) for name in names), hashes]
         sent = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        for subtask in np.unique(owners).tolist():
+        for subtask, places in placement.split(batch, hashes):
             if subtask not in spools:
                 spools[subtask] = Spool(schema, memory // job.parallelism, folder)
-            spools[subtask].add(sent.filter(pa.array(owners == subtask)))
+            spools[subtask].add(sent if places is None else sent.take(places))
     return spools
 
 
@@ -86,19 +74,6 @@ def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterat
         pa.Table.from_arrays(keys, names), sort_keys=[(name, "ascending") for name in names]
     )
     yield from table.take(places).to_batches()
-
-
-def _owners(
-    batch: pa.RecordBatch, hashes: pa.Array, operator: Operator, job: JobSpec, of_groups: Subtasks
-) -> Subtasks:
-    """The subtask of each row; ``of_groups`` has the subtask of each key group."""
-    if operator.key_by is None:
-        of_hashes: Subtasks = np.mod(hashes.to_numpy(), job.parallelism)
-        return of_hashes
-    keys = batch.column(operator.key_by)
-    fitted = fitted_keys(keys, operator.key_by, operator.key_type)
-    groups = key_groups_of(fitted, operator.key_type, job.max_parallelism)
-    return of_groups[groups]
 
 
 def _sort_keys(column: pa.Array) -> Iterator[pa.Array]:

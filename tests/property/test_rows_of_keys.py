@@ -19,9 +19,10 @@ from dstl_core.aggregates import Aggregate
 from dstl_core.aggregates.by_order import ByBatch
 from dstl_core.aggregates.rows_of_keys import RowsOfKeys
 from dstl_core.codec.serializers import AnySerializer, Types
+from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, HASHES, ROWS_COLUMN
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task import reduced_pieces, reduced_rows
-from dstl_core.job.task.reduced_rows import ReducedRows
+from dstl_core.job.task.reduced_rows import ReducedRows, distinct_of, reduced_on_the_way
 from tests.property.test_aggregate_merge import halves
 
 Given = list[int | None]
@@ -92,16 +93,50 @@ def test_rows_are_reduced_to_the_same_parts_wherever_they_are_cut(
     most_bytes = data.draw(st.sampled_from([1, reduced_pieces.MOST_BYTES]))
     with (
         mock.patch.object(reduced_rows, "ROWS_PER_CALL", 1),
+        mock.patch.object(reduced_rows, "LEAST_ROWS", 1),
+        mock.patch.object(reduced_rows, "LEAST_ROWS_PER_KEY", 0),
         mock.patch.object(reduced_pieces, "MOST_BYTES", most_bytes),
     ):
         waiting = ReducedRows(operator, numbered)
         for start, end in pairwise(bounds):
             if start < end:
-                waiting.add(batch_of(rows[start:end], column))
+                piece = batch_of(rows[start:end], column)
+                if data.draw(st.booleans(), "on the way"):
+                    piece = on_the_way(operator, piece)
+                waiting.add(piece)
     found = waiting.take()
     assert waiting.take() is None
     got = {} if found is None else {row.pop("k"): tuple(row.values()) for row in plain(found[1])}
     assert got == wanted
+
+
+def on_the_way(operator: AggregateOperator, rows: pa.RecordBatch) -> pa.RecordBatch:
+    """Reduced rows, whose hashes and numbers of rows are checked."""
+    hashes = [(1 << 63) - 1 - row for row in range(rows.num_rows)]
+    found = reduced_on_the_way(operator, rows, pa.array(hashes))
+    assert found is not None
+    sums = {key: [0, 0] for key in rows.column("k").to_pylist()}
+    for key, own in zip(rows.column("k").to_pylist(), hashes, strict=True):
+        sums[key][0] += own
+        sums[key][1] += 1
+    for row in found.select(["k", FINGERPRINT_COLUMN, ROWS_COLUMN]).to_pylist():
+        wanted, count = sums.pop(row["k"])
+        assert (row[FINGERPRINT_COLUMN] - wanted) % HASHES == 0
+        assert row[ROWS_COLUMN] == count
+    assert not sums
+    return found.drop_columns([FINGERPRINT_COLUMN, ROWS_COLUMN])
+
+
+@pytest.mark.parametrize("keys, rows", [(1, 50_000), (30, 50_000), (3_000, 50_000), (40_000, 9**6)])
+def test_the_number_of_keys_is_estimated_from_a_sample(keys: int, rows: int) -> None:
+    random = np.random.default_rng(1)
+    sampled = len(np.unique(random.integers(0, keys, 10_000)))
+    distinct = len(np.unique(random.integers(0, keys, rows)))
+    assert abs(distinct_of(sampled, 10_000, rows) - distinct) <= 1 + distinct / 20
+
+
+def test_keys_that_are_all_different_in_a_sample_are_all_different() -> None:
+    assert distinct_of(10_000, 10_000, 500_000) == 500_000
 
 
 @dataclass

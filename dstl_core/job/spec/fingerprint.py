@@ -9,13 +9,14 @@ import pyarrow.compute as pc
 
 from dstl_core.checkpoint.store.epoch_facts import InputFacts
 from dstl_core.errors import ConfigError, FormatError, InvariantViolation
-from dstl_core.job.spec.row_hashes import RowHash
 
 RESERVED = "__dstl_"
 """Prefix of the columns that a runner adds to a batch."""
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 SUBTASK_COLUMN = "__dstl_subtask"
-OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN)
+ROWS_COLUMN = "__dstl_rows"
+"""In a batch that was reduced on its way: how many rows a row stands for. Its hash is their sum."""
+OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN)
 """Columns that a runner adds for the job."""
 HASHES = 1 << 64
 
@@ -45,10 +46,12 @@ class Fingerprint:
         return cls(len(hashes), ((high << 32) + low) % HASHES)
 
     @classmethod
-    def of_batch(cls, batch: pa.RecordBatch, row_hash: RowHash | None = None) -> Fingerprint:
-        """The fingerprint of rows that a runner sends, by their hashes or by a hash of them."""
-        hashes = batch.column(FINGERPRINT_COLUMN) if row_hash is None else row_hash.of(batch)
-        return cls.of_column(hashes)
+    def of_batch(cls, batch: pa.RecordBatch) -> Fingerprint:
+        """The fingerprint of rows that a runner sends, by their hashes."""
+        found = cls.of_column(batch.column(FINGERPRINT_COLUMN))
+        if ROWS_COLUMN not in batch.schema.names:
+            return found
+        return cls(pc.sum(batch.column(ROWS_COLUMN)).as_py() or 0, found.hash_sum)
 
     @classmethod
     def of_committed(cls, stored: InputFacts) -> Fingerprint:

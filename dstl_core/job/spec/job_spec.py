@@ -16,7 +16,6 @@ from dstl_core.job.spec.operators import (
     as_shipped,
     check_operators,
 )
-from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import (
     KeyGroupRange,
@@ -181,10 +180,8 @@ class EpochSpec:
         checkpoint_id: The checkpoint of its files.
         watermark: Event time after the rows, in milliseconds; timers up to it fire then.
         broadcast: Rows for every subtask, as an Arrow stream; None: no rows.
-        row_hash: Hashes the rows; None: they come with their hashes.
     """
 
     checkpoint_id: int
     watermark: int = MIN_WATERMARK
     broadcast: bytes | None = None
-    row_hash: RowHash | None = None

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import Generic, Protocol, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex
+from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
+from dstl_core.codec.columnar.types.type_layouts import layout_of
+from dstl_core.job.rows.keys import fitted_keys
 from dstl_core.job.rows.waiting_rows import WaitingRows
+from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, ROWS_COLUMN
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.reduced_pieces import ReducedPieces
 from dstl_core.operators.aggregate_function import part_name
 
 ROWS_PER_CALL = 2_000_000
+LEAST_ROWS = 20_000
+"""Fewer rows are not reduced on their way."""
+SAMPLED_ROWS = 10_000
+LEAST_ROWS_PER_KEY = 3
+"""With fewer rows per key, reducing twice costs more than sending rows."""
 
 
 class DistinctKeys(Protocol):
@@ -49,8 +61,11 @@ class ReducedRows(Generic[K]):
         )
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds rows."""
-        if self._rows.add(batch):
+        """Adds rows, or rows that ``reduced_on_the_way`` has reduced."""
+        if is_reduced(self._operator, batch):
+            keys, _ = self._number_keys(batch.column(self._operator.key_by))
+            self._reduced.add((keys, batch))
+        elif self._rows.add(batch):
             self._reduce()
 
     def take(self) -> tuple[K, pa.RecordBatch] | None:
@@ -71,6 +86,65 @@ class ReducedRows(Generic[K]):
         keys, numbers = self._number_keys(rows.column(self._operator.key_by))
         parts = joined_parts(self._operator, rows, numbers, len(keys))
         return keys, _batch_of(self._operator, keys, parts)
+
+
+def is_reduced(operator: AggregateOperator, batch: pa.RecordBatch) -> bool:
+    """Whether a batch has the parts of aggregates instead of the columns of rows."""
+    [first, *_] = operator.function.merges
+    return part_name(0, first.parts[0]) in batch.schema.names
+
+
+def reduced_on_the_way(
+    operator: AggregateOperator, rows: pa.RecordBatch, hashes: pa.Array
+) -> pa.RecordBatch | None:
+    """Rows that an engine is about to send, as a row per key, if this makes them far fewer.
+
+    Args:
+        operator: The operator, without windows.
+        rows: The rows.
+        hashes: A hash of each row.
+
+    Returns:
+        The keys, the parts of their aggregates, the sums of their hashes and the numbers of their
+        rows; None if the rows should be sent as they are.
+    """
+    if rows.num_rows < LEAST_ROWS:
+        return None
+    values = fitted_keys(rows.column(operator.key_by), operator.key_by, operator.key_type)
+    program = EncodeProgram([("key", layout_of(operator.key_type))])
+
+    def index_of(keys: pa.Array) -> ByteIndex:
+        encoded = program.encode({"key": keys}, len(keys))  # it owns the memory of the ranges
+        return ByteIndex(encoded.ranges)
+
+    places = np.arange(0, len(values), len(values) // SAMPLED_ROWS + 1)
+    sampled = len(index_of(values.take(pa.array(places))))
+    if distinct_of(sampled, len(places), len(values)) * LEAST_ROWS_PER_KEY > len(values):
+        return None
+    index = index_of(values)
+    keys, numbers = len(index), index.numbers
+    own = RowsOfKeys(numbers, keys, hashes)
+    columns = {
+        operator.key_by: values.take(pa.array(index.firsts)),
+        **parts_of(operator, rows, numbers, keys),
+        FINGERPRINT_COLUMN: own.sums(),
+        ROWS_COLUMN: own.counts(),
+    }
+    return pa.RecordBatch.from_pydict(columns)
+
+
+def distinct_of(sampled: int, sample: int, rows: int) -> float:
+    """About how many distinct keys rows have, if a sample of them has so many.
+
+    It assumes keys of equal frequency: with few frequent keys, there are more.
+    """
+    if sampled == sample:
+        return rows
+    low, high = 1.0, float(sample) ** 2
+    while high / low > 1.01:
+        keys = math.sqrt(low * high)
+        low, high = (keys, high) if -keys * math.expm1(-sample / keys) < sampled else (low, keys)
+    return -high * math.expm1(-rows / high)
 
 
 def parts_of(

@@ -16,7 +16,6 @@ import pyarrow as pa
 from dstl_core.job.spec.fingerprint import OWN_COLUMNS, Fingerprint
 from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
 from dstl_core.job.spec.operators import is_columnar, late_name, late_schema_of
-from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.job.task.column_subtask import ColumnSubtask
 from dstl_core.job.task.event_time import later, latest_time_in
 from dstl_core.job.task.output_files import OutputFiles
@@ -126,9 +125,7 @@ def run_epoch_subtask(
         running.begin(output)
         if epoch.broadcast is not None:
             running.apply_broadcast(epoch.broadcast)
-        fingerprint, latest_time = _apply(
-            running, batches, epoch.row_hash, output, late, time_column
-        )
+        fingerprint, latest_time = _apply(running, batches, output, late, time_column)
         running.finish(epoch.watermark, output)
         _give_late(running, late)
         output.flush()
@@ -166,7 +163,6 @@ def run_epoch_subtask(
 def _apply(
     running: Subtask,
     batches: Iterable[pa.RecordBatch],
-    row_hash: RowHash | None,
     output: OutputFiles,
     late: OutputFiles,
     time_column: str | None,
@@ -174,7 +170,7 @@ def _apply(
     """Applies rows; returns their fingerprint and their latest event time."""
     fingerprint, latest_time = Fingerprint(0, 0), None
     for batch in batches:
-        fingerprint += Fingerprint.of_batch(batch, row_hash)
+        fingerprint += Fingerprint.of_batch(batch)
         latest_time = later(latest_time, latest_time_in(batch, time_column))
         own = [each for each in OWN_COLUMNS if each in batch.schema.names]
         running.apply(batch.drop_columns(own), output)

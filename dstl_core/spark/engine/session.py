@@ -66,9 +66,21 @@ class SparkTasks:
         return self.collect(places, run_partition, description)
 
     def collect(
-        self, rows: DataFrame, run_partition: RunPartition, description: str
+        self,
+        rows: DataFrame,
+        run_partition: RunPartition,
+        description: str,
+        given: DataFrame | None = None,
     ) -> list[SubtaskReport]:
-        """Runs a function over each partition; returns the reports."""
+        """Runs a function over each partition; returns the reports.
+
+        Args:
+            rows: The rows.
+            run_partition: The function.
+            description: A text for people.
+            given: The rows from which others make ``rows``; their types tell how many are sent to a
+                worker at a time.
+        """
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             settle()
@@ -76,7 +88,11 @@ class SparkTasks:
 
         _LOG.info("job %s: %s", self._name, description)
         what = f"{self._name}: {description}"
-        with described(self._spark, what, self._tag), uncounted_bytes(rows), _errors_of_shipping():
+        with (
+            described(self._spark, what, self._tag),
+            uncounted_bytes(rows if given is None else given),
+            _errors_of_shipping(),
+        ):
             reports = map_in_arrow(rows, run, spark_schema_of(REPORT_SCHEMA)).collect()
         return [report_of(row) for row in reports]
 

@@ -10,6 +10,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql import functions as F
 from pyspark.sql import types as T
 
+from dstl_core.job.rows.placement import Placement
 from dstl_core.job.spec.fingerprint import (
     FINGERPRINT_COLUMN,
     FINGERPRINT_VERSION,
@@ -18,11 +19,19 @@ from dstl_core.job.spec.fingerprint import (
     Fingerprint,
 )
 from dstl_core.job.spec.input_checks import needed_columns
-from dstl_core.job.spec.operators import Operator
+from dstl_core.job.spec.operators import AggregateOperator, Operator, as_shipped
 from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.spark.engine.key_groups import partition_by_subtask
-from dstl_core.spark.engine.schema import has_simple_types, is_ordered, quoted
+from dstl_core.spark.engine.schema import (
+    has_simple_types,
+    is_ordered,
+    quoted,
+    spark_schema_of,
+)
+from dstl_core.spark.engine.table_frames import map_in_arrow
+from dstl_core.spark.engine.workers import Settled
 from dstl_core.spark.job.row_identity import header_of, row_hash_of
+from dstl_core.spark.job.sent_rows import MESSAGE_SCHEMA, SendRows
 
 _EPOCH = "timestamp_ntz '1970-01-01'"
 """The beginning of time, as Spark writes it."""
@@ -31,13 +40,15 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 @dataclass(frozen=True)
 class PlacedRows:
-    """Rows that are sent to their subtasks.
+    """Rows that are sent to their subtasks, with a column of their hashes.
 
-    ``row_hash`` hashes them in the tasks. If it is None, they have a column of hashes.
+    Args:
+        frame: The rows, or parts of messages; ``SUBTASK_COLUMN`` names their subtask.
+        in_messages: Whether they are messages.
     """
 
     frame: DataFrame
-    row_hash: RowHash | None = None
+    in_messages: bool
 
 
 def place(
@@ -52,50 +63,49 @@ def place(
 
     Rows arrive in the order in which they apply: sorted by ``order_by``, then by the other columns,
     or by the hash for columns without an order. For an order-insensitive function ties are not
-    broken, and without ``order_by`` nothing is sorted.
+    broken, and without ``order_by`` nothing is sorted: then the rows go as messages.
     """
-    row_hash = _hash_in_tasks(rows, operator, order_by)
-    hashed = rows
-    if row_hash is None:
-        hashed = rows.withColumn(FINGERPRINT_COLUMN, row_hash_of(rows))
-    frame = _sent(hashed, operator, order_by, parallelism, max_parallelism)
-    return PlacedRows(frame, row_hash)
-
-
-def _hash_in_tasks(rows: DataFrame, operator: Operator, order_by: Sequence[str]) -> RowHash | None:
-    """The hash of rows that tasks can compute; None if the JVM has to.
-
-    Tasks need all columns for it. Functions that depend on the order of rows need the hash before.
-    """
-    if operator.key_by is None or not has_simple_types(rows.schema):
-        return None
     needed = needed_columns(operator, order_by)
-    if needed is not None and not needed.issuperset(rows.columns):
-        return None
-    if not operator.function.order_insensitive:
-        return None
-    fields = sorted(rows.schema.fields, key=lambda each: each.name)
-    return RowHash(header_of(fields), tuple(each.name for each in fields))
+    names = [name for name in rows.columns if needed is None or name in needed]
+    placement = Placement(operator.key_by, operator.key_type, parallelism, max_parallelism)
+    if order_by or not operator.function.order_insensitive:
+        return PlacedRows(_in_order(_hashed(rows, names), operator, order_by, placement), False)
+    # The JVM hashes rows if their hash needs columns that tasks do not, or has to visit elements.
+    row_hash = None
+    if len(names) == len(rows.columns) and has_simple_types(rows.schema):
+        fields = sorted(rows.schema.fields, key=lambda each: each.name)
+        row_hash = RowHash(header_of(fields), tuple(each.name for each in fields))
+    else:
+        rows = _hashed(rows, names)
+    send = Settled(SendRows(placement, names, row_hash, _reduced_for(operator)))
+    parts = map_in_arrow(rows, send, spark_schema_of(MESSAGE_SCHEMA))
+    return PlacedRows(parts.repartitionById(parallelism, F.col(SUBTASK_COLUMN)), True)
 
 
-def _sent(
-    hashed: DataFrame,
-    operator: Operator,
-    order_by: Sequence[str],
-    parallelism: int,
-    max_parallelism: int,
+def _reduced_for(operator: Operator) -> AggregateOperator | None:
+    """The operator as tasks get it, if its rows may be reduced on their way."""
+    shipped = as_shipped(operator)
+    if isinstance(shipped, AggregateOperator) and shipped.window is None:
+        return shipped
+    return None
+
+
+def _hashed(rows: DataFrame, names: Sequence[str]) -> DataFrame:
+    """Some columns, and the hash of all of them that the JVM computes."""
+    hashed = rows.withColumn(FINGERPRINT_COLUMN, row_hash_of(rows))
+    return hashed.select(*(F.col(quoted(each)) for each in (*names, FINGERPRINT_COLUMN)))
+
+
+def _in_order(
+    hashed: DataFrame, operator: Operator, order_by: Sequence[str], placement: Placement
 ) -> DataFrame:
-    needed = needed_columns(operator, order_by)
-    if needed is not None:
-        names = [each for each in hashed.columns if each in {*needed, FINGERPRINT_COLUMN}]
-        if names != hashed.columns:
-            hashed = hashed.select(*(F.col(quoted(each)) for each in names))
+    parallelism = placement.parallelism
     if operator.key_by is not None:
         placed = partition_by_subtask(
             hashed,
             operator.key_by,
             operator.key_type,
-            max_parallelism=max_parallelism,
+            max_parallelism=placement.max_parallelism,
             parallelism=parallelism,
         )
     else:
@@ -112,9 +122,7 @@ def _sent(
             if each.name not in (*order_by, *own) and is_ordered(each.dataType)
         ]
         order.append(FINGERPRINT_COLUMN)
-    return (
-        placed.sortWithinPartitions(*(F.col(quoted(each)) for each in order)) if order else placed
-    )
+    return placed.sortWithinPartitions(*(F.col(quoted(each)) for each in order))
 
 
 def latest_time_of(rows: DataFrame, column: str) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -22,6 +22,7 @@ from dstl_core.spark.engine.session import SparkTasks, of_attempt
 from dstl_core.spark.job.batch_checks import check_batch, check_rows
 from dstl_core.spark.job.given_frames import frame_of
 from dstl_core.spark.job.inputs import fingerprint_of, latest_time_of, place
+from dstl_core.spark.job.sent_rows import received
 
 
 class SparkRunner(SparkTasks):
@@ -48,14 +49,15 @@ class SparkRunner(SparkTasks):
             parallelism=task.job.parallelism,
             max_parallelism=task.job.max_parallelism,
         )
-        hashed = replace(epoch, row_hash=placed.row_hash)
+        in_messages = placed.in_messages
 
         def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for subtask, own in split_by_subtask(batches):
-                report = run_epoch_subtask(task, hashed, subtask, own)
+                sent = received(own) if in_messages else own
+                report = run_epoch_subtask(task, epoch, subtask, sent)
                 yield of_attempt(report).to_batch()
 
-        return self.collect(placed.frame, run_partition, description)
+        return self.collect(placed.frame, run_partition, description, rows)
 
 
 @dataclass(frozen=True)

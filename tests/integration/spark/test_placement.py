@@ -3,6 +3,7 @@
 import datetime as dt
 import random
 
+import pyarrow as pa
 import pytest
 
 from dstl_core.codec.serializers import Types
@@ -16,6 +17,7 @@ from dstl_core.model.key_group import (
 )
 from dstl_core.spark.engine.key_groups import partition_by_subtask
 from dstl_core.spark.job.inputs import fingerprint_of, place
+from dstl_core.spark.job.sent_rows import MESSAGE_SCHEMA, received
 
 pytestmark = pytest.mark.spark
 
@@ -100,19 +102,39 @@ ROWS = [(k, v, t) for k in range(5) for v in (3, 1, 2) for t in ("b", "a")]
 def placed(spark, function, order_by):
     rows = spark.createDataFrame(ROWS, "k int, v int, t string")
     operator = KeyedOperator("u", "k", "int", function)
-    return rows, place(rows, operator, order_by, parallelism=2, max_parallelism=16).frame
+    return rows, place(rows, operator, order_by, parallelism=2, max_parallelism=16)
+
+
+def received_by_subtask(found):
+    """The subtask and the rows of each partition that has some, as tasks get them."""
+    assert found.in_messages
+    parts = [
+        pa.RecordBatch.from_pylist([row.asDict() for row in partition], MESSAGE_SCHEMA)
+        for partition in found.frame.rdd.glom().collect()
+        if partition
+    ]
+    for batch in parts:
+        [subtask] = set(batch.column(SUBTASK_COLUMN).to_pylist())
+        yield subtask, pa.Table.from_batches(received([batch]))
 
 
 def test_nothing_is_sorted_for_a_function_that_needs_no_order(spark):
     _, found = placed(spark, Unordered(), [])
-    assert "Sort" not in plan_of(found)
-    assert sorted((row["k"], row["v"], row["t"]) for row in found.collect()) == sorted(ROWS)
+    assert "Sort" not in plan_of(found.frame)
+    rows = []
+    for subtask, own in received_by_subtask(found):
+        for row in own.to_pylist():
+            group = assign_to_key_group(Types.INT.java_hash(row["k"]), 16)
+            assert subtask == compute_operator_index_for_key_group(16, 2, group)
+            rows.append((row["k"], row["v"], row["t"]))
+    assert sorted(rows) == sorted(ROWS)
 
 
 @pytest.mark.parametrize("function", [Ordered(), Unordered()], ids=["ordered", "unordered"])
 def test_rows_come_in_the_order_that_the_run_asks_for(spark, function):
     _, found = placed(spark, function, ["v"])
-    for rows in found.rdd.glom().collect():
+    assert not found.in_messages
+    for rows in found.frame.rdd.glom().collect():
         values = [row["v"] for row in rows]
         assert values == sorted(values)
         if not function.order_insensitive:
@@ -120,13 +142,17 @@ def test_rows_come_in_the_order_that_the_run_asks_for(spark, function):
             assert every == sorted(every)
 
 
-@pytest.mark.parametrize(
-    "function", [OrderedOfOneColumn(), UnorderedOfOneColumn()], ids=["ordered", "unordered"]
-)
-def test_a_function_gets_the_columns_that_it_declares_and_the_fingerprint_is_that_of_all(
-    spark, function
-):
-    rows, found = placed(spark, function, [])
-    assert found.columns == ["k", "v", FINGERPRINT_COLUMN, SUBTASK_COLUMN]
-    hashes = found.select(FINGERPRINT_COLUMN).toArrow().column(0).combine_chunks()
+def test_an_ordered_function_gets_its_columns_and_the_fingerprint_is_that_of_all(spark):
+    rows, found = placed(spark, OrderedOfOneColumn(), [])
+    assert found.frame.columns == ["k", "v", FINGERPRINT_COLUMN, SUBTASK_COLUMN]
+    hashes = found.frame.select(FINGERPRINT_COLUMN).toArrow().column(0).combine_chunks()
     assert Fingerprint.of_column(hashes) == fingerprint_of(rows)
+
+
+def test_an_unordered_function_gets_its_columns_and_the_fingerprint_is_that_of_all(spark):
+    rows, found = placed(spark, UnorderedOfOneColumn(), [])
+    fingerprint = Fingerprint(0, 0)
+    for _, own in received_by_subtask(found):
+        assert own.column_names == ["k", "v", FINGERPRINT_COLUMN]
+        fingerprint += Fingerprint.of_column(own.column(FINGERPRINT_COLUMN).combine_chunks())
+    assert fingerprint == fingerprint_of(rows)

@@ -9,6 +9,7 @@ from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
 from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.spark.job.inputs import fingerprint_of, place
 from dstl_core.spark.job.row_identity import header_of, row_hash_of
+from dstl_core.spark.job.sent_rows import received
 
 pytestmark = pytest.mark.spark
 
@@ -89,7 +90,7 @@ AGGREGATES = {"n": aggregates.count(), "total": aggregates.sum("v", "bigint")}
 
 
 @pytest.mark.parametrize(
-    ("operator", "query", "in_tasks"),
+    ("operator", "query", "in_workers"),
     [
         (KeyedOperator("u", "k", "bigint", Unordered()), "id AS k, 'a' AS t", True),
         (KeyedOperator("u", "k", "bigint", Unordered()), "id AS k, array(1) AS a", False),
@@ -110,13 +111,15 @@ AGGREGATES = {"n": aggregates.count(), "total": aggregates.sum("v", "bigint")}
         ),
     ],
 )
-def test_tasks_hash_rows_if_all_simple_columns_reach_them_and_no_order_needs_the_hash(
-    spark, operator, query, in_tasks
+def test_workers_hash_rows_if_all_simple_columns_reach_them_and_no_order_needs_the_hash(
+    spark, operator, query, in_workers
 ):
     rows = spark.range(20).selectExpr(*query.split(", "))
     order = () if operator.function.order_insensitive else ["k"]
     placed = place(rows, operator, order, parallelism=2, max_parallelism=16)
-    assert (placed.row_hash is not None) == in_tasks
+    plan = placed.frame._jdf.queryExecution().executedPlan().toString()
+    assert ("xxhash64" not in plan) == in_workers
     batches = placed.frame.toArrow().to_batches()
-    found = [Fingerprint.of_batch(each, placed.row_hash) for each in batches if each.num_rows]
+    sent = received(batches) if placed.in_messages else batches
+    found = [Fingerprint.of_batch(each) for each in sent if each.num_rows]
     assert sum(found, Fingerprint(0, 0)) == fingerprint_of(rows)
