@@ -285,7 +285,7 @@ class UploadsModel(dg.Model, dg.Resolvable):
         ),
     ] = Field(default={})
     max_attempts: Annotated[int, shown("Attempts of one upload.", 3)] = 3
-    compress: Annotated[bool, shown("Whether segments are compressed.", True)] = False
+    compress: Annotated[bool, shown("Whether segments are compressed.", False)] = True
 
     def build(self) -> UploadSchedulerResource:
         """The options of the pipeline's uploads.

@@ -65,7 +65,7 @@ class UploadSchedulerResource(dg.ConfigurableResource):
     scheduler: DirectUploads | BatchingUploads = Field(
         default=BatchingUploads(), discriminator="kind", description="direct or batching."
     )
-    compress: bool = Field(default=False, description="Whether segments are compressed.")
+    compress: bool = Field(default=True, description="Whether segments are compressed.")
 
     def changelog_options(self) -> dict[str, Any]:
         """Options of the changelog.

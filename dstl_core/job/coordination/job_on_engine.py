@@ -81,7 +81,7 @@ class JobOnEngine(Closing):
             less than this time before the latest one are kept as well.
         num_retained_outputs: Epochs of the latest state whose stored output is kept; by default
             all. Epochs without output, or that a rewind undid, do not count.
-        compress_log: Whether changelog segments are compressed.
+        compress_log: Whether changelog segments are compressed, as Flink compresses them.
         changelog_options: Further options of the changelog, by name or Flink's key, or as
             ``ChangelogOptions``. An upload has a time-out of 30 seconds unless they say otherwise.
         checkpoint_timeout_s: Seconds after which a pending checkpoint is aborted.
@@ -104,7 +104,7 @@ class JobOnEngine(Closing):
     parallelism: int = 2
     max_parallelism: int = 128
     num_retained: int = 1
-    compress_log: bool = False
+    compress_log: bool = True
     changelog_options: Mapping[str, Any] | ChangelogOptions = field(default_factory=dict)
     checkpoint_timeout_s: float = 600.0
     clock: Clock = field(default_factory=SystemClock)

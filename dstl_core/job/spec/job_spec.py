@@ -109,7 +109,7 @@ one. A second attempt would then write the same bytes again, and the third one w
 
 
 def task_changelog_options(
-    base_path: str, given: Mapping[str, Any], *, compress: bool = False
+    base_path: str, given: Mapping[str, Any], *, compress: bool = True
 ) -> ChangelogOptions:
     """The changelog options of a job.
 

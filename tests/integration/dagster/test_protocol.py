@@ -120,9 +120,9 @@ def segments_in(storage):
 
 def test_changes_are_uploaded_as_the_resource_says(run_protocol, storage):
     assert run_protocol().success
-    plain = segments_in(storage)
-    assert run_protocol("2026-01-02", uploads=UploadSchedulerResource(compress=True)).success
-    compressed = set(segments_in(storage)) - set(plain)
+    compressed = segments_in(storage)
+    assert run_protocol("2026-01-02", uploads=UploadSchedulerResource(compress=False)).success
+    plain = set(segments_in(storage)) - set(compressed)
     assert {each.read_bytes()[0] for each in plain} == {0}
     assert {each.read_bytes()[0] for each in compressed} == {1}
     assert totals_in(storage) == expected_totals(DAY, "2026-01-02")

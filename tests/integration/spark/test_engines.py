@@ -195,7 +195,8 @@ def test_a_pipeline_changes_its_engine_at_any_epoch(spark, tmp_path, name):
 
 def test_frequent_keys_that_spark_reduces_on_their_way_have_the_same_state(spark, tmp_path):
     written = {}
-    exact = {name: each for name, each in EVERY.items() if name != "spread"}
+    # The last digits of a deviation, and the bytes of a sketch, depend on the order of rows.
+    exact = {name: each for name, each in EVERY.items() if name not in ("spread", "different")}
     for engine in (spark, LocalEngine()):
         base = tmp_path / type(engine).__name__
         operator = AggregateOperator("totals", "k", exact, schema=SCHEMA)
@@ -211,7 +212,7 @@ def test_frequent_keys_that_spark_reduces_on_their_way_have_the_same_state(spark
         written[base.name] = {
             name: {row["key"]: row["value"] for row in snapshot.dump(name)} for name in exact
         }
-        assert result.facts.rows == 60_000
+        assert result.facts.input.rows == 60_000
     [one, other] = written.values()
     assert one == other
     assert one["n"]["key-0"] > 54_000 * 2
