@@ -23,7 +23,7 @@ ui: setup ## the Dagster UI on the demo's instance (run make demo first)
 	@scripts/with-java python -m examples.flights.ui
 
 test: setup ## all tests that need neither Flink nor a browser
-	@$(PYTEST) -n 3 tests/docs tests/integration/dagster tests/integration/spark tests/install \
+	@$(PYTEST) -n 4 tests/docs tests/integration/dagster tests/integration/spark tests/install \
 	  tests/contract tests/simulation tests/property tests/unit tests/fuzz -m "not soak"
 
 test-fast: setup ## unit and property tests without Spark, with a tenth of the examples and without the slow ones
@@ -52,8 +52,9 @@ format: setup ## write the format and the safe fixes
 	@.venv/bin/ruff check --fix .
 	@.venv/bin/ruff format .
 
-soak: setup ## the long runs (SECONDS=300 SEED=0)
+soak: setup ## the long runs, and property tests with 12 times the examples of make test (SECONDS=300 SEED=0)
 	@DSTL_SOAK_SECONDS=$(SECONDS) DSTL_SOAK_SEED=$(SEED) $(PYTEST) -m soak
+	@DSTL_SOAK_SECONDS=$(SECONDS) $(PYTEST) -n auto --hypothesis-seed=$(SEED) tests/property -m "not soak"
 
 storm: setup ## drivers, kills and a bad network on one pipeline, local and S3 (SECONDS=300 each, COMMITS=1000, SEED=0)
 	@for storage in local s3; do .venv/bin/python -m tests.simulation.storm $$storage --commits $(COMMITS) --seconds $(SECONDS) --seed $(SEED) || exit 1; done

@@ -1,8 +1,8 @@
 """Settings that every test shares.
 
-Property tests run under a fixed seed (profile ``ci``); ``make test-fast`` takes a tenth of their
-examples (``DSTL_PROFILE=fast``). The long runs take their seed and time from the environment:
-``DSTL_SOAK_SEED`` (default 0) and ``DSTL_SOAK_SECONDS`` (default 60).
+Property tests run under a fixed seed (profile ``ci``). ``make test`` takes 40 of 100 examples,
+``make test-fast`` 10 (``DSTL_PROFILE=fast``), and ``make soak`` 500. The long runs take their seed
+and time from the environment: ``DSTL_SOAK_SEED`` (default 0), ``DSTL_SOAK_SECONDS`` (default 60).
 """
 
 from __future__ import annotations
@@ -38,12 +38,12 @@ for _name in ("SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JVM_OPTIONS} -D{DAEMON}={_SETTINGS[DAEMON]}")
 
 hypothesis.settings.register_profile(
-    "ci", derandomize=True, deadline=None, database=None, max_examples=100
+    "ci", derandomize=True, deadline=None, database=None, max_examples=40
 )
 hypothesis.settings.register_profile(
-    "fast", derandomize=True, deadline=None, database=None, max_examples=20
+    "fast", derandomize=True, deadline=None, database=None, max_examples=10
 )
-hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=200)
+hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=500)
 hypothesis.settings.load_profile(
     "soak" if "DSTL_SOAK_SECONDS" in os.environ else os.environ.get("DSTL_PROFILE", "ci")
 )

@@ -30,6 +30,7 @@ from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.state.columns.column_fit import fit
+from tests.examples import examples
 
 LONGS = st.integers(-(1 << 63), (1 << 63) - 1)
 LIMITS = {Types.INT: 31, Types.LONG: 63}
@@ -522,7 +523,7 @@ def approx(merge: Merge, states: list[pa.Array]) -> Any:
     ]
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(st.lists(st.tuples(st.integers(4, 12), st.integers(0, 1_500)), min_size=1, max_size=4))
 def test_a_sketch_of_another_size_goes_on_with_the_error_of_the_smallest(
     epochs: list[tuple[int, int]],

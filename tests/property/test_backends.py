@@ -20,6 +20,7 @@ from dstl_core.state.backends.state_backend import (
 )
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
+from tests.examples import examples
 from tests.stateful_job import Job, Model
 
 KEYS = [f"key-{number}" for number in range(8)]
@@ -161,7 +162,7 @@ class Program:
 
 @pytest.mark.slow
 @given(PROGRAMS, SETUPS, st.booleans())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_every_backend_holds_what_dictionaries_hold(
     program: tuple[tuple[StateBackend, int, bool], int, list[tuple[str, Any, Any]]],
     last: tuple[StateBackend, int, bool],

@@ -37,6 +37,7 @@ from dstl_core.spark.savepoints.column_bootstrap import (
     _MergeRuns,
 )
 from dstl_core.spark.savepoints.transformations import _state_of
+from tests.examples import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 LONGS = st.integers(-(2**63), 2**63 - 1)
@@ -174,7 +175,7 @@ def expected_rows(table: pa.Table) -> list[str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(tables())
 def test_what_is_bootstrapped_is_read_back(case: Any) -> None:
     with tempfile.TemporaryDirectory() as work:
@@ -183,7 +184,7 @@ def test_what_is_bootstrapped_is_read_back(case: Any) -> None:
         assert rows_of(found) == expected_rows(case[2])
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(tables([128]))
 def test_rescaling_there_and_back_keeps_contents(case: Any) -> None:
     with tempfile.TemporaryDirectory() as work:

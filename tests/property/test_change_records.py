@@ -23,6 +23,7 @@ from dstl_core.errors import FormatError
 from dstl_core.savepoint.read.changes import has_changelog
 from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from tests.columnar_cases import column_value, comparable
+from tests.examples import examples
 from tests.golden_files import SNAPSHOTS
 from tests.stored_forms import RESOLVER, changelog_forms
 
@@ -131,7 +132,7 @@ def test_columns_are_what_the_record_wise_code_reads(form):
 
 @pytest.mark.slow
 @given(changelog_forms(), st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_damage_is_refused_where_the_record_wise_code_refuses_it(form, data):
     [log] = form.handle.non_materialized
     states, raws = {}, []

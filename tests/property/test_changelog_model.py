@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dstl_core.testing import Fault
+from tests.examples import examples
 from tests.simulation.changelog_bugs import BUGS
 from tests.simulation.changelog_world import World
 
@@ -37,7 +38,7 @@ SCRIPTS = st.lists(INSTRUCTIONS, max_size=20) | st.lists(INSTRUCTIONS, min_size=
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.integers(0, 10_000), SCRIPTS)
 def test_any_interleaving(seed: int, script: list[tuple[int, int]]) -> None:
     play(seed, script)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.errors import FormatError
 from tests.columnar_cases import EXACT, Case, cases, chunks_of, comparable, expected
+from tests.examples import examples
 from tests.guarded_memory import (
     GuardedAllocator,
     address_of,
@@ -67,7 +68,7 @@ def test_good_bytes(case, rows, part_bytes):
 
 @pytest.mark.slow
 @given(cases())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_every_truncation_is_refused_at_the_same_place(case):
     for size in range(len(case.section)):
         assert_same_refusal(case.with_section(case.section[:size]))
@@ -99,7 +100,7 @@ def test_the_guard_counts_each_step_out_of_a_buffer():
 
 @pytest.mark.slow
 @given(case=cases())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_good_bytes_never_touch_what_is_not_theirs(case):
     truth, _ = expected(case)
     before = violations()
@@ -109,7 +110,7 @@ def test_good_bytes_never_touch_what_is_not_theirs(case):
 
 @pytest.mark.slow
 @given(case=cases(), data=st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_damage_never_touches_what_is_not_theirs(case, data):
     before = violations()
     for size in range(0, len(case.section), data.draw(st.integers(1, 7))):

@@ -18,6 +18,7 @@ from dstl_core.codec.serializers.runtime import VoidNamespaceSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from tests.columnar_cases import Case, chunks_of
 from tests.columnar_values import as_column, plain
+from tests.examples import examples
 from tests.guarded_memory import GuardedAllocator, forget_regions, guarded_build, violations
 from tests.property.test_serializer_laws import sql_typed_serializers, typed
 
@@ -102,27 +103,27 @@ def test_the_guard_counts_what_a_kernel_writes_elsewhere():
 
 @pytest.mark.slow
 @given(columns_of(typed(2)))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_writing_never_touches_what_is_not_its_own(case):
     check_bounds(*case)
 
 
 @pytest.mark.slow
 @given(columns_of(sql_typed_serializers()))
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_writing_sql_never_touches_what_is_not_its_own(case):
     check_bounds(*case)
 
 
 @pytest.mark.slow
 @given(columns_of(typed(3)))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_values_of_any_type(case):
     check(*case)
 
 
 @pytest.mark.slow
 @given(columns_of(sql_typed_serializers()))
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 def test_sql_values_of_any_type(case):
     check(*case)

@@ -19,6 +19,7 @@ from dstl_core.state.backends.state_backend import (
     HashMapStateBackend,
     StateBackend,
 )
+from tests.examples import examples
 from tests.unit.job.subtasks import ByColumn, ByRowInTables, Subtask
 
 KEYS = 40
@@ -70,7 +71,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(MOMENTS), PART, PART), min_size=1, ma
     [(RowsOnDisk(), EmbeddedRocksDBStateBackend()), (Columns(), HashMapStateBackend())],
     ids=["rows on disk", "columns"],
 )
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=STEPS)
 def test_a_flipped_bit_never_changes_a_value_and_never_fails_an_epoch_twice(
     function: Any, backend: StateBackend, steps: list[tuple[str, float, float]]

@@ -31,6 +31,7 @@ from dstl_core.savepoint.edit.operator_copy import key_group_ranges_of
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
+from tests.examples import examples
 
 Json = Any
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -360,7 +361,7 @@ def expected_between(case: Case) -> Iterable[Mapping[str, Json]]:
             yield {**own, "kind": "event-timer", "service": "user-timers", "ts": time}
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(cases())
 def test_there_and_back_gives_the_same_contents(case: Case) -> None:
     with tempfile.TemporaryDirectory() as work:

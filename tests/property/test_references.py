@@ -27,6 +27,7 @@ from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.storage.file_io import FileStatus
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
+from tests.examples import examples
 from tests.unit.checkpoint.pipeline import Pipeline, metadata
 
 JOB_ID = JobID.for_name("spelled").hex
@@ -173,7 +174,7 @@ def check_all_users(spelled: Spelled) -> None:
     assert owner.latest == second
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(chosen=spellings(LOCAL), seed=st.integers(0, 1 << 32))
 def test_no_spelling_of_a_local_file_lets_it_be_deleted(chosen: list[Spelling], seed: int) -> None:
     from dstl_core.checkpoint.store.pipeline_store import PipelineStore
@@ -190,7 +191,7 @@ def test_no_spelling_of_a_local_file_lets_it_be_deleted(chosen: list[Spelling], 
         assert set(orphans) == {str(e) for e in spelled.left if e.parent.name in swept}
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(chosen=spellings(STORE), seed=st.integers(0, 1 << 32))
 @pytest.mark.parametrize("scheme", ["s3", "s3a"])
 def test_no_spelling_of_an_object_lets_it_be_deleted(

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.kept_outputs import KeptOutputs, current_outputs
+from tests.examples import examples
 from tests.unit.checkpoint.pipeline import Pipeline, metadata
 
 LIMITS = st.one_of(st.none(), st.integers(1, 4))
@@ -87,7 +88,7 @@ class Driver:
         return {int(name.removeprefix("chk-")) for name in names}
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(steps=STEPS, num_retained=LIMITS)
 def test_the_log_says_whose_output_is_kept(
     steps: list[str | tuple[str, int | None]], num_retained: int | None

@@ -64,6 +64,7 @@ from dstl_core.codec.serializers.value_classes import StringValueSerializer
 from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSerializer
 from dstl_core.errors import FormatError
 from tests.columnar_values import SqlText
+from tests.examples import examples
 
 Typed = tuple[AnySerializer, st.SearchStrategy[Any]]
 MAX_DEPTH = 4
@@ -231,7 +232,7 @@ def check_value(serializer: AnySerializer, value: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=400)
+@settings(max_examples=examples(400))
 @given(typed_values())
 def test_values_of_any_type(case: tuple[AnySerializer, Any]) -> None:
     check_value(*case)
@@ -244,7 +245,7 @@ def snapshot_of(serializer: AnySerializer) -> bytes:
 
 
 @pytest.mark.slow
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(typed(MAX_DEPTH))
 def test_snapshots_of_any_type(case: Typed) -> None:
     serializer, _ = case
@@ -346,7 +347,7 @@ def sql_values(draw: Callable[..., Any]) -> tuple[AnySerializer, Any]:
 
 
 @pytest.mark.slow
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(sql_values())
 def test_sql_values_of_any_type(case: tuple[AnySerializer, Any]) -> None:
     check_value(*case)

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dstl_dagster.pipelines.state_profile import StateSample
+from tests.examples import examples
 
 KINDS = {
     "bigint": (pa.int64(), st.integers(-(2**63), 2**63 - 1)),
@@ -36,7 +37,7 @@ def sample_of(kind: pa.DataType, values: list[Any]) -> StateSample:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(data=st.data())
 def test_any_numbers_have_a_chart_and_largest_keys(kind: str, data: st.DataObject) -> None:
     arrow, numbers = KINDS[kind]

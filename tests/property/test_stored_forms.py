@@ -23,6 +23,7 @@ from dstl_core.errors import DstlError
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import ChangelogStateBackendHandle, InMemoryChangelogStateHandle
 from dstl_core.state.restore import changelog_columns, into_sections
+from tests.examples import examples
 from tests.kernel_sizes import NEVER, kernels_from
 from tests.stored_forms import (
     RANGE,
@@ -92,7 +93,7 @@ def assert_same_outcome(form):
 
 @pytest.mark.slow
 @given(heap_forms(), st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_damage_to_the_heaps_own_form(form, data):
     stream = form.handle.stream
     first = form.handle.offsets.offsets[0]
@@ -109,7 +110,7 @@ def test_damage_to_the_heaps_own_form(form, data):
 
 @pytest.mark.slow
 @given(changelog_forms(), st.data())
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 def test_damage_to_changelogs(form, data):
     [log] = form.handle.non_materialized
     places = [at for at, (group, _) in enumerate(log.changes) if group != META_KEY_GROUP]

@@ -22,6 +22,7 @@ from dstl_core.state.windows.windowing import (
 )
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
+from tests.examples import examples
 from tests.stateful_job import Job
 
 KEYS = ["a", "b", "c"]
@@ -216,7 +217,7 @@ class Program:
 
 @pytest.mark.slow
 @given(CASES, SETUPS, st.lists(STEPS, min_size=5, max_size=50))
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 def test_windows_hold_and_give_what_plain_lists_do(
     case: Case, setup: Any, steps: list[tuple[str, Any, Any]]
 ) -> None:

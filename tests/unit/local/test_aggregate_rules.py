@@ -18,6 +18,8 @@ from dstl_core import (
 from dstl_core.errors import ConfigError
 from tests.local_session import state_rows
 
+pytestmark = pytest.mark.slow
+
 SCHEMA = (
     "k bigint, o bigint, n int, l bigint, f float, d double, c decimal(12, 2), s string, b binary, "
     "t boolean, day date, ts timestamp, tn timestamp_ntz"

@@ -25,6 +25,8 @@ from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.savepoint.check.gc import collect_garbage
 from tests.integration.spark.job_functions import random_windowed_batch
 
+pytestmark = pytest.mark.slow
+
 
 class Pair:
     """The number of values and their sum, row by row."""

@@ -20,6 +20,8 @@ from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDes
 from dstl_core.stateful_job import StatefulJob
 from tests.local_session import state_rows
 
+pytestmark = pytest.mark.slow
+
 OUTPUT = pa.schema([("k", pa.string()), ("total", pa.int64())])
 
 

@@ -20,6 +20,8 @@ from tests.integration.spark.job_functions import (
 )
 from tests.local_session import state_rows
 
+pytestmark = pytest.mark.slow
+
 FUNCTIONS = {"row": TotalsByRow, "column": TotalsByColumn}
 BACKENDS = {"hashmap": HashMapStateBackend(), "rocksdb": EmbeddedRocksDBStateBackend()}
 

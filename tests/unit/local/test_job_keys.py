@@ -14,6 +14,8 @@ from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.stateful_job import StatefulJob
 
+pytestmark = pytest.mark.slow
+
 COUNT = ValueStateDescriptor("n", Types.LONG)
 
 

@@ -21,6 +21,8 @@ from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, p
 from tests.local_session import state_rows
 from tests.stateful_job import Everything, Model
 
+pytestmark = pytest.mark.slow
+
 
 def totals_job(session, base, name="job", **options):
     operator = KeyedOperator("totals", "k", Types.STRING, TotalsByRow(), OUTPUT)

@@ -11,6 +11,8 @@ from dstl_core.stateful_job import StatefulJob
 from dstl_core.storage.location import Location
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow
 
+pytestmark = pytest.mark.slow
+
 
 def job_at(session, base, **options):
     operator = KeyedOperator("totals", "k", Types.STRING, TotalsByRow(), OUTPUT)

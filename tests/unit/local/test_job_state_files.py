@@ -15,6 +15,8 @@ from dstl_core.storage.location import Location
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByColumn, TotalsByRow, plain
 from tests.local_session import state_rows
 
+pytestmark = pytest.mark.slow
+
 KINDS = {
     "by column": (TotalsByColumn, HashMapStateBackend()),
     "by row": (TotalsByRow, HashMapStateBackend()),

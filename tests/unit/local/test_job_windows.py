@@ -23,6 +23,8 @@ from dstl_core.testing import ManualClock
 from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import random_windowed_batch
 
+pytestmark = pytest.mark.slow
+
 OUTPUT = pa.schema(
     [("k", pa.string()), ("start", pa.int64()), ("end", pa.int64()), ("total", pa.int64())]
 )

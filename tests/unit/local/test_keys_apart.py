@@ -16,6 +16,8 @@ from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.state.windows.windowing import EventTimeSessionWindows, TumblingEventTimeWindows
 
+pytestmark = pytest.mark.slow
+
 
 class Count(KeyedProcessFunction):
     order_insensitive = True
