@@ -91,6 +91,7 @@ def value_of(kind, serializer, operation, body):
     return column_value(serializer, serializer.deserialize(body))
 
 
+@pytest.mark.slow
 @given(changelog_forms())
 def test_columns_are_what_the_record_wise_code_reads(form):
     [log] = form.handle.non_materialized

@@ -56,6 +56,7 @@ def long_script(seed: int) -> list[tuple[int, int]]:
     return [(random.randrange(100), random.randrange(10_000)) for _ in range(250)]
 
 
+@pytest.mark.slow
 def test_long_scripts_reach_everything() -> None:
     """The scripts are no good if nothing happens in them: over some long ones every fault, outcome
     and way to end occurs.

@@ -66,6 +66,7 @@ PART = st.floats(0, 1)
 STEPS = st.lists(st.tuples(st.sampled_from(MOMENTS), PART, PART), min_size=1, max_size=6)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("function", "backend"),
     [(RowsOnDisk(), EmbeddedRocksDBStateBackend()), (Columns(), HashMapStateBackend())],

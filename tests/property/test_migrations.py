@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -361,6 +362,7 @@ def expected_between(case: Case) -> Iterable[Mapping[str, Json]]:
             yield {**own, "kind": "event-timer", "service": "user-timers", "ts": time}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(25))
 @given(cases())
 def test_there_and_back_gives_the_same_contents(case: Case) -> None:

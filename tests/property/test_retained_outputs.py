@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -88,6 +89,7 @@ class Driver:
         return {int(name.removeprefix("chk-")) for name in names}
 
 
+@pytest.mark.slow
 @settings(max_examples=examples(100), deadline=None)
 @given(steps=STEPS, num_retained=LIMITS)
 def test_the_log_says_whose_output_is_kept(

@@ -219,6 +219,7 @@ class Subtask:
             assert contents(self.restore(handle)) == expected
 
 
+@pytest.mark.slow
 @given(PROGRAMS)
 def test_base_and_log_equal_the_state_that_was_changed_directly(
     program: tuple[ValueLogging, int, list[tuple[str, int, int]]],

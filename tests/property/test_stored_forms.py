@@ -50,6 +50,7 @@ def assert_same(form):
         assert (records_of_sections(each) if each is not None else {}) == expected
 
 
+@pytest.mark.slow
 @given(heap_forms())
 def test_the_heaps_own_form(form):
     assert_same(form)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -217,6 +218,7 @@ class Run:
         assert closed_before or owned == self.log.file_names()
 
 
+@pytest.mark.slow
 @given(PROGRAMS)
 def test_no_change_is_lost_or_doubled_and_nobody_waits_for_ever(
     program: tuple[int, list[Step]],

@@ -46,6 +46,7 @@ def functions(path: Path) -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_what_the_state_processor_api_promises_is_shown_by_tests_that_are_there() -> None:
     text = (ROOT / "docs" / "reference" / "state-processor-api.md").read_text()
     promises = re.findall(r"^\| (\d+) \| .*`.*test_\w+", text, re.M)

@@ -320,6 +320,7 @@ def loaded_by(code: str) -> set[str]:
     return set(ran.stdout.split())
 
 
+@pytest.mark.slow
 def test_the_import_loads_nothing_of_ours_and_nothing_heavy() -> None:
     loaded = loaded_by("import dstl_core")
     assert {name for name in loaded if name.startswith("dstl_core")} == {"dstl_core"}
@@ -341,6 +342,7 @@ def test_declaring_aggregates_loads_no_compiler() -> None:
     assert loaded & {"numba", "llvmlite", "pandas", "pyspark"} == set()
 
 
+@pytest.mark.slow
 def test_the_base_classes_stand_in_one_module() -> None:
     for name in BASE_CLASSES:
         assert getattr(functions, name).__module__ == "dstl_core.functions", name

@@ -1,8 +1,8 @@
 """A pipeline with output, which a second operator reads, and a process that runs it.
 
-    python -m tests.integration.dagster.orders <base path> <Spark master>
+    python -m tests.integration.dagster.orders <base path> <Spark master, or "local engine">
 
-The process says ``{}`` when its Spark is up, and then answers each line of its standard input, one
+The process says ``{}`` when its engine is up, and then answers each line of its standard input, one
 JSON object for one: ``{"do": "run", "days": [..]}``. It takes credentials from its environment.
 """
 
@@ -34,10 +34,11 @@ from dstl_dagster import (
     dstl_assets,
     run_epochs,
 )
-from tests.integration.dagster.small_pipeline import SPARK_CONFIG
+from tests.integration.dagster.small_pipeline import LOCAL, SPARK_CONFIG
 from tests.integration.spark.standalone_cluster import HOST_VARIABLE
 
 ROOT = Path(__file__).parents[3]
+LOCAL_ENGINE = "local engine"
 CUSTOMERS = 40
 DAYS = dg.DailyPartitionsDefinition(start_date="2026-01-01", end_date="2026-01-10")
 ALL_DAYS = tuple(DAYS.get_partition_keys())
@@ -45,8 +46,9 @@ RANGE = ("dagster/asset_partition_range_start", "dagster/asset_partition_range_e
 OUTPUT = pa.schema([("customer", pa.string()), ("total", pa.int64()), ("host", pa.string())])
 
 
-def rows_of(session: Any, day: str) -> Any:
-    return session.createDataFrame(orders_of(day), "customer string, amount long")
+def rows_of(engine: Any, day: str) -> pa.Table:
+    customers, amounts = zip(*orders_of(day), strict=True)
+    return pa.table({"customer": customers, "amount": amounts})
 
 
 def orders_of(day: str) -> list[tuple[str, int]]:
@@ -99,14 +101,14 @@ def open_job(session: Any, base_path: str) -> StatefulJob:
     )
 
 
-ORDERS = StatefulPipeline("orders", "totals", open_job, order_by=("amount",))
+ORDERS = StatefulPipeline("orders", "totals", open_job, order_by=("amount",), engine="engine")
 
 
 @dstl_assets(pipeline=ORDERS, partitions_def=DAYS)
 def orders_state(
-    context: dg.AssetExecutionContext, storage: DstlStorageResource, spark: DstlSparkResource
+    context: dg.AssetExecutionContext, storage: DstlStorageResource, engine: dg.ResourceParam[Any]
 ) -> Iterator[Any]:
-    yield from run_epochs(context, ORDERS, rows_of, storage=storage, engine=spark)
+    yield from run_epochs(context, ORDERS, rows_of, storage=storage, engine=engine)
 
 
 DEFS = build_pipeline_defs(
@@ -121,7 +123,7 @@ BEHIND = tuple(ORDERS.key(kind) for kind in ("materialization", "savepoint", "re
 def materialize(
     selection: Any,
     storage: DstlStorageResource,
-    spark: DstlSparkResource,
+    engine: Any,
     instance: dg.DagsterInstance,
     **options: Any,
 ) -> dg.ExecuteInProcessResult:
@@ -130,7 +132,7 @@ def materialize(
         [*(DEFS.assets or ()), *(DEFS.asset_checks or ())],  # type: ignore[list-item]
         selection=dg.AssetSelection.assets(*selection),
         instance=instance,
-        resources={"storage": storage, "spark": spark},
+        resources={"storage": storage, "engine": engine},
         raise_on_error=False,
         **options,
     )
@@ -196,7 +198,7 @@ class PipelineProcess:
 def pipeline_process(
     base_path: str, master: str, environment: Mapping[str, str], log: Path
 ) -> Iterator[PipelineProcess]:
-    """Starts one; its first answer comes when its Spark is up."""
+    """Starts one; its first answer comes when its engine is up."""
     with log.open("wb") as errors:
         process = subprocess.Popen(
             [sys.executable, "-m", "tests.integration.dagster.orders", base_path, master],
@@ -220,10 +222,13 @@ def _serve(base_path: str, master: str) -> None:
     answers, sys.stdout = sys.stdout, sys.stderr
     cloudpickle.register_pickle_by_value(sys.modules[__name__])
     storage = DstlStorageResource(base_path=base_path)
-    spark = DstlSparkResource(master=master, spark_config={**SPARK_CONFIG, **_of_cluster(master)})
-    session = spark.spark_session
+    engine: Any = LOCAL
+    if master != LOCAL_ENGINE:
+        config = {**SPARK_CONFIG, **_of_cluster(master)}
+        engine = DstlSparkResource(master=master, spark_config=config)
+        session = engine.spark_session
     with dg.DagsterInstance.ephemeral() as instance:
-        setup = (storage, spark, instance)
+        setup = (storage, engine, instance)
         answer: dict[str, Any] = {}
         while True:
             answers.write(json.dumps(answer) + "\n")
@@ -240,7 +245,8 @@ def _serve(base_path: str, master: str) -> None:
                     commit = ORDERS.store(storage).require_latest()
                     output = ORDERS.open(session, storage).output_of(commit)["totals"]
                     answer = {"rows": sorted(map(list, output.collect()))}
-    session.stop()
+    if master != LOCAL_ENGINE:
+        session.stop()
 
 
 def _of_cluster(master: str) -> dict[str, str]:

@@ -20,7 +20,7 @@ from tests.integration.dagster.small_pipeline import LOCAL, SPARK
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]
 
-GIVING = replace(ORDERS, outputs=("totals",), show_keys=True)
+GIVING = replace(ORDERS, outputs=("totals",), show_keys=True, engine="spark")
 FIRST, SECOND, THIRD = ALL_DAYS[:3]
 TYPES = (pa.Table, pd.DataFrame, pl.DataFrame, pl.LazyFrame, DataFrame, Any)
 OUTPUT = GIVING.key("output", operator="totals")

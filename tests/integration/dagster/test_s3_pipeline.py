@@ -1,4 +1,7 @@
-"""The whole pipeline on S3, by the resources, while another process commits to the same folder."""
+"""The whole pipeline on S3, by the resources, while another process commits to the same folder.
+
+Both run without Spark. ``test_s3_cluster.py`` runs the same pipeline on a cluster of Spark.
+"""
 
 from concurrent.futures import ThreadPoolExecutor
 from uuid import uuid4
@@ -6,7 +9,7 @@ from uuid import uuid4
 import dagster as dg
 import pytest
 
-from dstl_core import Snapshot
+from dstl_core import LocalEngine, Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_dagster import (
@@ -21,6 +24,7 @@ from tests.integration.dagster.orders import (
     ALL_DAYS,
     BEHIND,
     DEFS,
+    LOCAL_ENGINE,
     ORDERS,
     answer_of,
     expected_totals,
@@ -30,9 +34,9 @@ from tests.integration.dagster.orders import (
     run_days,
     state_in,
 )
-from tests.integration.dagster.small_pipeline import SPARK
+from tests.integration.dagster.small_pipeline import LOCAL
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = pytest.mark.dagster
 
 BACKFILL, FOREIGN, RACED, AFTER = ALL_DAYS[:3], ALL_DAYS[3], ALL_DAYS[4], ALL_DAYS[5]
 
@@ -52,15 +56,15 @@ def storage(s3):
 def other(storage, s3, tmp_path_factory):
     """Another driver, with credentials from its environment."""
     log = tmp_path_factory.mktemp("other") / "driver.log"
-    with pipeline_process(storage.base_path, "local[1]", s3.environment, log) as process:
+    with pipeline_process(storage.base_path, LOCAL_ENGINE, s3.environment, log) as process:
         yield process
 
 
 @pytest.fixture(scope="module")
 def setup(storage, other, tmp_path_factory):
-    """Storage, Spark and instance of this process, after a backfill of three days."""
+    """Storage, engine and instance of this process, after a backfill of three days."""
     with instance_in(tmp_path_factory.mktemp("home")) as instance:
-        found = (storage, SPARK, instance)
+        found = (storage, LOCAL, instance)
         done = run_days(BACKFILL[0], BACKFILL[-1], *found)
         assert done.success, answer_of(done)["errors"]
         assert other.answer() == {}
@@ -95,9 +99,9 @@ def tick(name, setup, sensor=None):
 def test_a_backfill_commits_each_day(setup, store):
     assert days_of(store) == list(BACKFILL)
     assert totals_of(store) == expected_totals(*BACKFILL)
-    storage, spark, _ = setup
-    output = ORDERS.open(spark.spark_session, storage).output_of(store.require_latest())["totals"]
-    assert output.count() == len(orders_of(BACKFILL[-1]))
+    storage, _, _ = setup
+    output = ORDERS.open(LocalEngine(), storage).output_of(store.require_latest())["totals"]
+    assert output.to_arrow().num_rows == len(orders_of(BACKFILL[-1]))
 
 
 def test_what_another_process_commits_is_seen_at_once(setup, store, other):
@@ -138,7 +142,7 @@ def test_the_log_of_the_other_process_is_truncated(setup, store, other):
     """Materialization, savepoint, rewritten savepoint and all checks; then the sensor rests until
     the other process has written a new log.
     """
-    storage, spark, instance = setup
+    storage, engine, instance = setup
     [request] = tick("orders_truncation", setup).run_requests
     assert request.run_key.endswith(f":{store.require_latest().checkpoint_id}:0")
     behind = answer_of(materialize(BEHIND, *setup))
@@ -154,7 +158,7 @@ def test_the_log_of_the_other_process_is_truncated(setup, store, other):
     assert other.do("run", days=[AFTER])["success"]
     [request] = tick("orders_truncation", setup).run_requests
     assert request.run_key.endswith(f":{store.require_latest().checkpoint_id}:0")
-    resources = dg.Definitions(resources={"storage": storage, "spark": spark})
+    resources = dg.Definitions(resources={"storage": storage, "engine": engine})
     truncate = dg.Definitions.merge(DEFS, resources).resolve_job_def("orders_materialize")
     done = truncate.execute_in_process(instance=instance)
     assert done.success and store.size().log == 0

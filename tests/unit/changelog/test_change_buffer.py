@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from random import Random
 
+import pytest
+
 from dstl_core.changelog.change_buffer import ChangeBuffer
 from dstl_core.codec.change_format import write_change_set
 from dstl_core.codec.columnar.changes.columns import change_columns
@@ -42,6 +44,7 @@ def random_changes(rng: Random) -> list[StateChange]:
     ]
 
 
+@pytest.mark.slow
 def test_any_mixture_of_singles_and_columns_and_their_undoing() -> None:
     for seed in range(600):
         rng = Random(seed)

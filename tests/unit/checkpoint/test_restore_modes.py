@@ -274,6 +274,7 @@ def fixture_name(request: pytest.FixtureRequest) -> Iterator[str]:
     yield request.param
 
 
+@pytest.mark.slow
 def test_no_claim_begins_with_a_base_of_its_own_and_never_touches_the_source(
     pipeline: Pipeline, tmp_path: Path, fixture_name: str
 ) -> None:

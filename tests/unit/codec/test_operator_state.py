@@ -111,6 +111,7 @@ ELEMENTS = st.lists(st.tuples(st.binary(min_size=1, max_size=3), SIZES), max_siz
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("flushed", [True, False])
 @given(splits=ELEMENTS, union=ELEMENTS, pairs=ELEMENTS)
 def test_every_element_is_read_whatever_shares_a_chunk(

@@ -141,6 +141,7 @@ def chunk(claimed: int) -> bytes:
     return b"\0" + (len(body) + 4).to_bytes(3, "little") + bytes(4) + body
 
 
+@pytest.mark.slow
 def test_chunks_that_claim_their_most_have_a_limit_together() -> None:
     raw = STREAM_IDENTIFIER + chunk(MAX_CHUNK_DATA) * (MAX_UNPACKED_BYTES // MAX_CHUNK_DATA + 1)
     assert len(raw) < 1 << 20

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -56,6 +57,7 @@ def states(draw: st.DrawFn, name: str) -> StateMetaInfoSnapshot:
     return StateMetaInfoSnapshot.key_value(name, kind, value)
 
 
+@pytest.mark.slow
 @given(st.tuples(*(states(name) for name in ("first", "second", "third"))))
 def test_a_header_is_read_as_it_was_written(found: tuple[StateMetaInfoSnapshot, ...]) -> None:
     header = KeyedBackendHeader(Types.STRING, found)

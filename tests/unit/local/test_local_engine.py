@@ -441,6 +441,7 @@ job.savepoint(sys.argv[1] + "/savepoint")
 """
 
 
+@pytest.mark.slow
 def test_a_job_runs_where_spark_is_not_installed(tmp_path: Path) -> None:
     command = [sys.executable, "-c", PROGRAM, str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -6,12 +6,15 @@ import shutil
 from multiprocessing import get_context
 from pathlib import Path
 
+import pytest
+
 from dstl_core.savepoint.check.verify import verify_snapshot
 from tests.integration.spark.job_functions import plain, random_batch
 from tests.unit.local import killed_epoch
 from tests.unit.local.test_local_engine import state_of
 
 
+@pytest.mark.slow
 def test_a_kill_before_any_storage_operation_loses_nothing(tmp_path: Path) -> None:
     processes = get_context("forkserver")
     processes.set_forkserver_preload(["tests.unit.local.warm_epoch"])

@@ -189,6 +189,7 @@ def test_many_classes_just_below_the_limit_of_one_have_a_limit_together() -> Non
         job.get(f"a.C{count - 1}")
 
 
+@pytest.mark.slow
 def test_a_class_takes_a_bounded_multiple_of_its_bytes_in_memory() -> None:
     """So a limit of bytes is one of memory, too. No member is smaller than these."""
     raw = class_of("a/C", 0x4000, 0)

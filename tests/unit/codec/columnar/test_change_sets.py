@@ -98,6 +98,7 @@ def test_encoding_equals_the_reference(build: str) -> None:
         assert bytes(encode_change_set(parts, ALL)) == reference(changes), seed
 
 
+@pytest.mark.slow
 def test_decoding_equals_the_reference_for_any_size_of_batch(build: str) -> None:
     for seed in range(200 if build == "compiled" else 30):
         rng = Random(seed)

@@ -71,6 +71,7 @@ def test_the_users_own_compiled_functions_stay_where_they_are() -> None:
     assert configured == numba.config.CACHE_DIR
 
 
+@pytest.mark.slow
 def test_kernels_run_without_any_home() -> None:
     # A worker of a locked-down cluster: no home to write to, a package that cannot be written.
     code = (

@@ -129,6 +129,7 @@ ONE_BY_ONE = {"fleet row"}
 """States of which kernels leave values to the conversion of single objects."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CHANGES, ids=lambda case: case[0])
 def test_values_of_real_jobs(case: tuple[str, AnySerializer, TypeChange, list[bytes]]) -> None:
     name, old, change, values = case
@@ -142,6 +143,7 @@ def test_values_of_real_jobs(case: tuple[str, AnySerializer, TypeChange, list[by
     ] == truth
 
 
+@pytest.mark.slow
 def test_framings_of_stored_values() -> None:
     [(_, old, change, values)] = [each for each in CHANGES if each[0] == "orders order"]
     truth = [expected(old, change, each) for each in values]
@@ -156,6 +158,7 @@ def test_framings_of_stored_values() -> None:
     assert maps.converted(stored) == [b"\0" + truth[0], b"\1", b"\1rest", b"", None]
 
 
+@pytest.mark.slow
 def test_buffers_grow_with_the_values(monkeypatch: pytest.MonkeyPatch) -> None:
     """Objects that are shared are written twice, so the output outgrows the input by far."""
     layouts = ClassLayouts(JobClasses())
@@ -196,6 +199,7 @@ def vectors() -> Iterator[list[tuple[AnySerializer, TypeChange, bytes]]]:
         yield found
 
 
+@pytest.mark.slow
 def test_vectors_of_real_kryo(vectors: list[tuple[AnySerializer, TypeChange, bytes]]) -> None:
     known = 0
     for old, change, stored in vectors:
@@ -250,6 +254,7 @@ def test_damaged_values_are_left_alone_or_agree(
     agree(old, change, damaged(values, 300, 7), Converter(old, change.new))
 
 
+@pytest.mark.slow
 def test_damaged_vectors(vectors: list[tuple[AnySerializer, TypeChange, bytes]]) -> None:
     for number, (old, change, stored) in enumerate(vectors):
         agree(old, change, damaged([stored], 30, number), Converter(old, change.new))
