@@ -37,7 +37,7 @@ def run_days(archive: Path, work: Path) -> None:
     """Runs epochs, readers and queries."""
     from pyspark.sql import SparkSession
 
-    from dstl_core.aggregates import count, sum
+    from dstl_core import aggregates
     from dstl_core.job.coordination.job_on_engine import JobOnEngine
     from dstl_core.job.spec.operators import AggregateOperator, LocalCopies
     from dstl_core.spark.job.spark_engine import SparkEngine
@@ -57,8 +57,12 @@ def run_days(archive: Path, work: Path) -> None:
     )
     rows.write.parquet(f"{work}/rows")
     stored = session.read.parquet(f"{work}/rows")
-    aggregates = {"n": count(), "total": sum("amount"), "paid": sum("price")}
-    operator = AggregateOperator("warm", "k", aggregates, schema=columns, output=True)
+    states = {
+        "n": aggregates.count(),
+        "total": aggregates.sum("amount"),
+        "paid": aggregates.sum("price"),
+    }
+    operator = AggregateOperator("warm", "k", states, schema=columns, output=True)
     copies = LocalCopies(f"{work}/copies")
     job = JobOnEngine(SparkEngine(session), "warm", f"{work}/jobs", operator, local_copies=copies)
     for epoch in range(2):

@@ -160,6 +160,7 @@ def test_a_class_describes_its_arguments_and_a_page_its_states(how):
     assert re.search(rf"^\| [^|]*`{how}`", page, re.MULTILINE)
 
 
+@pytest.mark.slow
 def test_one_package_knows_aggregates_by_name():
     """Neither engines nor faces have code for one: they take the class."""
     merges = {each.__name__ for each in Merge.__subclasses__()}

@@ -206,6 +206,7 @@ def constants(path: Path) -> Iterator[str]:
                 yield f"{path.relative_to(ROOT)}:{name.id}"
 
 
+@pytest.mark.slow
 def test_every_bound_says_what_bounds_the_sum() -> None:
     found = {
         constant

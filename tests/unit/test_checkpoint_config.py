@@ -66,6 +66,7 @@ def options_read() -> set[str]:
     }
 
 
+@pytest.mark.slow
 def test_every_option_has_a_reader() -> None:
     named = {*CheckpointConfig.model_fields, *ChangelogOptions.model_fields}
     # The mode has one value.

@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from dstl_core import Snapshot
 from tests.command_line import run
 from tests.golden_files import as_lines, snapshot
@@ -17,6 +19,7 @@ INCREMENTAL = str(snapshot("a-rocksdb-native-incremental"))
 __all__ = ["run"]
 
 
+@pytest.mark.slow
 def test_rewrite_renames_removes_and_rescales(run: Any, tmp_path: Path) -> None:
     out = str(tmp_path / "out")
     arguments = ["--rename", "a-keyed=new", "--remove", "sink", "--max-parallelism", "64"]
@@ -40,6 +43,7 @@ def test_rewrite_renames_removes_and_rescales(run: Any, tmp_path: Path) -> None:
     assert run("diff", INCREMENTAL, out)[0] == 0
 
 
+@pytest.mark.slow
 def test_rewrite_splits_and_merges(run: Any, tmp_path: Path) -> None:
     apart, back = str(tmp_path / "apart"), str(tmp_path / "back")
     timers = "_timer_state/event_user-timers"

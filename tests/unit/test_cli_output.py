@@ -127,6 +127,7 @@ def process(*arguments: str | bytes, **options: Any) -> subprocess.CompletedProc
     )
 
 
+@pytest.mark.slow
 def test_a_reader_that_goes_away_is_no_error() -> None:
     command = f"set -o pipefail; {sys.executable} -m dstl_core.cli dump {CANONICAL} | head -n 1"
     ran = subprocess.run(["bash", "-c", command], capture_output=True, timeout=60, check=False)
@@ -134,6 +135,7 @@ def test_a_reader_that_goes_away_is_no_error() -> None:
     assert len(ran.stdout.splitlines()) == 1
 
 
+@pytest.mark.slow
 def test_a_full_disk_is_one_sentence() -> None:
     with open("/dev/full", "wb") as full:
         ran = process("dump", CANONICAL, capture_output=False, stdout=full, stderr=subprocess.PIPE)
@@ -179,6 +181,7 @@ def test_debug_shows_the_traceback_wherever_it_stands(tmp_path: Path, position: 
     assert b"StateFileNotFoundError: There is no snapshot" in ran.stderr
 
 
+@pytest.mark.slow
 def test_a_state_is_on_one_line_however_narrow_the_terminal_is() -> None:
     ran = process("inspect", CANONICAL, env={"COLUMNS": "40"})
     [line] = [each for each in ran.stdout.decode().splitlines() if "processing_user-timers" in each]
@@ -197,6 +200,7 @@ def test_help_into_a_closed_pipe_is_no_error(arguments: tuple[str, ...]) -> None
     assert (ran.returncode, ran.stderr) == (0, b"")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("environment", "styled"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_only_a_terminal_that_wants_colours_gets_them(
     environment: dict[str, str], styled: bool

@@ -93,6 +93,7 @@ def answer(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     return call
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_a_command_reads_an_own_type_like_the_one_in_whose_place_it_is(
     answer: Any, name: str

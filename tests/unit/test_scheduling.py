@@ -9,7 +9,8 @@ from collections.abc import Iterator
 import pytest
 
 from dstl_core.errors import SchedulerClosedError
-from dstl_core.scheduling import BoundedExecutor, Slot, ThreadScheduler
+from dstl_core.scheduling import Action, BoundedExecutor, Slot, ThreadScheduler
+from dstl_core.testing import ManualClock
 
 WAIT_S = 30
 
@@ -30,14 +31,30 @@ def test_an_action_that_blocks_delays_no_other(threads: ThreadScheduler) -> None
     release.set()
 
 
-def test_delayed_actions_run_in_order_of_their_time(threads: ThreadScheduler) -> None:
-    seen: list[int] = []
+class Handing(ThreadScheduler):
+    """Keeps the actions in the order in which they are handed to threads."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        super().__init__("handing", clock)
+        self.handed: list[Action] = []
+
+    def _enqueue(self, action: Action) -> None:
+        self.handed.append(action)
+        super()._enqueue(action)
+
+
+def test_delayed_actions_are_handed_out_in_order_of_their_time() -> None:
+    clock = ManualClock()
+    scheduler = Handing(clock)
+    actions: dict[int, Action] = {delay: lambda delay=delay: None for delay in (30, 10, 20)}  # type: ignore[misc]
     done = threading.Event()
-    for delay in (30, 10, 20):
-        threads.schedule(lambda delay=delay: seen.append(delay), delay)  # type: ignore[misc]
-    threads.schedule(done.set, 40)
+    for delay, action in actions.items():
+        scheduler.schedule(action, delay)
+    scheduler.schedule(done.set, 40)
+    clock.advance(40)
     assert done.wait(WAIT_S)
-    assert seen == [10, 20, 30]
+    assert scheduler.handed == [actions[10], actions[20], actions[30], done.set]
+    assert scheduler.close(WAIT_S * 1000) == 0
 
 
 def test_a_cancelled_action_does_not_run(threads: ThreadScheduler) -> None:

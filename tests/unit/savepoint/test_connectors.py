@@ -431,6 +431,7 @@ def test_times_of_positions_are_shown_beside_the_time_of_the_snapshot(
     assert "time of position" not in kafka
 
 
+@pytest.mark.slow
 def test_the_command_shows_and_drops_committables(run: Any, tmp_path: Path) -> None:
     path = str(CONNECTORS / "c-kafka" / "savepoint")
     ran = run("committables", path)

@@ -110,6 +110,7 @@ def by_place(differences):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("max_parallelism", [128, 300])
 def test_added_removed_and_changed(tmp_path, max_parallelism):
     one = write(tmp_path / "a", BEFORE)
@@ -151,6 +152,7 @@ SAME_STATE = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SAME_STATE)
 def test_forms_backends_and_numbers_of_key_groups_change_no_entry(name):
     one, two = Snapshot.load(snapshot("a-hashmap-canonical")), Snapshot.load(snapshot(name))

@@ -93,6 +93,7 @@ def test_an_edit_in_place_writes_no_state(tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_files_are_known_byte_for_byte_also_after_an_edit_in_place(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

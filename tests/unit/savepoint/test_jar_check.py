@@ -134,6 +134,7 @@ def test_a_declaration_that_did_not_change_has_the_classes_of_the_jar() -> None:
     assert verdict(found, "fieldadded") is Verdict.AFTER_MIGRATION
 
 
+@pytest.mark.slow
 def test_a_loss_is_accepted_by_name() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old")
     jars = [CHANGED_CLASSES / "new.jar"]
@@ -150,6 +151,7 @@ def test_wrong_arguments_are_one_sentence() -> None:
         check_jar(old, [CHANGED_CLASSES / "none.jar"])
 
 
+@pytest.mark.slow
 def test_the_command_takes_a_jar_or_a_savepoint(run: Any) -> None:
     old, jar = str(CHANGED_CLASSES / "old"), str(CHANGED_CLASSES / "new.jar")
     ran = run("check", jar, old, "--to", "2.2", "--json")
@@ -188,6 +190,7 @@ def test_with_the_jar_it_knows_whether_a_field_is_gone() -> None:
     assert verdict(found, "fieldtransient") is Verdict.INCOMPATIBLE
 
 
+@pytest.mark.slow
 def test_subclasses_are_found_in_a_snapshot_with_its_jar() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old", jars=[CHANGED_CLASSES / "old.jar"])
     new = Snapshot.load(CHANGED_CLASSES / "new")

@@ -47,6 +47,7 @@ def test_every_key_type_is_moved_to_its_key_groups(tmp_path: Path) -> None:
     assert verify_snapshot(found).findings == [], "every key is in its key group"
 
 
+@pytest.mark.slow
 def test_keys_whose_hash_only_java_knows_are_refused(tmp_path: Path) -> None:
     source = Snapshot.load(snapshot("x-keys-hashmap"))
     with pytest.raises(ConfigError, match="cannot be a key: its Java hash is not known"):

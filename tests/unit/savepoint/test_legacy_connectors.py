@@ -300,6 +300,7 @@ def test_a_compactor_without_requests_has_nothing_to_commit(tmp_path: Path) -> N
     assert (row.state, row.committable["elements"]) == ("UNKNOWN", 1)
 
 
+@pytest.mark.slow
 def test_no_job_is_suspected_without_a_reason() -> None:
     """The other jobs of real Flink: those with names, or with keyed state."""
     suspects = {
@@ -355,6 +356,7 @@ def test_elements_that_end_early_are_refused(parse: Callable[[bytes], object], r
         parse(raw + b"x")
 
 
+@pytest.mark.slow
 @given(data=st.data())
 def test_other_bytes_are_read_or_refused(data: st.DataObject) -> None:
     parse, raw = data.draw(st.sampled_from(PARSERS))

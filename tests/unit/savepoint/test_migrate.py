@@ -96,6 +96,7 @@ def test_there_and_back_gives_the_same_state(tmp_path: Path) -> None:
     assert contents(tmp_path / "there", places=True) != contents(old, places=True)
 
 
+@pytest.mark.slow
 def test_the_same_migration_gives_the_same_bytes(tmp_path: Path) -> None:
     declared = {"operators": {"4_group-aggregate": {"key": ["cast(f0, BIGINT)"]}}}
     found = []

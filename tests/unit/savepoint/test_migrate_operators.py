@@ -117,6 +117,7 @@ def kept_columns(info: StateInfo) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", SQL)
 def test_a_rule_that_keeps_each_column_keeps_each_value(name: str, tmp_path: Path) -> None:
     """Nested rows, arrays, maps and bytes of Flink's own go through columns and come back."""
@@ -226,6 +227,7 @@ def sorted_values(found: Snapshot, state: str) -> dict[str, Any]:
     return {e["key"]: e["value"] for e in found["accounts"].dump() if e.get("state") == state}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["o-rescaled-claim-rocksdb", "o-rescaled-claim-changelog"])
 def test_several_handles_of_one_operator_migrate(name: str, tmp_path: Path) -> None:
     """Checkpoints after a rescale, whose subtasks still use files of the subtasks before it."""

@@ -224,6 +224,7 @@ def test_the_page_needs_nothing_and_markup_does_nothing(tmp_path: Path) -> None:
     assert page == report_page(report_figures(loaded, loaded))
 
 
+@pytest.mark.slow
 def test_a_page_of_200_operators_is_small(tmp_path: Path) -> None:
     offsets = tuple(range(50, 4146, 4))
     states = []
@@ -255,6 +256,7 @@ def test_a_page_shows_the_largest_operators_and_counts_the_others(tmp_path: Path
     assert len(figures["operators"]) == 1_002
 
 
+@pytest.mark.slow
 def test_the_command_writes_the_page_and_the_figures(run: Any, tmp_path: Path) -> None:
     path, out = str(snapshot("a-hashmap-canonical")), tmp_path / "report.html"
     ran = run("report", path, "-o", str(out))

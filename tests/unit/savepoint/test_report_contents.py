@@ -154,6 +154,7 @@ def check_counts(state: dict[str, Any], entries: list[dict[str, Any]], groups: i
         assert state["most_entries"][0]["entries"] == max(by_key.values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("old", "new"),
     [
@@ -542,6 +543,7 @@ def test_edges_of_numbers(values_: list[Any], expected: list[Any]) -> None:
     assert found["not_finite"] == sum(each != each or each == float("inf") for each in values_)
 
 
+@pytest.mark.slow
 def test_distinct_windows_are_bounded() -> None:
     counts = WindowCounts(0)
     for at in range(3):

@@ -38,6 +38,7 @@ def offsets(path: str | os.PathLike[str]) -> list[tuple[int, ...]]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", BY_FLINK, ids=lambda path: path.name)
 def test_every_way_of_writing_gives_each_element_its_place(
     run: Any, path: Path, tmp_path: Path

@@ -70,6 +70,7 @@ def test_a_dump_shows_what_the_upgrade_cannot_write(extended: Path) -> None:
     assert locales(extended) == {"de__DE_#DE_DE", "pt_BR"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernels_from", [0, converted_state.KERNELS_FROM_BYTES])
 def test_a_value_that_no_type_shows_is_refused_when_it_is_converted(
     extended: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kernels_from: int

@@ -23,6 +23,7 @@ def heap(monkeypatch):
     gc.unfreeze()
 
 
+@pytest.mark.slow
 def test_a_settled_worker_has_nothing_to_collect(heap):
     assert len(gc.get_objects()) > len(heap)
     settle()
@@ -30,6 +31,7 @@ def test_a_settled_worker_has_nothing_to_collect(heap):
     assert gc.get_freeze_count() >= len(heap)
 
 
+@pytest.mark.slow
 def test_a_small_heap_is_left_alone(heap):
     settle()
     frozen = gc.get_freeze_count()
@@ -41,6 +43,7 @@ def test_a_small_heap_is_left_alone(heap):
     assert gc.collect() >= 1
 
 
+@pytest.mark.slow
 def test_a_worker_that_holds_state_leaves_it_to_the_collector(heap, monkeypatch):
     settle()
     more = [[] for _ in range(30_000)]
@@ -49,6 +52,7 @@ def test_a_worker_that_holds_state_leaves_it_to_the_collector(heap, monkeypatch)
     assert len(gc.get_objects()) >= len(more)
 
 
+@pytest.mark.slow
 def test_a_task_settles_even_if_nobody_takes_all_it_gives(heap):
     task = Settled(lambda batches: iter(batches))([numbers(1), numbers(2)])
     assert next(task).num_rows == 1
@@ -56,6 +60,7 @@ def test_a_task_settles_even_if_nobody_takes_all_it_gives(heap):
     assert gc.get_freeze_count() >= len(heap)
 
 
+@pytest.mark.slow
 def test_the_changelog_source_settles_where_it_plans_and_where_it_reads(heap):
     options = {
         "path": str(snapshot("a-hashmap-changelog-multi")),

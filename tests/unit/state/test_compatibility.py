@@ -81,6 +81,7 @@ def test_verdicts_are_those_of_flink() -> None:
     assert differing == {Verdict.UNKNOWN: 53, Verdict.INCOMPATIBLE: 1}
 
 
+@pytest.mark.slow
 def test_values_after_a_restore_are_those_of_flink() -> None:
     compared = 0
     for pair in PAIRS:

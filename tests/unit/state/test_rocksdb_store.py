@@ -45,6 +45,7 @@ def test_a_database_from_a_source_has_the_cache_and_the_filters_of_a_new_one(tmp
             assert filtered == store.runs == number + 1
 
 
+@pytest.mark.slow
 def test_what_a_task_changes_is_not_merged_with_all_that_there_is(tmp_path):
     task = Task(tmp_path)
     chosen = random.Random(8)

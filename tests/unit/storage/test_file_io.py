@@ -136,6 +136,7 @@ print(json.dumps(won))
 """
 
 
+@pytest.mark.slow
 def test_of_two_processes_exactly_one_wins_each_slot(tmp_path: Path) -> None:
     processes = [
         subprocess.Popen(
@@ -267,6 +268,7 @@ for path in sys.argv[1:]:
 """
 
 
+@pytest.mark.slow
 def test_only_regular_files_are_read(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "fifo")
     (tmp_path / "link").symlink_to("fifo")

@@ -56,6 +56,7 @@ def test_a_file_system_that_is_a_cache_is_refused(protocol: str) -> None:
         FsspecFileIO(protocol, {"target_protocol": "memory"})
 
 
+@pytest.mark.slow
 def test_users_of_equal_options_share_connections(s3: S3Server) -> None:
     shared = file_system("s3", s3.storage_options)
     assert file_system("s3", dict(s3.storage_options)) is shared
@@ -70,6 +71,7 @@ def test_the_host_of_a_url_is_an_option() -> None:
     assert path == "bucket/a/b"
 
 
+@pytest.mark.slow
 def test_keys_that_are_no_paths_are_not_listed(s3: S3Server, bucket: str) -> None:
     root = Location.parse(bucket).child("root")
     files = open_file_io(root, s3.storage_options)

@@ -104,6 +104,7 @@ def test_a_new_process_asks_for_few_files_however_long_the_log_is(
     assert files.requests <= count // 100 + 1
 
 
+@pytest.mark.slow
 def test_records_are_found_backwards_as_they_are_asked_for(
     files: CountingFileIO, folder: Location
 ) -> None:
@@ -120,6 +121,7 @@ def test_records_are_found_backwards_as_they_are_asked_for(
     assert reader.records_after(1990) == written[1990:]
 
 
+@pytest.mark.slow
 def test_memory_holds_the_last_records_only(files: CountingFileIO, folder: Location) -> None:
     writer, reader = log(files, folder), log(files, folder)
     for count in (50, 1050, 2250):

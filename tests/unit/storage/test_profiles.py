@@ -155,6 +155,7 @@ sys.stdin.readline()
 """
 
 
+@pytest.mark.slow
 def test_secrets_are_gone_when_their_process_is(tmp_path: Path) -> None:
     def driver() -> tuple[subprocess.Popen[str], Path]:
         process = subprocess.Popen(
