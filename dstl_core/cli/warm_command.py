@@ -13,7 +13,7 @@ from dstl_core.errors import ConfigError
 
 
 def warm() -> None:
-    """Compile kernels, and archive Spark's classes, ahead of a first run.
+    """Compile kernels and archive Spark's classes ahead.
 
     Both are kept for a user. Run it as the user that runs the jobs, for example while an image is
     built.
