@@ -265,7 +265,7 @@ def _collectors(snapshot: Snapshot) -> Iterator[tuple[OperatorSnapshot, int, Col
 
 def _collectors_of(operator: OperatorSnapshot) -> Iterator[tuple[OperatorSnapshot, int, Collector]]:
     """Those of one operator, without bytes that are of no Sink V2."""
-    for subtask, handle, reader in operator.operator_state_readers():
+    for subtask, handle, reader in operator.operator_state_readers(COMMITTER_STATE):
         for info in handle.states:
             if info.name != COMMITTER_STATE:
                 continue

@@ -116,7 +116,7 @@ class SourceState:
         """
         splits: list[tuple[int, Versioned]] = []
         is_source = False
-        for subtask, handle, reader in operator.operator_state_readers():
+        for subtask, handle, reader in operator.operator_state_readers(READER_STATE):
             for info in handle.states:
                 if info.name == READER_STATE and OPERATOR_KINDS[info.mode] == OP_LIST:
                     is_source = True

@@ -24,6 +24,7 @@ from dstl_core.errors import (
     DAMAGED,
     UNREADABLE,
     ConfigError,
+    DstlError,
     NoSuchStateError,
     error_context,
 )
@@ -230,9 +231,9 @@ class OperatorCatalog:
     def _context(self) -> AbstractContextManager[None]:
         return error_context(location=str(self.snapshot.folder), operator=self.label)
 
-    @property
+    @cached_property
     def operator_states(self) -> list[StateInfo]:
-        """The list, union and broadcast states, by name."""
+        """The list, union and broadcast states, by name. It reads each subtask's stream, once."""
         found: dict[tuple[str, str], StateInfo] = {}
         with self._context():
             for _, handle, reader in self.operator_state_readers():
@@ -247,18 +248,23 @@ class OperatorCatalog:
         return [found[key] for key in sorted(found)]
 
     def operator_state_readers(
-        self,
+        self, name: str | None = None
     ) -> Iterator[tuple[int, OperatorStreamStateHandle, OperatorStateReader]]:
-        """``(subtask, handle, reader)`` of every subtask with operator state."""
+        """``(subtask, handle, reader)`` of every subtask with operator state, or with a state of
+        this name. It reads no other streams.
+        """
         resolver = self.snapshot.resolver
         for subtask in sorted(self.state.subtasks, key=lambda each: each.index):
             handle = subtask.managed_operator_state
-            if handle is None or not handle.states:
+            if handle is None or all(name not in (None, each.name) for each in handle.states):
                 continue
-            with error_context(location=resolver.describe(handle.stream)):
+            try:
                 raw = resolver.read(handle.stream)
                 reader = OperatorStateReader(raw, handle.states, self.snapshot.registry)
                 yield subtask.index, handle, reader
+            except DstlError as error:
+                error.context.setdefault("location", resolver.describe(handle.stream))
+                raise
 
     def misplaced_elements(self) -> frozenset[str]:
         """The operator states whose elements Flink 1.19 and later do not find: see

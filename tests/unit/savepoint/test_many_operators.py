@@ -12,7 +12,7 @@ from dstl_core import Snapshot, edit_savepoint
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.serializers import BUILT_IN, Types
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
-from dstl_core.model.handle import OperatorStreamStateHandle
+from dstl_core.model.handle import OperatorStreamStateHandle, StreamStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.check.diff import diff_snapshots
 from dstl_core.savepoint.check.restore_plan import JobDescription, plan_restore
@@ -98,3 +98,21 @@ def test_operators_are_not_walked_once_for_each(
     assert isinstance(few.operators, Walked)
     assert isinstance(many.operators, Walked)
     assert many.operators.walks == few.operators.walks > 0
+
+
+class Counting(HandleResolver):
+    """Counts the streams that it reads."""
+
+    reads = 0
+
+    def read(self, handle: StreamStateHandle, start: int = 0, end: int | None = None) -> bytes:
+        self.reads += 1
+        return super().read(handle, start, end)
+
+
+@pytest.mark.parametrize(("work", "most"), [("inspect", 1), ("find", 0), ("report", 6)])
+def test_each_stream_is_read_a_few_times(work: str, most: int, tmp_path: Path) -> None:
+    snapshot = with_operators(8)
+    snapshot.resolver = Counting(snapshot.file_io, FOLDER)
+    WORK[work](snapshot, tmp_path)
+    assert snapshot.resolver.reads <= 8 * most
