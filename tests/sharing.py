@@ -29,9 +29,10 @@ LONGEST = (
     "dagster/test_components.py",
     "dagster/test_loading.py",
     "spark/test_job_kills.py",
-    "spark/test_aggregates.py",
+    "spark/test_engines.py",
+    "spark/test_own_serializer.py",
+    "spark/test_job_odd_inputs.py",
     "spark/test_connect.py",
-    "spark/test_job_state_files.py",
     "spark/test_full_disks.py",
     "spark/test_task_failures.py",
     "spark/test_secrets.py",
@@ -39,7 +40,11 @@ LONGEST = (
     "install/test_core_install.py",
     "test_kryo_converter.py",
     "property/test_columnar",
+    "local/test_local_kills.py",
+    "local/test_job_state_files.py",
     "property/test_file_damage.py",
+    "property/test_damaged_copies.py",
+    "savepoint/test_diff.py",
 )
 """Pages and files that take long, the longest first."""
 
