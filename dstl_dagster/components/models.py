@@ -63,6 +63,19 @@ class PartitionsModel(dg.Model, dg.Resolvable):
         return definition
 
 
+class EvolveModel(dg.Model, dg.Resolvable):
+    """What becomes of state that an earlier definition of the pipeline wrote."""
+
+    rename: Annotated[
+        dict[str, str], shown("Old names of states to new ones.", {"total": "revenue"})
+    ] = Field(default_factory=dict)
+    drop: Annotated[list[str], shown("States that go.", ["visits"])] = Field(default_factory=list)
+    start_empty: Annotated[
+        list[str],
+        shown("States that begin anew, with another aggregate or another type.", ["latest"]),
+    ] = Field(default_factory=list)
+
+
 class EventsModel(dg.Model, dg.Resolvable):
     """The source of the rows of a window."""
 

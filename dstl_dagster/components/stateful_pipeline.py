@@ -10,6 +10,7 @@ from dstl_core.errors import ConfigError
 from dstl_dagster.checks.state_checks import build_state_check
 from dstl_dagster.components.models import (
     EventsModel,
+    EvolveModel,
     PartitionsModel,
     RewriteModel,
     StateCheckModel,
@@ -114,6 +115,13 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     allow_non_restored_state: Annotated[
         bool, shown("Whether to leave out state of operators that the job lacks.", True)
     ] = False
+    evolve: Annotated[
+        EvolveModel | None,
+        shown(
+            "What becomes of state that an earlier definition wrote. Wider types are converted.",
+            {"rename": {"total": "revenue"}},
+        ),
+    ] = None
     num_retained: Annotated[
         int, shown("Committed checkpoints that are kept at least; a run can go back to each.", 32)
     ] = NUM_RETAINED
@@ -213,6 +221,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         shared: dict[str, Any] = {
             "starts_from": self.starts_from,
             "allow_non_restored_state": self.allow_non_restored_state,
+            "evolve": None if self.evolve is None else self.evolve.model_dump(),
             "num_retained": self.num_retained,
             "retain": self.retain,
             "materialize_at_ratio": self.materialize_at_ratio,

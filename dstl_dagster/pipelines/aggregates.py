@@ -45,7 +45,11 @@ class EventTimeWindows:
 
 @dataclass(frozen=True)
 class AggregatingJob:
-    """Makes the job of a pipeline of aggregates."""
+    """Makes the job of a pipeline of aggregates.
+
+    Raises:
+        ConfigError: The windows are no ``EventTimeWindows``.
+    """
 
     name: str
     uid: str
@@ -57,6 +61,9 @@ class AggregatingJob:
     schema: SchemaLike = None
     output: bool | Sequence[str] | None = None
     windows: EventTimeWindows | None = None
+
+    def __post_init__(self) -> None:
+        _check_windows(self.name, self.windows)
 
     @property
     def operator(self) -> AggregateOperator:
@@ -108,6 +115,7 @@ def aggregating_pipeline(
     max_parallelism: int = 128,
     starts_from: str | None = None,
     allow_non_restored_state: bool = False,
+    evolve: Mapping[str, Any] | None = None,
     num_retained: int = NUM_RETAINED,
     retain: str | None = None,
     materialize_at_ratio: float | None = 1.0,
@@ -117,7 +125,7 @@ def aggregating_pipeline(
     engine: str = SPARK,
     translator: DagsterDstlTranslator | None = None,
 ) -> StatefulPipeline:
-    """A pipeline that keeps one state per aggregate and key.
+    """A pipeline of a state per aggregate and key. Raises ConfigError if a type is unknown.
 
     Args:
         name: Name of the pipeline.
@@ -132,7 +140,8 @@ def aggregating_pipeline(
         max_parallelism: Number of key groups.
         starts_from: Savepoint to start from.
         allow_non_restored_state: As in ``StatefulPipeline``.
-        num_retained: Committed checkpoints that are kept at least; a run can go back to each.
+        evolve: As in ``StatefulPipeline``, by names of ``states``.
+        num_retained: As in ``StatefulPipeline``.
         retain: As in ``StatefulPipeline``.
         materialize_at_ratio: As in ``StatefulPipeline``.
         small_log_bytes: As in ``StatefulPipeline``.
@@ -140,12 +149,8 @@ def aggregating_pipeline(
         show_keys: Whether metadata may show keys and values.
         engine: As in ``StatefulPipeline``.
         translator: Names of the assets.
-
-    Raises:
-        ConfigError: There is no state, or a type is unknown or missing.
     """
-    _check_windows(name, windows)
-    groups = parallelism, max_parallelism
+    groups = (parallelism, max_parallelism)
     job = AggregatingJob(name, uid, key_by, states, *groups, key_type, schema, output, windows)
     return StatefulPipeline(
         name,
@@ -153,6 +158,7 @@ def aggregating_pipeline(
         job,
         starts_from=starts_from,
         allow_non_restored_state=allow_non_restored_state,
+        evolve=evolve,
         materialize_at_ratio=materialize_at_ratio,
         small_log_bytes=small_log_bytes,
         uploads=uploads,

@@ -123,7 +123,10 @@ class WindowRuns:
         rewind = self.rewind and number == 0
         committed = self.windows.read()
         committed.check(key, allow_gap=self.allow_gap, rewind=rewind)
-        result = self._run(job, committed, batch(session, key), key, rewind=rewind)
+        rows = batch(session, key)
+        if number == 0:
+            self.pipeline.migrate(job, committed.input_id(key) if rewind else None)
+        result = self._run(job, committed, rows, key, rewind=rewind)
         if rewind:
             mark_rewound(context.instance, context.run.run_id, key, self.keys[-1])
         return result
@@ -210,7 +213,10 @@ class InputRuns:
         rewind = self.rewind and number == 0
         notes = {INPUT_NOTE: {"partition": self.keys[number]}}
         order_by = self.pipeline.order_by or None
-        result = job.run(batch(session, found), found, order_by, rewind=rewind, notes=notes)
+        rows = batch(session, found)
+        if number == 0:
+            self.pipeline.migrate(job, found if rewind else None)
+        result = job.run(rows, found, order_by, rewind=rewind, notes=notes)
         if rewind:
             mark_rewound(context.instance, context.run.run_id, str(found), str(self.ids[-1]))
         return result

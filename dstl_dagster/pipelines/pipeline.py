@@ -17,6 +17,7 @@ from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.config import plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
+from dstl_core.job.spec.state_changes import StateChanges
 from dstl_core.state.tables.named_objects import load_object, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
@@ -56,6 +57,9 @@ class StatefulPipeline:
         starts_from: Savepoint (name in the storage, or path) that the first epoch starts from.
         allow_non_restored_state: Whether to leave out state of operators that the job lacks, of
             ``starts_from`` and of the pipeline itself; by default as the job says.
+        evolve: What becomes of state that the job of an earlier definition wrote: the arguments
+            ``rename``, ``drop`` and ``start_empty`` of ``StatefulJob.migrate``, which a run calls
+            before its first epoch. ``{}`` converts wider types alone.
         materialize_at_ratio: Fold the log into the base, within a run, once it has this size
             against the base; None leaves that to the truncation sensor.
         small_log_bytes: A log below this size stays as it is, whatever the ratio.
@@ -81,6 +85,7 @@ class StatefulPipeline:
     order_by: Sequence[str] = ()
     starts_from: str | None = None
     allow_non_restored_state: bool = False
+    evolve: Mapping[str, Any] | None = None
     materialize_at_ratio: float | None = 1.0
     small_log_bytes: int = SMALL_LOG_BYTES
     num_retained: int = NUM_RETAINED
@@ -107,6 +112,8 @@ class StatefulPipeline:
             )
         if self.retain is not None:
             parse_duration_ms(self.retain)
+        if self.evolve is not None:
+            StateChanges.of(self.evolve)
 
     def spec(
         self, kind: DstlAssetKind, name: str | None = None, *, operator: str | None = None
@@ -194,6 +201,16 @@ class StatefulPipeline:
             },
             serializers=job.serializers if self.serializers is None else self.registry,
         )
+
+    def migrate(self, job: StatefulJob, before_input: str | int | None) -> None:
+        """Converts the state of an earlier definition, where ``evolve`` allows it.
+
+        Args:
+            job: The job.
+            before_input: The input that is applied again; None for one after the latest state.
+        """
+        if self.evolve is not None:
+            job.migrate(**self.evolve, before_input=before_input)
 
     @property
     def registry(self) -> SerializerRegistry:

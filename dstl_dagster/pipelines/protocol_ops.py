@@ -56,9 +56,11 @@ def build_persist_op(
                 partitions = time_windows(context.job_def.partitions_def)
                 windows = Windows(pipeline.name, None, partitions, store).read()
                 windows.check(key, allow_gap=tags.get(ALLOW_GAP_TAG) == TRUE, rewind=rewind)
+                rows, input_id = batch(session, key), windows.input_id(key)
+                pipeline.migrate(job, input_id if rewind else None)
                 persisted: dict[str, Any] = job.persist(
-                    batch(session, key),
-                    windows.input_id(key),
+                    rows,
+                    input_id,
                     pipeline.order_by or None,
                     rewind=rewind,
                     notes=windows.notes(key),

@@ -13,7 +13,9 @@ from typing import Any, Literal, TypeVar, get_args
 
 from dstl_core.errors import FormatError, UnsupportedVersionError
 
-Kind = Literal["start", "epoch", "drain", "materialization", "savepoint", "stop", "resume"]
+Kind = Literal[
+    "start", "epoch", "drain", "materialization", "migration", "savepoint", "stop", "resume"
+]
 """Why something is committed."""
 
 _Part = TypeVar("_Part")

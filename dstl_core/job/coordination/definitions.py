@@ -9,11 +9,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from itertools import dropwhile
 from textwrap import shorten
+from typing import TypeAlias
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import AggregateOperator, Operator
 
+Definitions: TypeAlias = Mapping[str, Mapping[str, str]]
+"""The definition of each aggregate, by uid of the operator and name of the aggregate."""
 _SHOWN = 200
 """Characters of a definition that a message shows."""
 
@@ -31,25 +34,23 @@ def definitions_of(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
 
 def recorded_definitions(
     line: Iterable[CompletedCheckpoint], parent: CompletedCheckpoint
-) -> Mapping[str, Mapping[str, str]]:
+) -> Definitions:
     """The definitions with which the state of a commit was written.
 
-    They are those of the last epoch up to the commit. The state of a savepoint, or of an earlier
-    release, has none.
+    They are those of the last epoch or migration up to the commit. The state of a savepoint, or of
+    an earlier release, has none.
 
     Args:
         line: The lineage of the latest commit, newest first.
         parent: A commit in it.
     """
     for commit in dropwhile(lambda each: each.checkpoint_id != parent.checkpoint_id, line):
-        if commit.facts.kind == "epoch":
+        if commit.facts.kind in ("epoch", "migration"):
             return commit.facts.definitions
     return {}
 
 
-def check_definitions(
-    recorded: Mapping[str, Mapping[str, str]], defined: Mapping[str, Mapping[str, str]]
-) -> None:
+def check_definitions(recorded: Definitions, defined: Definitions) -> None:
     """Raises ConfigError if an aggregate would add to state that means something else."""
     for uid, texts in defined.items():
         for name, text in texts.items():
@@ -58,6 +59,7 @@ def check_definitions(
                 raise ConfigError(
                     f"The aggregate {name!r} of operator {uid!r} was changed, and its state cannot "
                     f"be converted: expected {shorten(before, _SHOWN)}, got "
-                    f"{shorten(text, _SHOWN)}; keep the definition, or give the new aggregate "
-                    f"another name. A column that has a new name can get its old one in the batch."
+                    f"{shorten(text, _SHOWN)}; keep the definition, give the new aggregate "
+                    f"another name, or begin it anew with migrate(start_empty=[{name!r}]). A "
+                    f"column that has a new name can get its old one in the batch."
                 )

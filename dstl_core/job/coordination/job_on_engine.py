@@ -34,6 +34,7 @@ from dstl_core.job.coordination.job_materialization import (
     materialize,
     materialize_beside,
 )
+from dstl_core.job.coordination.job_migration import migrate_job
 from dstl_core.job.coordination.key_counts import keys_before, no_keys
 from dstl_core.job.coordination.one_at_a_time import OneAtATime
 from dstl_core.job.coordination.result import EpochResult
@@ -41,8 +42,9 @@ from dstl_core.job.coordination.savepoint import start_from_savepoint, write_sav
 from dstl_core.job.coordination.stored_output import StoredOutput
 from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec, task_changelog_options
-from dstl_core.job.spec.lineage import before_input, check_order_of_inputs, find_input
+from dstl_core.job.spec.lineage import check_order_of_inputs, commit_before, find_input
 from dstl_core.job.spec.operators import LocalCopies, Operator
+from dstl_core.job.spec.state_changes import StateChanges
 from dstl_core.job.task.reports import SubtaskReport, epoch_facts
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
@@ -65,8 +67,8 @@ class JobOnEngine(Closing):
     cannot commit.
 
     A job commits one thing at a time. While ``run``, ``persist``, ``confirm``, ``start``,
-    ``adopt``, ``materialize``, ``stop_with_savepoint`` or ``resume`` runs, each of them raises
-    ``JobBusyError`` in every thread. Other methods may be called at any time.
+    ``adopt``, ``materialize``, ``migrate``, ``stop_with_savepoint`` or ``resume`` runs, each of
+    them raises ``JobBusyError`` in every thread. Other methods may be called at any time.
 
     Args:
         engine: Runs the job.
@@ -385,7 +387,7 @@ class JobOnEngine(Closing):
         parent = place.latest
         if rewind:
             parent = self._coordinator.find(
-                lambda commits: before_input(lineage(commits), input_id)
+                lambda commits: commit_before(lineage(commits), input_id)
             )
         else:
             check_order_of_inputs(place.last_input, input_id)
@@ -511,6 +513,49 @@ class JobOnEngine(Closing):
         )
 
     # --------------------------------------------------------------- materialize, savepoint
+
+    def migrate(
+        self,
+        *,
+        rename: Mapping[str, str] | None = None,
+        drop: Sequence[str] = (),
+        start_empty: Sequence[str] = (),
+        before_input: str | int | None = None,
+    ) -> CompletedCheckpoint | None:
+        """Converts the state of an earlier definition of the job to this one, as one commit.
+
+        Wider types are converted (int to bigint, float to double), and new aggregates start empty.
+        It returns the latest commit if the state has the definition of this job, so it may be
+        called before every epoch. One process reads and writes the state.
+
+        Args:
+            rename: Old names of aggregates, or of states of a function, to new ones.
+            drop: Names whose state goes.
+            start_empty: Names that begin anew, with another definition or another type.
+            before_input: An input to go back to before, which ``run(rewind=True)`` then applies to
+                state of this definition. Without it, only a job of the definition of that time can
+                rewind an input before the migration.
+
+        Returns:
+            The commit, or the one whose state has this definition; None for a pipeline that has not
+            started.
+
+        Raises:
+            ConfigError: State would be lost or mean something else, and no argument names it.
+            SavepointError: Values do not fit their new type; nothing is committed.
+        """
+        changes = StateChanges(rename or {}, drop, start_empty)
+        with self._one_at_a_time("migrate"):
+            latest = self.latest()
+            if latest is None:
+                return None
+            self._check_running(latest)
+            parent = latest
+            if before_input is not None:
+                parent = self._coordinator.find(
+                    lambda commits: commit_before(lineage(commits), before_input)
+                )
+            return migrate_job(self._tasks, parent, changes)
 
     def materialize(self) -> CompletedCheckpoint:
         """Writes the full state as a new base and commits a checkpoint without a log.

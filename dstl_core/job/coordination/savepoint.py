@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dstl_core.checkpoint.coordination.assignment import holds_state
@@ -12,7 +12,7 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts, SourceFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.errors import ConfigError, NonRestoredStateError, RestoreError, SavepointError
 from dstl_core.job.coordination.tasks import JobTasks
-from dstl_core.job.spec.job_spec import JobSpec
+from dstl_core.job.spec.job_spec import JobSpec, TaskSpec
 from dstl_core.job.spec.operators import declared_decimals
 from dstl_core.job.task.restore import assign
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
@@ -125,10 +125,32 @@ def write_savepoint(tasks: JobTasks, path: str) -> str:
     existing = _existing_savepoint(path, source)
     if existing is not None:
         return existing
-    target = SavepointFolder(path)
-    options = CheckpointOptions.for_savepoint(str(target.folder))
     specs = tasks.specs_of(latest, tasks.load(latest))
-    reports = tasks.snapshot(specs, latest.checkpoint_id, options, f"savepoint {target.folder}")
+    return publish_savepoint(tasks, specs, latest.checkpoint_id, path, source)
+
+
+def publish_savepoint(
+    tasks: JobTasks,
+    specs: Sequence[TaskSpec],
+    checkpoint_id: int,
+    path: str,
+    source: Mapping[str, Any],
+) -> str:
+    """Writes the state that tasks restore as a canonical savepoint.
+
+    Args:
+        tasks: The tasks of the job.
+        specs: What the tasks restore.
+        checkpoint_id: The id of the savepoint.
+        path: Its folder.
+        source: Where the state is from, for the notes beside it.
+
+    Returns:
+        The path of the savepoint.
+    """
+    job, target = tasks.job, SavepointFolder(path)
+    options = CheckpointOptions.for_savepoint(str(target.folder))
+    reports = tasks.snapshot(specs, checkpoint_id, options, f"savepoint {target.folder}")
     target.learn(file for report in reports for file in report.written)
     operators = tuple(
         OperatorState(
@@ -145,7 +167,7 @@ def write_savepoint(tasks: JobTasks, path: str) -> str:
         )
         for spec in specs
     )
-    metadata = CheckpointMetadata(3, latest.checkpoint_id, operators)
+    metadata = CheckpointMetadata(3, checkpoint_id, operators)
     return target.publish(metadata, {"kind": "savepoint", "source": source})
 
 

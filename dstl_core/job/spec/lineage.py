@@ -78,7 +78,7 @@ def _comes_before(stored: Any, input_id: Any) -> bool:
     return bool(stored < input_id)
 
 
-def before_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> CompletedCheckpoint:
+def commit_before(line: Iterable[CompletedCheckpoint], input_id: str | int) -> CompletedCheckpoint:
     """The last commit of a lineage, newest first, that has no input from ``input_id`` on.
 
     Raises:

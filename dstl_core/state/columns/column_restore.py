@@ -96,13 +96,14 @@ class ColumnRestore:
         if declared is None:
             raise RestoreError(
                 f"The restored state {meta.name!r} ({describe_state(meta)}) would be lost: it is "
-                f"not one of the states of the operator, {', '.join(self._states)}; declare it too."
+                f"not one of the states of the operator, {', '.join(self._states)}; declare it "
+                f"too, or let migrate() of the job drop or rename it."
             )
         if types_of(declared) != types_of(meta):
             raise StateMigrationError(
                 f"State {meta.name!r} has another type: expected {describe_state(meta)} (from "
-                f"the restored state), got {describe_state(declared)}. State in columns is not "
-                f"migrated: declare the stored type, or declare a state of a new name beside it."
+                f"the restored state), got {describe_state(declared)}; declare the stored type, or "
+                f"let migrate() of the job convert it or begin it anew."
             )
         return declared
 

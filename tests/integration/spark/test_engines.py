@@ -264,3 +264,30 @@ def test_both_engines_take_rows_in_the_same_forms(spark, tmp_path):
     for running in jobs():
         with pytest.raises(ConfigError, match=r"The batch has a value that Spark's types cannot"):
             running.run(nanoseconds, len(forms))
+
+
+def test_a_migration_on_spark_and_on_the_local_engine_gives_equal_state(
+    spark: Any, tmp_path: Path
+) -> None:
+    rows = table_of(random_batch(0, 40))
+    states = []
+    for name, engine in (("spark", spark), ("local", LocalEngine())):
+        jobs = str(tmp_path / name)
+
+        def job_of(declared: Any, engine: Any = engine, jobs: str = jobs) -> StatefulJob:
+            operator = AggregateOperator("totals", "k", declared, schema=SCHEMA)
+            return StatefulJob(engine, "job", jobs, operator)
+
+        job_of({"n": aggregates.count(), "mean": aggregates.avg("v")}).run(rows, 1)
+        job = job_of({"total": aggregates.sum("v"), "average": aggregates.avg("v")})
+        job.migrate(rename={"mean": "average"}, drop=["n"])
+        job.run(rows, 2)
+        operator = job.snapshot()["totals"]
+        states.append(
+            {
+                state.name: {line["key"]: line["value"] for line in operator.dump(state.name)}
+                for state in operator.states
+            }
+        )
+    assert states[0] == states[1]
+    assert set(states[0]) == {"total", "average_sum", "average_count"}

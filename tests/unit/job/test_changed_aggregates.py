@@ -85,8 +85,9 @@ def test_another_definition_is_refused_before_anything_is_written(
     latest = job.latest()
     wrong = (
         f"The aggregate 'h' of operator 'u' was changed, and its state cannot be converted: "
-        f"expected {one.definition}, got {other.definition}; keep the definition, or give the new "
-        f"aggregate another name. A column that has a new name can get its old one in the batch."
+        f"expected {one.definition}, got {other.definition}; keep the definition, give the new "
+        f"aggregate another name, or begin it anew with migrate(start_empty=['h']). A column that "
+        f"has a new name can get its old one in the batch."
     )
     with pytest.raises(ConfigError, match=re.escape(wrong)):
         job_of(other).run(ROWS, 2)

@@ -7,7 +7,7 @@ from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts
 from dstl_core.errors import ConfigError
-from dstl_core.job.spec.lineage import before_input, check_order_of_inputs, find_input
+from dstl_core.job.spec.lineage import check_order_of_inputs, commit_before, find_input
 
 
 def commit(number, parent, input_id=None, restored_from=None):
@@ -57,7 +57,7 @@ def test_no_older_commit_is_read_than_is_needed():
 
     assert find_input(lineage(commits()), 21).commit is None
     line = lineage(each for each in (*HISTORY[4:2:-1], None))
-    assert before_input(line, 31).checkpoint_id == 5
+    assert commit_before(line, 31).checkpoint_id == 5
 
 
 def test_in_an_empty_log_there_is_no_place_for_an_input():
@@ -68,12 +68,12 @@ def test_in_an_empty_log_there_is_no_place_for_an_input():
 @pytest.mark.parametrize(("input_id", "place"), [(40, 5), (30, 4), (20, 2), (15, 2), (10, 1)])
 def test_the_state_before_an_input(input_id, place):
     line = line_of(HISTORY[:5])
-    assert before_input(line, input_id).checkpoint_id == place
+    assert commit_before(line, input_id).checkpoint_id == place
 
 
 def test_there_is_nothing_before_the_first_commit_of_a_log():
     with pytest.raises(ConfigError, match="no checkpoint before the input 5"):
-        before_input([commit(2, None, 10)], 5)
+        commit_before([commit(2, None, 10)], 5)
 
 
 def test_ids_grow_and_are_of_one_type():
@@ -84,7 +84,7 @@ def test_ids_grow_and_are_of_one_type():
     with pytest.raises(ConfigError, match="expected int, got str"):
         check_order_of_inputs(20, "21")
     with pytest.raises(ConfigError, match="expected int, got str"):
-        before_input(line_of(HISTORY), "21")
+        commit_before(line_of(HISTORY), "21")
     assert find_input(line_of(HISTORY), "21").commit is None
 
 

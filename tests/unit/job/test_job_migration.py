@@ -1,0 +1,363 @@
+"""``migrate`` converts the state of an earlier definition, as one commit."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob, aggregates
+from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.functions import KeyedProcessFunction
+from dstl_core.job.spec.operators import LocalCopies
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.storage.file_io import FsspecFileIO
+from dstl_core.windows import TumblingEventTimeWindows
+from tests.unit.local.killed_epoch import OPERATIONS
+
+SCHEMA = "k string, v int, w double, d decimal(10,2), t timestamp_ntz"
+ROWS = pa.table(
+    {
+        "k": ["a", "a", "b"],
+        "v": pa.array([1, 2, 5], pa.int32()),
+        "w": [1.5, 2.5, 3.5],
+        "d": pa.array([Decimal("1.25"), None, Decimal("7.50")], pa.decimal128(10, 2)),
+        "t": pa.array([0, 1000, 2000], pa.timestamp("ms")),
+    }
+)
+JobOf = Callable[..., StatefulJob]
+OLD = {"m": aggregates.max("v"), "mean": aggregates.avg("v"), "c": aggregates.count()}
+MEAN = {"mean_sum": {"a": 3.0, "b": 5.0}, "mean_count": {"a": 2, "b": 1}}
+COUNT, LARGEST = {"a": 2, "b": 1}, {"a": 2, "b": 5}
+CHANGES: Mapping[str, tuple[dict[str, Any], dict[str, Any], dict[str, Any], dict[str, Any]]] = {
+    # new aggregates, arguments, state after the migration, state after the next epoch
+    "drop": (
+        {"m": aggregates.max("v"), "c": aggregates.count()},
+        {"drop": ["mean"]},
+        {"m": LARGEST, "c": COUNT},
+        {"m": LARGEST, "c": {"a": 4, "b": 2}},
+    ),
+    "rename": (
+        {"top": OLD["m"], "average": OLD["mean"], "c": OLD["c"]},
+        {"rename": {"m": "top", "mean": "average"}},
+        {
+            "top": LARGEST,
+            "average_sum": MEAN["mean_sum"],
+            "average_count": MEAN["mean_count"],
+            "c": COUNT,
+        },
+        {
+            "top": LARGEST,
+            "average_sum": {"a": 6.0, "b": 10.0},
+            "average_count": {"a": 4, "b": 2},
+            "c": {"a": 4, "b": 2},
+        },
+    ),
+    "a wider type": (
+        {**OLD, "m": aggregates.max("v", type="bigint")},
+        {},
+        {"m": LARGEST, **MEAN, "c": COUNT},
+        {
+            "m": LARGEST,
+            "mean_sum": {"a": 6.0, "b": 10.0},
+            "mean_count": {"a": 4, "b": 2},
+            "c": {"a": 4, "b": 2},
+        },
+    ),
+    "another aggregate": (
+        {"m": aggregates.min("v"), "c": OLD["c"]},
+        {"start_empty": ["m"], "drop": ["mean"]},
+        {"m": {}, "c": COUNT},
+        {"m": {"a": 1, "b": 5}, "c": {"a": 4, "b": 2}},
+    ),
+    "an aggregate with other states": (
+        {"m": aggregates.avg("w"), "c": OLD["c"]},
+        {"start_empty": ["m"], "drop": ["mean"]},
+        {"m_sum": {}, "m_count": {}, "c": COUNT},
+        {
+            "m_sum": {"a": 4.0, "b": 3.5},
+            "m_count": {"a": 2, "b": 1},
+            "c": {"a": 4, "b": 2},
+        },
+    ),
+    "a new aggregate": (
+        {**OLD, "least": aggregates.min("d")},
+        {},
+        {"m": LARGEST, **MEAN, "c": COUNT, "least": {}},
+        {
+            "m": LARGEST,
+            "mean_sum": {"a": 6.0, "b": 10.0},
+            "mean_count": {"a": 4, "b": 2},
+            "c": {"a": 4, "b": 2},
+            "least": {"a": Decimal("1.25"), "b": Decimal("7.50")},
+        },
+    ),
+}
+
+
+@pytest.fixture
+def job_of(tmp_path: Path) -> JobOf:
+    def make(states: Mapping[str, Any], **options: Any) -> StatefulJob:
+        operator = AggregateOperator("u", "k", states, schema=SCHEMA, **options)
+        copies = LocalCopies(str(tmp_path / "local"))
+        jobs = str(tmp_path / "jobs")
+        return StatefulJob(
+            LocalEngine(), "job", jobs, operator, local_copies=copies, num_retained=9
+        )
+
+    return make
+
+
+def values_of(job: StatefulJob) -> dict[str, dict[str, Any]]:
+    operator = job.snapshot()["u"]
+    return {
+        state.name: {line["key"]: line["value"] for line in operator.dump(state.name)}
+        for state in operator.states
+        if state.kind == "value"
+    }
+
+
+def comparable(values: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """A dump shows decimals as text."""
+    return {
+        name: {
+            key: str(value) if isinstance(value, Decimal) else value for key, value in own.items()
+        }
+        for name, own in values.items()
+    }
+
+
+def files_of(job: StatefulJob) -> list[str]:
+    root = Path(job.path.removeprefix("file:"))
+    return sorted(str(path.relative_to(root)) for path in root.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_state_goes_on_under_the_new_definition(job_of: JobOf, change: str) -> None:
+    states, arguments, migrated, then = CHANGES[change]
+    job_of(OLD).run(ROWS, 1)
+    job = job_of(states)
+    commit = job.migrate(**arguments)
+    assert commit is not None
+    assert commit.facts.kind == "migration"
+    assert comparable(values_of(job)) == comparable(migrated)
+    assert not [file for file in files_of(job) if "/migration/" in file]
+    assert job.migrate(**arguments) == commit
+    job.run(ROWS, 2)
+    assert comparable(values_of(job)) == comparable(then)
+    assert job.migrate(**arguments) == job.latest()
+    # The count of keys goes on where no state was lost.
+    assert job.materialize().facts.kind == "materialization"
+    assert job.migrate(**arguments) == job.latest()
+
+
+def test_nothing_is_committed_where_nothing_changes(job_of: JobOf) -> None:
+    job = job_of(OLD)
+    assert job.migrate(drop=["x"]) is None
+    job.run(ROWS, 1)
+    latest = job.latest()
+    assert job_of(OLD).migrate(drop=["x"], start_empty=["m"]) == latest
+
+
+REFUSED = {
+    "lost": (
+        {"m": OLD["m"], "c": OLD["c"]},
+        {},
+        "The state 'mean_count' of operator 'u' would be lost: expected 'mean' in the job, or a "
+        "change for it; pass drop=['mean'], or rename={'mean': its new name}.",
+    ),
+    "another definition": (
+        {**OLD, "m": aggregates.min("v")},
+        {},
+        "begin it anew with migrate(start_empty=['m'])",
+    ),
+    "renamed to another definition": (
+        {"least": aggregates.min("v"), "mean": OLD["mean"], "c": OLD["c"]},
+        {"rename": {"m": "least"}},
+        "The aggregate 'least' of operator 'u' was changed",
+    ),
+    "renamed to other states": (
+        {"m": OLD["m"], "n": OLD["c"], "c": OLD["c"]},
+        {"rename": {"mean": "n"}},
+        "The state 'mean_count' of operator 'u' cannot become 'n_count', which the job does not "
+        "have: expected an aggregate with the same states.",
+    ),
+    "a name that is not there": (
+        OLD,
+        {"rename": {"x": "y"}},
+        "Nothing in the state is called 'x', so it cannot be renamed; see the names with dstl "
+        "inspect.",
+    ),
+    "a narrower type": (
+        {**OLD, "m": aggregates.max("v", type="smallint")},
+        {},
+        "The state of 'job' cannot become that of the job: operators.u.states.m is wrong: INT does "
+        "not fit into SMALLINT",
+    ),
+    "one name twice": (
+        OLD,
+        {"rename": {"m": "x"}, "drop": ["m"]},
+        "The name 'm' stands twice in rename, drop and start_empty",
+    ),
+    "names that change places": (
+        {"c": OLD["m"], "mean": OLD["mean"], "m": OLD["c"]},
+        {"rename": {"m": "c", "c": "m"}},
+        "The name 'm' stands twice in rename, drop and start_empty",
+    ),
+    "text": (OLD, {"drop": "m"}, "drop is wrong: expected a list of names, got 'm'."),
+    "a list": (OLD, {"rename": ["m"]}, "rename is wrong: expected old names to new ones"),
+    "a number": (OLD, {"drop": [1]}, "A name is text: expected a name, got 1."),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_what_is_not_decided_is_refused(job_of: JobOf, case: str) -> None:
+    states, arguments, message = REFUSED[case]
+    job_of(OLD).run(ROWS, 1)
+    job = job_of(states)
+    latest, files = job.latest(), files_of(job)
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        job.migrate(**arguments)
+    assert job.latest() == latest
+    assert files_of(job) == [file for file in files_of(job) if file in files or "log" in file]
+    job_of(OLD).run(ROWS, 2)
+
+
+def test_a_rewind_goes_back_behind_a_migration(job_of: JobOf) -> None:
+    job_of(OLD).run(ROWS, 1)
+    job_of(OLD).run(ROWS, 2)
+    states = {"top": OLD["m"], "mean": OLD["mean"], "c": OLD["c"]}
+    change: dict[str, Any] = {"rename": {"m": "top"}}
+    job = job_of(states)
+    job.migrate(**change)
+    job.run(ROWS, 3)
+    with pytest.raises(Exception, match="let migrate"):
+        job.run(ROWS.slice(0, 1), 2, rewind=True)
+    with pytest.raises(InputChangedError):
+        job.run(ROWS.slice(0, 1), 2)
+    job.migrate(**change, before_input=2)
+    assert values_of(job)["c"] == COUNT
+    job.run(ROWS.slice(0, 1), 2, rewind=True)
+    assert values_of(job)["c"] == {"a": 3, "b": 1}
+    job.run(ROWS, 3)
+    assert values_of(job)["c"] == {"a": 5, "b": 2}
+    assert values_of(job)["top"] == LARGEST
+
+
+def test_the_definition_before_can_rewind_a_migration(job_of: JobOf) -> None:
+    job_of(OLD).run(ROWS, 1)
+    job_of({"c": OLD["c"]}).migrate(drop=["m", "mean"])
+    job_of(OLD).run(ROWS.slice(0, 2), 1, rewind=True)
+    own = {"m": {"a": 2}, "mean_sum": {"a": 3.0}, "mean_count": {"a": 2}, "c": {"a": 2}}
+    assert values_of(job_of(OLD)) == own
+
+
+class Totals(KeyedProcessFunction):
+    """Keeps a total, a list and a timer."""
+
+    order_insensitive = True
+
+    def __init__(self, name: str, kind: str) -> None:
+        self.name, self.kind = name, kind
+
+    def open(self, runtime_context: Any) -> None:
+        self.total = runtime_context.get_state(ValueStateDescriptor(self.name, self.kind))
+        self.items = runtime_context.get_list_state(ListStateDescriptor("items", "int"))
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        self.total.update((self.total.value() or 0) + value["v"])
+        self.items.add(value["v"])
+        ctx.timer_service().register_event_time_timer(1_000_000)
+
+
+def test_states_of_a_function_by_row(tmp_path: Path) -> None:
+    def job_of(name: str, kind: str) -> StatefulJob:
+        operator = KeyedOperator("u", "k", "string", Totals(name, kind))
+        return StatefulJob(LocalEngine(), "job", str(tmp_path), operator)
+
+    job_of("n", "int").run(ROWS, 1)
+    job = job_of("total", "bigint")
+    commit = job.migrate(rename={"n": "total"})
+    assert commit == job.latest()
+    job.run(ROWS, 2)
+    operator = job.snapshot()["u"]
+    assert values_of(job) == {"total": {"a": 6, "b": 10}}
+    items = {line["key"]: sorted(line["value"]) for line in operator.dump("items")}
+    assert items == {"a": [1, 1, 2, 2], "b": [5, 5]}
+    timers = [state for state in operator.states if state.kind == "event-timer"]
+    assert [line["key"] for line in operator.dump(timers[0].name)] == ["b", "a"]
+
+
+def test_aggregates_of_windows_stay(job_of: JobOf) -> None:
+    windows: dict[str, Any] = {
+        "event_time": "t",
+        "window": TumblingEventTimeWindows.of("1 min"),
+    }
+    job_of({"m": aggregates.max("v"), "c": aggregates.count()}, **windows).run(ROWS, 1)
+    wrong = "The aggregates of operator 'u' cannot change: open windows keep all of them in one"
+    for states in (
+        {"m": aggregates.max("v")},
+        {"m": aggregates.max("v", type="bigint"), "c": aggregates.count()},
+        {"m": aggregates.max("w", type="int"), "c": aggregates.count()},
+    ):
+        with pytest.raises(ConfigError, match=wrong):
+            job_of(states, **windows).migrate()
+
+
+class Killed(BaseException):
+    """The end of a process: every later storage operation raises it, too."""
+
+
+def kill_at(patch: pytest.MonkeyPatch, at: int) -> None:
+    """The process dies before its storage operation of a number."""
+    numbers = itertools.count()
+
+    def dying(operation: Any) -> Any:
+        def called(*args: Any, **options: Any) -> Any:
+            if next(numbers) >= at:
+                raise Killed
+            return operation(*args, **options)
+
+        return called
+
+    for name in OPERATIONS:
+        patch.setattr(FsspecFileIO, name, dying(getattr(FsspecFileIO, name)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [9, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_kill_before_a_storage_operation_loses_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    def job_of(name: str) -> StatefulJob:
+        operator = AggregateOperator("u", "k", {name: OLD["c"]}, schema=SCHEMA)
+        groups: dict[str, Any] = {"parallelism": 1, "max_parallelism": 4}
+        return StatefulJob(LocalEngine(), "job", str(tmp_path / "jobs"), operator, **groups)
+
+    job_of("c").run(ROWS, 1)
+    shutil.copytree(tmp_path / "jobs", tmp_path / "start")
+    kills = 0
+    for at in itertools.count(0, step):
+        shutil.rmtree(tmp_path / "jobs")
+        shutil.copytree(tmp_path / "start", tmp_path / "jobs")
+        with monkeypatch.context() as patch:
+            kill_at(patch, at)
+            with contextlib.suppress(Killed):
+                job_of("n").migrate(rename={"c": "n"})
+                break
+        kills += 1
+        job = job_of("n")
+        job.migrate(rename={"c": "n"})
+        assert values_of(job) == {"n": COUNT}, at
+        assert not [file for file in files_of(job) if "/migration/" in file], at
+        assert verify_snapshot(job.snapshot()).findings == []
+    assert kills > 40 // step
