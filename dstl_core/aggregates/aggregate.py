@@ -82,6 +82,8 @@ class Aggregate(ABC):
     """Which columns it can be computed of."""
     example: ClassVar[Mapping[str, Any]]
     """Values of all its fields, as YAML has them."""
+    states_of: ClassVar[str | None] = None
+    """The aggregate that has the same states, which another epoch may continue as this one."""
     may_change: ClassVar[Sequence[str]] = ()
     """Fields that another epoch may change, since the states go on."""
 
@@ -104,7 +106,7 @@ class Aggregate(ABC):
             for name, value in options.items()
             if value is not None and name not in (*_TYPES, *self.may_change)
         ]
-        return f"{self.how}({', '.join(texts)})"
+        return f"{self.states_of or self.how}({', '.join(texts)})"
 
     @property
     def values(self) -> tuple[str, ...]:

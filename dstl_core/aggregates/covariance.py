@@ -71,6 +71,7 @@ class covar_samp(OfPairs):
     other: str
     example: ClassVar = {"column": "amount", "other": "discount"}
     is_relative = False
+    states_of = "corr"
 
 
 class Comoments(Merge):

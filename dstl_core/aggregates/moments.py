@@ -49,6 +49,7 @@ class stddev(Aggregate):
     column: str
     example: ClassVar = {"column": "amount"}
     takes = NUMBERS
+    states_of = "variance"
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         return Moments(uid, name, root=True)

@@ -40,20 +40,21 @@ def rows_of_window(engine: LocalEngine, path: str, column: str, key: str) -> Arr
         ConfigError: There is no file, or no such column.
     """
     folders = _partition_folders(Location.parse(path), column)
-    if not folders:
+    # Two writers may escape one value in two ways.
+    own = [str(folder) for name, folder in folders if name == key and _has_files(folder)]
+    other = None if own else next((each for _, each in folders if _has_files(each)), None)
+    if not own and other is None:
         rows = engine.batch_of(path, _BATCH)
         if column in rows.schema.names:
             kind = rows.schema.field(column).type
             is_text = pa.types.is_string(kind) or pa.types.is_date(kind)
             check_partition_column(column, spark_name(kind), is_text=is_text)
         return RowsWithValue(rows, column, key)
-    value = _value_in_names(column, [name for name, _ in folders], key)
-    # Two writers may escape one value in two ways.
-    own = [str(folder) for name, folder in folders if name == key]
+    value = _value_in_names(column, folders, key)
     if own:
         return RowsOfFolder(engine.batch_of(own, _BATCH), column, value)
     # The window has no rows; a folder of another one has the columns.
-    others = RowsOfFolder(engine.batch_of(str(folders[0][1]), _BATCH), column, value)
+    others = RowsOfFolder(engine.batch_of(str(other), _BATCH), column, value)
     empty: ArrowRows = engine.batch_of(others.schema.empty_table(), _BATCH)
     return empty
 
@@ -127,7 +128,7 @@ class RowsWithValue(ArrowRows):
 
 
 def _partition_folders(root: Location, column: str) -> list[tuple[str, Location]]:
-    """The value and the place of each partition folder that has files.
+    """The value and the place of each partition folder. One request lists them.
 
     Raises:
         ConfigError: Beside them are rows of no partition. Spark 4 leaves out those of files, and
@@ -141,11 +142,10 @@ def _partition_folders(root: Location, column: str) -> list[tuple[str, Location]
         # Writers escape what a name of a file cannot have, for example the colon of a time.
         name, sign, value = unquote(entry.location.name).partition("=")
         if entry.is_folder and sign and name == column:
-            if _has_files(entry.location):
-                folders.append((value, entry.location))
+            folders.append((value, entry.location))
         elif not name.startswith(("_", ".")) and (sign or not entry.is_folder):
             others.append(entry.location.name)
-    if folders and others:
+    if others and any(_has_files(folder) for _, folder in folders):
         raise ConfigError(
             f"The folder {root} has partition folders {column}=.. and beside them {others[0]!r}, "
             f"which belongs to no partition: expected partition folders of one column alone; move "
@@ -159,16 +159,19 @@ def _has_files(folder: Location) -> bool:
     return any(not entry.location.name.startswith(("_", ".")) for entry in entries)
 
 
-def _value_in_names(column: str, names: Sequence[str], key: str) -> Any:
-    """The key as the value of the column. Spark takes the names of all folders for dates or numbers
-    if each is one, else for text (``PartitioningUtils.inferPartitionColumnValue``).
+def _value_in_names(column: str, folders: Sequence[tuple[str, Location]], key: str) -> Any:
+    """The key as the value of the column. Spark takes the names of all folders with files for dates
+    or numbers if each is one, else for text (``PartitioningUtils.inferPartitionColumnValue``).
 
     Raises:
         ConfigError: They are numbers, and none is a key.
     """
-    values = [name for name in names if name != _NO_VALUE]
-    if values and all(map(_NUMBER.fullmatch, values)):
-        check_partition_column(column, f"a number ({values[0]})", is_text=False)
-    if all(map(_DATE.fullmatch, [*values, key])):
+    names = [name for name, _ in folders if name != _NO_VALUE]
+    if not all(map(_DATE.fullmatch, names)):
+        # An empty folder has no say. Days rarely have one, and a look costs a request for each.
+        names = [name for name, folder in folders if name != _NO_VALUE and _has_files(folder)]
+    if names and all(map(_NUMBER.fullmatch, names)):
+        check_partition_column(column, f"a number ({names[0]})", is_text=False)
+    if all(map(_DATE.fullmatch, [*names, key])):
         return pa.scalar(date.fromisoformat(key), pa.date32())
     return pa.scalar(key, pa.string())

@@ -13,6 +13,7 @@ import pytest
 
 from dstl_core import LocalEngine
 from dstl_core.errors import ConfigError
+from dstl_core.storage.file_io import FsspecFileIO
 from dstl_dagster.components.models import EventsModel
 from tests.integration.dagster.small_pipeline import SPARK
 
@@ -47,6 +48,36 @@ def test_a_window_has_its_rows(tmp_path: Path, every: str, flavor: str) -> None:
     assert rows_of(engine, events, ABSENT[every]) == []
     [kind] = {events.read(engine, key[every]).schema.field("at").type for key in (KEYS, ABSENT)}
     assert kind == (pa.date32() if (every, flavor) == ("by day", "folders") else pa.string())
+
+
+@pytest.mark.parametrize("day", [KEYS["by day"], ABSENT["by day"]])
+def test_the_requests_do_not_grow_with_the_days(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, day: str
+) -> None:
+    requests: list[Any] = []
+    listing = FsspecFileIO.list_folder
+
+    def counted(files: FsspecFileIO, location: Any) -> Any:
+        requests.append(location)
+        return listing(files, location)
+
+    monkeypatch.setattr(FsspecFileIO, "list_folder", counted)
+    counts = []
+    for days in (2, 40):
+        folder = tmp_path / str(days)
+        events = events_in(folder, "by day", "folders")
+        for number in range(days):
+            at = f"2025-{1 + number // 28:02}-{1 + number % 28:02}"
+            pq.write_table(pa.table({"account": ["ada"], "amount": [1]}), made(folder, at))
+        requests.clear()
+        events.read(LocalEngine(), day)
+        counts.append(len(requests))
+    assert counts[0] == counts[1] > 0
+
+
+def made(folder: Path, day: str) -> Path:
+    (folder / f"at={day}").mkdir()
+    return folder / f"at={day}" / "rows.parquet"
 
 
 @pytest.mark.spark

@@ -52,6 +52,11 @@ KEPT = {
         aggregates.quantiles("v", [0.5]),
         aggregates.quantiles("v", [0.5], k=300),
     ),
+    "the same states": (aggregates.variance("v"), aggregates.stddev("v")),
+    "the same states of two columns": (
+        aggregates.covar_samp("v", "w"),
+        aggregates.corr("v", "w"),
+    ),
     "more values": (aggregates.value_counts("ts", 5), aggregates.value_counts("ts", 9)),
     "other probabilities": (aggregates.quantiles("v", [0.5]), aggregates.quantiles("v", [0.9])),
     "equal bounds": (aggregates.histogram("v", [0, 5]), aggregates.histogram("v", (-0.0, 5.0))),
