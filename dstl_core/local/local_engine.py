@@ -112,6 +112,10 @@ class LocalEngine:
             latest = later(latest, latest_time_in(batch, column))
         return latest
 
+    def stream_of(self, rows: Any) -> str | None:
+        """None: no stream of Arrow has micro-batches with ids."""
+        return None
+
     def to_arrow(self, rows: ArrowRows) -> pa.Table:
         """As ``Engine.to_arrow``."""
         return rows.to_arrow()

@@ -92,6 +92,10 @@ class Engine(Protocol):
         """The latest time of a column in milliseconds, rounded down; None if no row has one."""
         ...
 
+    def stream_of(self, rows: Any) -> str | None:
+        """The id of the stream that gives rows as a micro-batch; None if the engine knows none."""
+        ...
+
     def to_arrow(self, rows: Any) -> pa.Table:
         """All rows in the memory of this process."""
         ...

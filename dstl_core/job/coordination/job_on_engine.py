@@ -36,6 +36,7 @@ from dstl_core.job.coordination.job_materialization import (
 )
 from dstl_core.job.coordination.job_migration import migrate_job
 from dstl_core.job.coordination.key_counts import keys_before, no_keys
+from dstl_core.job.coordination.micro_batches import micro_batch
 from dstl_core.job.coordination.one_at_a_time import OneAtATime
 from dstl_core.job.coordination.result import EpochResult
 from dstl_core.job.coordination.savepoint import start_from_savepoint, write_savepoint
@@ -410,10 +411,25 @@ class JobOnEngine(Closing):
         )
 
     def foreach_batch(self, order_by: Sequence[str] | None = None) -> Callable[[Any, int], None]:
-        """Returns a callback for ``foreachBatch``; the batch id is the input id."""
+        """Returns a callback for ``foreachBatch``, which applies a batch once.
+
+        A batch is known by its stream and its number. The ids of inputs are the numbers; those of a
+        stream that lost its progress, or of another one, go on from the last id.
+        """
 
         def apply(rows: Any, batch_id: int) -> None:
-            self.run(rows, batch_id, order_by)
+            stream = self.engine.stream_of(rows)
+            batch = self._coordinator.find(
+                lambda commits: micro_batch(lineage(commits), stream, batch_id)
+            )
+            if batch.before is not None:
+                _LOG.warning(
+                    "job %s: another stream, or one without its progress, goes on: %s after %s",
+                    self.name,
+                    stream,
+                    batch.before,
+                )
+            self.run(rows, batch.input_id, order_by, notes=batch.notes)
 
         return apply
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.utils import is_remote
 
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.fingerprint import FINGERPRINT_VERSION, Fingerprint
@@ -97,6 +98,14 @@ class SparkEngine:
 
     def latest_time(self, rows: DataFrame, column: str) -> int | None:
         return latest_time_of(rows, column)
+
+    def stream_of(self, rows: DataFrame) -> str | None:
+        """The id of the query in whose ``foreachBatch`` this is called: that of its checkpoint
+        folder (``StreamExecution.QUERY_ID_KEY``). Spark Connect does not tell it.
+        """
+        if is_remote():
+            return None
+        return rows.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
 
     def to_arrow(self, rows: DataFrame) -> pa.Table:
         return rows.toArrow()

@@ -186,21 +186,30 @@ def test_micro_batches_are_epochs(spark, tmp_path):
         frame.write.mode("append").parquet(str(source))
         del number
     job = totals_job(spark, tmp_path / "jobs")
-    for _ in range(2):  # the second query finds nothing new
+
+    def stream(progress):
         query = (
             spark.readStream.schema(SCHEMA)
             .option("maxFilesPerTrigger", 1)
             .parquet(str(source))
             .writeStream.foreachBatch(job.foreach_batch(order_by=["v"]))
-            .option("checkpointLocation", str(tmp_path / "checkpoints"))
+            .option("checkpointLocation", str(tmp_path / progress))
             .trigger(availableNow=True)
             .start()
         )
         assert query.awaitTermination(120)
-    ids = [each.facts.input.id for each in job.history() if each.facts.input]
-    assert ids == [0, 1, 2]
+        return [commit.facts.input.id for commit in job.history() if commit.facts.input]
+
+    for _ in range(2):  # the second query finds nothing new
+        assert stream("progress") == [0, 1, 2]
     sums = {}
     for key, value, _ in (row for rows in batches for row in rows):
         sums[key] = sums.get(key, 0) + value
     found = totals_of(spark, job.latest_path())
     assert {key: total for key, (total, _) in found.items()} == sums
+    # A stream without its progress reads the same rows again, and they are other batches.
+    assert stream("new progress") == [0, 1, 2, 3, 4, 5]
+    found = totals_of(spark, job.latest_path())
+    assert {key: total for key, (total, _) in found.items()} == {
+        key: 2 * total for key, total in sums.items()
+    }
