@@ -25,7 +25,7 @@ Chart = dg.MarkdownMetadataValue
 MAX_POINTS = 24
 _LEFT, _RIGHT, _TOP, _BOTTOM = 56, 312, 8, 72
 _MAX_LABEL = 16
-_BASES = ("start", "materialization")
+_BASES = ("start", "materialization", "migration")
 
 
 def line_chart(points: Sequence[tuple[str, float]], title: str, unit: str) -> Chart:

@@ -145,6 +145,7 @@ _ALWAYS: Mapping[str | None, tuple[str, ...]] = {
         "log_bytes_before",
         "materialized_bytes",
     ),
+    "migration": ("restored_from", "watermarks", "materialized_bytes"),
     "stop": ("restored_from", "watermarks", "savepoint"),
     "resume": ("restored_from", "watermarks"),
 }

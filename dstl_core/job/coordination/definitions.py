@@ -32,6 +32,19 @@ def definitions_of(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
     }
 
 
+def states_of(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
+    """The name of the aggregate of each state, by uid of the operator and name of the state."""
+    return {
+        operator.uid: {
+            state.name: name
+            for (name, _), merge in zip(operator.items, operator.function.merges, strict=True)
+            for state in merge.states
+        }
+        for operator in operators
+        if isinstance(operator, AggregateOperator)
+    }
+
+
 def recorded_definitions(
     line: Iterable[CompletedCheckpoint], parent: CompletedCheckpoint
 ) -> Definitions:

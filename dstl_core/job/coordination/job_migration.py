@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from dstl_core.checkpoint.store.commit_lineage import lineage
@@ -16,6 +16,7 @@ from dstl_core.job.coordination.definitions import (
     check_definitions,
     definitions_of,
     recorded_definitions,
+    states_of,
 )
 from dstl_core.job.coordination.key_counts import keys_kept, no_keys
 from dstl_core.job.coordination.savepoint import publish_savepoint
@@ -23,6 +24,7 @@ from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.state_changes import StateChanges
 from dstl_core.job.task.restore import assign
 from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.learn.matching import has_state
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.migrate.migration_plan import SAME, Plan
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -63,7 +65,7 @@ def migrate_job(
     files.delete_folder(scratch)  # of a migration that was killed
     try:
         template = _template(tasks, parent.checkpoint_id, scratch.child("template"))
-        rules = _Rules(source, template, recorded, defined, changes)
+        rules = _Rules(source, template, recorded, defined, changes, states_of(job.operators))
         declaration = rules.declaration(allow_lost=job.allow_non_restored_state)
         migration = SavepointMigration(Migration.of(declaration), source, template)
         if migration.plan.problems:
@@ -129,6 +131,7 @@ class _Rules:
         recorded: The definitions with which the state was written, by uid and name.
         defined: Those of the job.
         changes: What becomes of names.
+        owners: The aggregate of each state of the job, by uid and state.
     """
 
     def __init__(
@@ -138,12 +141,16 @@ class _Rules:
         recorded: Definitions,
         defined: Definitions,
         changes: StateChanges,
+        owners: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._source = source
         self._template = template
         self._recorded = recorded
         self._defined = defined
         self._changes = changes
+        self._owners = owners
+        self._kept: set[str] = set()
+        """Names that a change gives up, and that an operator of the job declares."""
         self.are_changed = False
         """Whether state begins anew, which the plan does not tell from state that stays."""
         self.lose_state = False
@@ -162,13 +169,13 @@ class _Rules:
             rules, empty = self._operator(before, operator, renamed)
             operators[operator.label] = rules
             start_empty += [f"{operator.label}/{state}" for state in empty]
-        unknown = [name for name in self._changes.rename if name not in renamed]
-        if unknown:
+        self._check_names(renamed)
+        lost = [operator.label for operator in old.values() if has_state(operator)]
+        if lost and not allow_lost:
             raise ConfigError(
-                f"Nothing in the state is called {unknown[0]!r}, so it cannot be renamed; see the "
-                f"names with dstl inspect."
+                f"The state of operator {lost[0]!r} would be lost: expected an operator of this "
+                f"uid in the job; to leave the state out, give the job allow_non_restored_state."
             )
-        lost = [operator.label for operator in old.values()] if allow_lost else []
         self.lose_state |= bool(lost)
         return {
             "migration": 1,
@@ -185,13 +192,16 @@ class _Rules:
         changes, recorded = self._changes, self._recorded.get(uid, {})
         old = {state.name: (state.kind, state.type) for state in before.states}
         new = {state.name: (state.kind, state.type) for state in after.states}
-        old_names = [*recorded, *changes.rename, *changes.drop, *changes.start_empty]
-        new_names = [*self._defined.get(uid, {}), *changes.rename.values(), *changes.start_empty]
-        owners = {state: _owner(state, old_names) for state in old}
+        declared = set(self._defined.get(uid, new))
+        owners = self._owners_of(uid, old)
+        own = self._owners.get(uid, {state: state for state in new})
+        self._check_renamed(uid, declared)
+        self._kept |= declared & {*changes.rename, *changes.drop}
+        begun = [name for name in changes.start_empty if name in declared]
         states: dict[str, Any] = {}
         drop: list[str] = []
         for state, owner in owners.items():
-            if owner in changes.rename:
+            if owner in changes.rename and owner not in declared:
                 renamed.add(owner)
                 target = changes.rename[owner] + state[len(owner) :]
                 if target not in new:
@@ -199,10 +209,22 @@ class _Rules:
                         f"The state {state!r} of operator {uid!r} cannot become {target!r}, which "
                         f"the job does not have: expected an aggregate with the same states."
                     )
+                if target in old and owners[target] not in changes.drop:
+                    raise ConfigError(
+                        f"The state {state!r} of operator {uid!r} cannot become {target!r}, which "
+                        f"has values of its own: expected a name that is new, or drop one of the "
+                        f"two first."
+                    )
+                if state in new:
+                    raise ConfigError(
+                        f"The state {state!r} of operator {uid!r} cannot become {target!r}, since "
+                        f"the aggregate {own[state]!r} of the job has a state of that name: give "
+                        f"{own[state]!r} another name, or migrate twice."
+                    )
                 states[target] = {"from": state}
-            elif owner in changes.drop:
+            elif owner in changes.drop and owner not in declared:
                 drop.append(state)
-            elif state not in new and owner not in changes.start_empty:
+            elif owner not in begun and (state not in new or own.get(state, owner) != owner):
                 raise ConfigError(
                     f"The state {state!r} of operator {uid!r} would be lost: expected "
                     f"{owner!r} in the job, or a change for it; pass drop=[{owner!r}], or "
@@ -212,22 +234,71 @@ class _Rules:
         renamed |= {
             name
             for name, target in changes.rename.items()
-            if name not in owners.values() and any(_belongs(state, target) for state in old)
+            if name not in owners.values() and target in owners.values()
         }
         empty = [state for state in new if state not in old and state not in states]
-        for name in changes.start_empty:
+        for name in begun:
             mine = [state for state in old if owners[state] == name]
-            own = [state for state in new if _owner(state, new_names) == name]
-            is_other = {state: old[state] for state in mine} != {state: new[state] for state in own}
+            its = [state for state in new if own.get(state) == name]
+            is_other = {state: old[state] for state in mine} != {state: new[state] for state in its}
             if is_other or recorded.get(name) != self._defined.get(uid, {}).get(name):
                 drop += mine
-                empty += [state for state in own if state in old]
+                empty += [state for state in its if state in old]
                 self.are_changed |= bool(mine)
         self.lose_state |= bool(drop)
         if WINDOW_CONTENTS in old:
             self._check_windows(uid, old[WINDOW_CONTENTS], new.get(WINDOW_CONTENTS))
         self._check_definitions(uid, recorded)
         return {"states": states, "drop": drop}, sorted(set(empty))
+
+    def _owners_of(self, uid: str, states: Iterable[str]) -> dict[str, str]:
+        """The aggregate that has each state before; a state of a function has its own name."""
+        defined = self._defined.get(uid)
+        if defined is None:
+            return {state: state for state in states}
+        changes, recorded = self._changes, self._recorded.get(uid, {})
+        # Of a savepoint, or of an earlier release, nothing is recorded.
+        names = recorded or [*defined, *changes.rename, *changes.drop, *changes.start_empty]
+        same = {
+            state: name
+            for state, name in self._owners[uid].items()
+            if name in recorded and recorded[name] == defined[name]
+        }
+        return {state: same.get(state) or _owner(state, names) for state in states}
+
+    def _check_renamed(self, uid: str, declared: Collection[str]) -> None:
+        """Raises ConfigError if the job declares an old name beside its new one."""
+        for name, target in self._changes.rename.items():
+            if name in declared and target in declared:
+                raise ConfigError(
+                    f"The name {name!r} cannot become {target!r}: operator {uid!r} has both. Take "
+                    f"{name!r} out of rename, or give the new aggregate another name."
+                )
+
+    def _check_names(self, renamed: Collection[str]) -> None:
+        """Raises ConfigError if a name has a change that nothing in the job can have."""
+        changes = self._changes
+        unknown = [name for name in changes.rename if name not in renamed]
+        if unknown and unknown[0] in self._kept:
+            raise ConfigError(
+                f"The name {unknown[0]!r} cannot become {changes.rename[unknown[0]]!r}: the job "
+                f"still has {unknown[0]!r}, and not the new name."
+            )
+        if unknown:
+            raise ConfigError(
+                f"Nothing in the state is called {unknown[0]!r}, so it cannot be renamed; see the "
+                f"names with dstl inspect."
+            )
+        for name in changes.drop:
+            if all(
+                name
+                in self._defined.get(operator.uid or "", [each.name for each in operator.states])
+                for operator in self._template.operators
+            ):
+                raise ConfigError(
+                    f"The name {name!r} cannot go: the job declares it. Take it out of drop, or "
+                    f"begin it anew with start_empty=[{name!r}]."
+                )
 
     def _check_windows(self, uid: str, old: tuple[str, str], new: tuple[str, str] | None) -> None:
         """Raises ConfigError if the aggregates of windows changed."""
@@ -242,9 +313,13 @@ class _Rules:
 
     def _check_definitions(self, uid: str, recorded: Mapping[str, str]) -> None:
         """Raises ConfigError if a definition changed that no change names."""
-        rename, gone = self._changes.rename, (*self._changes.drop, *self._changes.start_empty)
-        kept = {rename.get(name, name): text for name, text in recorded.items() if name not in gone}
-        check_definitions({uid: kept}, {uid: self._defined.get(uid, {})})
+        changes, defined = self._changes, self._defined.get(uid, {})
+        kept = {
+            name if name in defined else changes.rename.get(name, name): text
+            for name, text in recorded.items()
+            if name not in changes.start_empty
+        }
+        check_definitions({uid: kept}, {uid: defined})
 
 
 def _owner(state: str, names: Iterable[str]) -> str:

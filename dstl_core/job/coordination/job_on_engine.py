@@ -561,6 +561,8 @@ class JobOnEngine(Closing):
             SavepointError: Values do not fit their new type; nothing is committed.
         """
         changes = StateChanges(rename or {}, drop, start_empty)
+        if before_input is not None:
+            check_input_id(before_input)
         with self._one_at_a_time("migrate"):
             latest = self.latest()
             if latest is None:

@@ -504,10 +504,11 @@ def test_numbers_of_charts_have_units(value, unit, text):
     assert shown(value, unit) == text
 
 
-def test_the_log_grows_from_the_last_base():
+@pytest.mark.parametrize("kind", ["materialization", "migration"])
+def test_the_log_grows_from_the_last_base(kind):
     given = InputFacts(id="d", rows=1, hash_sum="0" * 16)
     day = EpochFacts(kind="epoch", input=given, log_bytes=10)
-    base = EpochFacts(kind="materialization", materialized_bytes=50)
+    base = EpochFacts(kind=kind, materialized_bytes=50)
     facts = [day, base, day, day]
     commits = [
         CompletedCheckpoint(number, number - 1, "0" * 64, 0, each)

@@ -115,6 +115,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "of_checkpoint": 2,
         "materialized_bytes": 700,
     },
+    "migration": {"restored_from": 3, "watermarks": {"u": 4}, "materialized_bytes": 0},
     "stop": {"restored_from": 3, "watermarks": {}, "savepoint": "file:/s"},
     "resume": {"restored_from": 3, "watermarks": {}},
 }
@@ -225,7 +226,16 @@ TYPES: dict[str, dict[str, Any]] = {
         "additionalProperties": {"$ref": "#/$defs/KeyFacts"},
     },
     "Kind | None": {
-        "enum": ["start", "epoch", "drain", "materialization", "savepoint", "stop", "resume"]
+        "enum": [
+            "start",
+            "epoch",
+            "drain",
+            "materialization",
+            "migration",
+            "savepoint",
+            "stop",
+            "resume",
+        ]
     },
     "InputFacts | None": {"oneOf": [{"$ref": "#/$defs/InputFacts"}, {"type": "null"}]},
     "SourceFacts | None": {"oneOf": [{"$ref": "#/$defs/SourceFacts"}, {"type": "null"}]},

@@ -213,6 +213,37 @@ REFUSED = {
         {"rename": {"m": "c", "c": "m"}},
         "The name 'm' stands twice in rename, drop and start_empty",
     ),
+    "dropped and declared": (
+        OLD,
+        {"drop": ["m"]},
+        "The name 'm' cannot go: the job declares it. Take it out of drop, or begin it anew with "
+        "start_empty=['m'].",
+    ),
+    "renamed and declared": (
+        {**OLD, "n": aggregates.max("v")},
+        {"rename": {"m": "n"}},
+        "The name 'm' cannot become 'n': operator 'u' has both.",
+    ),
+    "renamed and still declared": (
+        OLD,
+        {"rename": {"m": "n"}},
+        "The name 'm' cannot become 'n': the job still has 'm', and not the new name.",
+    ),
+    "renamed to a name with values": (
+        {"c": aggregates.max("v"), "mean": OLD["mean"]},
+        {"rename": {"m": "c"}},
+        "The state 'm' of operator 'u' cannot become 'c', which has values of its own",
+    ),
+    "begun anew, but gone": (
+        {"mean": OLD["mean"], "c": OLD["c"]},
+        {"start_empty": ["m"]},
+        "The state 'm' of operator 'u' would be lost: expected 'm' in the job",
+    ),
+    "no id of an input": (
+        OLD,
+        {"before_input": True},
+        "An input id is text or a whole number; got True",
+    ),
     "text": (OLD, {"drop": "m"}, "drop is wrong: expected a list of names, got 'm'."),
     "a list": (OLD, {"rename": ["m"]}, "rename is wrong: expected old names to new ones"),
     "a number": (OLD, {"drop": [1]}, "A name is text: expected a name, got 1."),
@@ -295,6 +326,133 @@ def test_states_of_a_function_by_row(tmp_path: Path) -> None:
     assert items == {"a": [1, 1, 2, 2], "b": [5, 5]}
     timers = [state for state in operator.states if state.kind == "event-timer"]
     assert [line["key"] for line in operator.dump(timers[0].name)] == ["b", "a"]
+
+
+class Sums(KeyedProcessFunction):
+    """Keeps a sum in each of its states."""
+
+    order_insensitive = True
+
+    def __init__(self, kinds: Mapping[str, str]) -> None:
+        self.kinds = kinds
+
+    def open(self, runtime_context: Any) -> None:
+        descriptors = itertools.starmap(ValueStateDescriptor, self.kinds.items())
+        self.sums = [runtime_context.get_state(each) for each in descriptors]
+
+    def process_element(self, value: Any, ctx: Any) -> None:
+        for state in self.sums:
+            state.update((state.value() or 0) + value["v"])
+
+
+SUMS = {"a": 3, "b": 5}
+OF_FUNCTION = {
+    # arguments, states of the job, values after the migration
+    "drop": ({"drop": ["n"]}, {"n_visits": "int"}, {"n_visits": SUMS}),
+    "rename": (
+        {"rename": {"n": "total"}},
+        {"total": "int", "n_visits": "int"},
+        {"total": SUMS, "n_visits": SUMS},
+    ),
+    "begin anew": (
+        {"start_empty": ["n"]},
+        {"n": "string", "n_visits": "int"},
+        {"n": {}, "n_visits": SUMS},
+    ),
+}
+
+
+@pytest.mark.parametrize("change", OF_FUNCTION)
+def test_a_name_is_that_of_one_state_of_a_function(tmp_path: Path, change: str) -> None:
+    def job_of(kinds: Mapping[str, str]) -> StatefulJob:
+        operator = KeyedOperator("u", "k", "string", Sums(kinds))
+        return StatefulJob(LocalEngine(), "job", str(tmp_path), operator)
+
+    arguments, states, values = OF_FUNCTION[change]
+    job_of({"n": "int", "n_visits": "int"}).run(ROWS, 1)
+    job = job_of(states)
+    commit = job.migrate(**arguments)
+    assert values_of(job) == values
+    assert job.migrate(**arguments) == commit
+
+
+def test_a_state_is_not_taken_for_that_of_another_aggregate(job_of: JobOf) -> None:
+    job_of({"a": aggregates.max("w"), "a_sum": aggregates.max("w")}).run(ROWS, 1)
+    states = {"a": aggregates.avg("w"), "b": aggregates.max("w")}
+    job = job_of(states)
+    with pytest.raises(ConfigError, match="since the aggregate 'a' of the job has a state of that"):
+        job.migrate(start_empty=["a"], rename={"a_sum": "b"})
+    with pytest.raises(ConfigError, match="The state 'a_sum' of operator 'u' would be lost"):
+        job.migrate(start_empty=["a"])
+    job_of({"b": aggregates.max("w")}).migrate(rename={"a_sum": "b"}, drop=["a"])
+    job = job_of(states)
+    change: dict[str, Any] = {"start_empty": ["a"], "rename": {"a_sum": "b"}}
+    job.migrate(**change)
+    job.run(ROWS, 2)
+    # The average has a state of the name by now.
+    assert job.migrate(**change) == job.latest()
+    assert values_of(job) == {
+        "a_sum": {"a": 4.0, "b": 3.5},
+        "a_count": COUNT,
+        "b": {"a": 2.5, "b": 3.5},
+    }
+
+
+def test_an_aggregate_keeps_a_state_that_begins_with_another_name(job_of: JobOf) -> None:
+    kept = aggregates.corr("v", "w")
+    job_of({"a": kept, "a_other": aggregates.max("v")}).run(ROWS, 1)
+    before = values_of(job_of({"a": kept, "a_other": aggregates.max("v")}))
+    job = job_of({"a": kept})
+    job.migrate(drop=["a_other"])
+    assert values_of(job) == {name: own for name, own in before.items() if name != "a_other"}
+
+
+def test_a_name_that_comes_back_is_not_dropped_again(job_of: JobOf) -> None:
+    job_of(OLD).run(ROWS, 1)
+    change: dict[str, Any] = {"rename": {"mean": "average"}, "drop": ["m"]}
+    states = {"average": OLD["mean"], "c": OLD["c"]}
+    job_of(states).migrate(**change)
+    job = job_of({**states, "m": OLD["m"]})
+    with pytest.raises(ConfigError, match="The name 'm' cannot go: the job declares it"):
+        job.migrate(**change)
+    job.migrate(rename=change["rename"])
+    assert values_of(job)["m"] == {}
+
+
+def test_a_change_is_for_the_operators_that_declare_it(tmp_path: Path) -> None:
+    def job_of(
+        first: Mapping[str, Any], second: Mapping[str, Any] | None, **options: Any
+    ) -> StatefulJob:
+        operators = [
+            AggregateOperator(uid, "k", states, schema=SCHEMA)
+            for uid, states in (("x", first), ("y", second))
+            if states is not None
+        ]
+        jobs = (LocalEngine(), "job", str(tmp_path), operators[0])
+        return StatefulJob(*jobs, downstream=operators[1:], **options)
+
+    def values(job: StatefulJob) -> dict[str, Any]:
+        return {
+            f"{uid}.{state.name}": {
+                line["key"]: line["value"] for line in job.snapshot()[uid].dump(state.name)
+            }
+            for uid in ("x", "y")
+            for state in job.snapshot()[uid].states
+        }
+
+    old = {"m": OLD["m"], "c": OLD["c"]}
+    job_of(old, old).run(ROWS, 1)
+    job = job_of({"n": OLD["m"]}, old)
+    change: dict[str, Any] = {"rename": {"m": "n"}, "drop": ["c"]}
+    commit = job.migrate(**change)
+    assert values(job) == {"x.n": LARGEST, "y.m": LARGEST, "y.c": COUNT}
+    assert job.migrate(**change) == commit
+    gone = job_of({"n": OLD["m"]}, None)
+    with pytest.raises(ConfigError, match="The state of operator 'y' would be lost: expected an"):
+        gone.migrate()
+    allowed = job_of({"n": OLD["m"]}, None, allow_non_restored_state=True)
+    allowed.migrate()
+    assert [operator.label for operator in allowed.snapshot().operators] == ["x"]
 
 
 def test_aggregates_of_windows_stay(job_of: JobOf) -> None:
