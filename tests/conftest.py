@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import fsspec
@@ -36,6 +37,12 @@ _JVM_OPTIONS = _SETTINGS[OPTIONS].replace('"', "")
 for _name in ("SPARK_LAUNCHER_OPTS", "SPARK_DAEMON_JAVA_OPTS"):
     os.environ.setdefault(_name, _JVM_OPTIONS)
 os.environ.setdefault("SPARK_SUBMIT_OPTS", f"{_JVM_OPTIONS} -D{DAEMON}={_SETTINGS[DAEMON]}")
+
+_WARM_WORKERS = str(Path(__file__).parent / "warm_workers")
+if _WARM_WORKERS not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
+    os.environ["PYTHONPATH"] = os.pathsep.join(
+        path for path in (_WARM_WORKERS, os.environ.get("PYTHONPATH")) if path
+    )
 
 hypothesis.settings.register_profile(
     "ci", derandomize=True, deadline=None, database=None, max_examples=40

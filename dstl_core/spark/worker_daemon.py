@@ -36,18 +36,22 @@ def _folders() -> set[Path]:
     return {Path(path).resolve() for path in sys.path if path}
 
 
-def main() -> None:
+def prepare(worker: str) -> None:
+    """Imports what the workers of this daemon need.
+
+    Args:
+        worker: The module of the worker.
+    """
     sys.path[:] = [path for path in sys.path if not _is_archive_of_package(path)]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork has none of the daemon's threads
-    worker = sys.argv[1]
     if "streaming" not in worker:  # a stream has a daemon of its own, with one worker
         for name in (worker, *_MODULES):
             importlib.import_module(name)
-        # The collector would write to pages that the forks share.
-        gc.collect()
-        gc.freeze()
-    runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
+    # The collector would write to pages that the forks share.
+    gc.collect()
+    gc.freeze()
 
 
 if __name__ == "__main__":
-    main()
+    prepare(sys.argv[1])
+    runpy.run_module("pyspark.daemon", run_name="__main__", alter_sys=True)
