@@ -43,7 +43,12 @@ from dstl_core.job.coordination.savepoint import start_from_savepoint, write_sav
 from dstl_core.job.coordination.stored_output import StoredOutput
 from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec, task_changelog_options
-from dstl_core.job.spec.lineage import check_order_of_inputs, commit_before, find_input
+from dstl_core.job.spec.lineage import (
+    check_nothing_undone,
+    check_order_of_inputs,
+    commit_before,
+    find_input,
+)
 from dstl_core.job.spec.operators import LocalCopies, Operator
 from dstl_core.job.spec.state_changes import StateChanges
 from dstl_core.job.task.reports import SubtaskReport, epoch_facts
@@ -392,6 +397,7 @@ class JobOnEngine(Closing):
             )
         else:
             check_order_of_inputs(place.last_input, input_id)
+            self._coordinator.find(lambda commits: check_nothing_undone(lineage(commits), input_id))
         defined = definitions_of(self.operators)
         if defined:
             recorded = self._coordinator.find(

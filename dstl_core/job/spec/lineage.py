@@ -45,6 +45,23 @@ def find_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> Inpu
     return None if latest is None else InputPlace(latest, None, last)
 
 
+def check_nothing_undone(line: Iterable[CompletedCheckpoint], input_id: str | int) -> None:
+    """Raises ConfigError if a migration went back in a lineage, newest first, and no epoch since.
+
+    The inputs that it undid would be left out without a word.
+    """
+    for commit in line:
+        restored = commit.facts.restored_from
+        if commit.facts.input is not None:
+            return
+        if commit.facts.kind == "migration" and restored != commit.parent:
+            raise ConfigError(
+                f"The input {input_id!r} would leave inputs out: a migration went back to "
+                f"checkpoint {restored}, and undid those after it. Run the first of them with "
+                f"rewind=True, and then the later ones."
+            )
+
+
 def check_order_of_inputs(last: Any, input_id: str | int) -> None:
     """Raises ConfigError if an id does not come after the last committed one."""
     if last is None:

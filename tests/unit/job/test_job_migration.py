@@ -284,6 +284,20 @@ def test_a_rewind_goes_back_behind_a_migration(job_of: JobOf) -> None:
     assert values_of(job)["top"] == LARGEST
 
 
+def test_inputs_that_a_migration_undid_are_not_left_out(job_of: JobOf) -> None:
+    for number in (1, 2, 3):
+        job_of({"c": OLD["c"]}).run(ROWS, number)
+    job = job_of({"n": OLD["c"]})
+    job.migrate(rename={"c": "n"}, before_input=2)
+    job.materialize()
+    wrong = "The input 4 would leave inputs out: a migration went back to checkpoint 2, and undid"
+    with pytest.raises(ConfigError, match=wrong):
+        job.run(ROWS, 4)
+    for number in (2, 3, 4):
+        job.run(ROWS, number, rewind=number == 2)
+    assert values_of(job) == {"n": {"a": 8, "b": 4}}
+
+
 def test_the_definition_before_can_rewind_a_migration(job_of: JobOf) -> None:
     job_of(OLD).run(ROWS, 1)
     job_of({"c": OLD["c"]}).migrate(drop=["m", "mean"])
