@@ -97,13 +97,15 @@ class ColumnRestore:
             raise RestoreError(
                 f"The restored state {meta.name!r} ({describe_state(meta)}) would be lost: it is "
                 f"not one of the states of the operator, {', '.join(self._states)}; declare it "
-                f"too, or let migrate() of the job drop or rename it."
+                f"too, or let migrate() of the job drop or rename it (dstl migrate, for that of a "
+                f"savepoint)."
             )
         if types_of(declared) != types_of(meta):
             raise StateMigrationError(
                 f"State {meta.name!r} has another type: expected {describe_state(meta)} (from "
                 f"the restored state), got {describe_state(declared)}; declare the stored type, or "
-                f"let migrate() of the job convert it or begin it anew."
+                f"let migrate() of the job convert it or begin it anew (dstl migrate, for that of "
+                f"a savepoint)."
             )
         return declared
 

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pytest
 
 from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob, aggregates
-from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.errors import ConfigError, InputChangedError, RestoreError
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.savepoint.check.verify import verify_snapshot
@@ -282,6 +282,21 @@ def test_a_rewind_goes_back_behind_a_migration(job_of: JobOf) -> None:
     job.run(ROWS, 3)
     assert values_of(job)["c"] == {"a": 5, "b": 2}
     assert values_of(job)["top"] == LARGEST
+
+
+def test_a_start_from_a_savepoint_names_the_migration_of_savepoints(tmp_path: Path) -> None:
+    def job_of(name: str, states: Mapping[str, Any]) -> StatefulJob:
+        operator = AggregateOperator("u", "k", states, schema=SCHEMA)
+        return StatefulJob(LocalEngine(), name, str(tmp_path / "jobs"), operator)
+
+    first = job_of("first", {"m": OLD["m"]})
+    first.run(ROWS, 1)
+    savepoint = first.savepoint(str(tmp_path / "savepoint"))
+    for states in ({"n": OLD["m"]}, {"m": aggregates.max("v", type="bigint")}):
+        job = job_of("second", states)
+        assert job.migrate(rename={"m": "n"}) is None
+        with pytest.raises(RestoreError, match=r"\(dstl migrate, for that of a\s+savepoint\)"):
+            job.start(savepoint)
 
 
 def test_inputs_that_a_migration_undid_are_not_left_out(job_of: JobOf) -> None:
