@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
+from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX
 from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
@@ -31,6 +32,7 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import INTERNAL_DIR, Location
 
+_BESIDE = ("", ORDER_SUFFIX, "_time")
 SCRATCH = "migration"
 """Where a migration writes before it commits, in the internal folder of the pipeline."""
 
@@ -251,20 +253,29 @@ class _Rules:
         self._check_definitions(uid, recorded)
         return {"states": states, "drop": drop}, sorted(set(empty))
 
-    def _owners_of(self, uid: str, states: Iterable[str]) -> dict[str, str]:
+    def _owners_of(self, uid: str, states: Collection[str]) -> dict[str, str]:
         """The aggregate that has each state before; a state of a function has its own name."""
         defined = self._defined.get(uid)
         if defined is None:
             return {state: state for state in states}
         changes, recorded = self._changes, self._recorded.get(uid, {})
-        # Of a savepoint, or of an earlier release, nothing is recorded.
+        # Of a savepoint, or of an earlier release, nothing is recorded. There an aggregate that has
+        # a state of its own name has no others, but for the order or the time of its value.
+        whole: set[str] = set() if recorded else {*states}
         names = recorded or [*defined, *changes.rename, *changes.drop, *changes.start_empty]
         same = {
             state: name
             for state, name in self._owners[uid].items()
             if name in recorded and recorded[name] == defined[name]
         }
-        return {state: same.get(state) or _owner(state, names) for state in states}
+        return {
+            state: same.get(state)
+            or _owner(
+                state,
+                (name for name in names if name not in whole or state[len(name) :] in _BESIDE),
+            )
+            for state in states
+        }
 
     def _check_renamed(self, uid: str, declared: Collection[str]) -> None:
         """Raises ConfigError if the job declares an old name beside its new one."""

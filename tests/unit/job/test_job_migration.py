@@ -299,6 +299,21 @@ def test_a_start_from_a_savepoint_names_the_migration_of_savepoints(tmp_path: Pa
             job.start(savepoint)
 
 
+def test_a_name_of_a_savepoint_is_not_that_of_a_longer_name(tmp_path: Path) -> None:
+    def job_of(name: str, *names: str) -> StatefulJob:
+        operator = AggregateOperator("u", "k", dict.fromkeys(names, OLD["m"]), schema=SCHEMA)
+        return StatefulJob(LocalEngine(), name, str(tmp_path / "jobs"), operator)
+
+    first = job_of("first", "a", "a_x", "b")
+    first.run(ROWS, 1)
+    job_of("job", "a", "a_x", "b").start(first.savepoint(str(tmp_path / "savepoint")))
+    with pytest.raises(ConfigError, match="The state 'a_x' of operator 'u' would be lost"):
+        job_of("job", "b").migrate(drop=["a"])
+    job = job_of("job", "n", "a_x", "b")
+    job.migrate(rename={"a": "n"})
+    assert values_of(job) == {"n": LARGEST, "a_x": LARGEST, "b": LARGEST}
+
+
 def test_inputs_that_a_migration_undid_are_not_left_out(job_of: JobOf) -> None:
     for number in (1, 2, 3):
         job_of({"c": OLD["c"]}).run(ROWS, number)
