@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -37,16 +38,21 @@ def archive_folder() -> Path | None:
     digest = hashlib.sha256()
     for file in (java / "release", Path(spark.origin).with_name("version.py")):
         digest.update(f"{file}\n".encode())
-        digest.update(file.read_bytes() if file.is_file() else b"")
+        with suppress(OSError):  # some Java has no such file
+            digest.update(file.read_bytes())
     return private_folder(cache / "classes" / digest.hexdigest()[:16])
 
 
 def kept_archive() -> Path | None:
     """The archive of this Java and this Spark, if one is kept."""
     folder = archive_folder()
-    files = [] if folder is None else list(folder.glob("*.jsa"))
-    whole = (file for file in files if file == archive_of(file.parent, file.stat().st_size))
-    return next(whole, None)
+    if folder is None:
+        return None
+    with suppress(OSError):  # another process may replace one meanwhile
+        for file in folder.glob("*.jsa"):
+            if file == archive_of(folder, file.stat().st_size):
+                return file
+    return None
 
 
 def start_settings(options: str = "", *, is_local: bool = True) -> dict[str, str]:
