@@ -14,9 +14,12 @@ from typing import TypeAlias
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import AggregateOperator, Operator
+from dstl_core.savepoint.read.snapshot import Snapshot
 
 Definitions: TypeAlias = Mapping[str, Mapping[str, str]]
 """The definition of each aggregate, by uid of the operator and name of the aggregate."""
+DEFINITIONS_NOTE = "definitions"
+"""The note beside a snapshot of a job; in the notes of a checkpoint it is a field of the facts."""
 _SHOWN = 200
 """Characters of a definition that a message shows."""
 
@@ -50,21 +53,38 @@ def recorded_definitions(
 ) -> Definitions:
     """The definitions with which the state of a commit was written.
 
-    They are those of the last epoch or migration up to the commit. The state of a savepoint, or of
-    an earlier release, has none.
+    They are those of the last epoch or migration up to the commit, or of the savepoint that the
+    pipeline started from. The state of Flink, or of an earlier release, has none.
 
     Args:
         line: The lineage of the latest commit, newest first.
         parent: A commit in it.
     """
     for commit in dropwhile(lambda each: each.checkpoint_id != parent.checkpoint_id, line):
-        if commit.facts.kind in ("epoch", "migration"):
+        if commit.facts.kind in ("start", "epoch", "migration"):
             return commit.facts.definitions
     return {}
 
 
-def check_definitions(recorded: Definitions, defined: Definitions) -> None:
-    """Raises ConfigError if an aggregate would add to state that means something else."""
+def definitions_in(snapshot: Snapshot) -> Definitions:
+    """The definitions beside a savepoint or checkpoint of a job; none for one of Flink."""
+    notes = {} if snapshot.file.sidecar is None else snapshot.file.sidecar.notes
+    recorded = notes.get(DEFINITIONS_NOTE)
+    return {
+        uid: {name: text for name, text in texts.items() if isinstance(text, str)}
+        for uid, texts in (recorded.items() if isinstance(recorded, Mapping) else ())
+        if isinstance(texts, Mapping)
+    }
+
+
+def check_definitions(recorded: Definitions, defined: Definitions, anew: str | None = None) -> None:
+    """Raises ConfigError if an aggregate would add to state that means something else.
+
+    Args:
+        recorded: The definitions of the state.
+        defined: Those of the job.
+        anew: What begins an aggregate anew, for the error; None: ``migrate`` of the job.
+    """
     for uid, texts in defined.items():
         for name, text in texts.items():
             before = recorded.get(uid, {}).get(name, text)
@@ -73,6 +93,7 @@ def check_definitions(recorded: Definitions, defined: Definitions) -> None:
                     f"The aggregate {name!r} of operator {uid!r} was changed, and its state cannot "
                     f"be converted: expected {shorten(before, _SHOWN)}, got "
                     f"{shorten(text, _SHOWN)}; keep the definition, give the new aggregate "
-                    f"another name, or begin it anew with migrate(start_empty=[{name!r}]). A "
-                    f"column that has a new name can get its old one in the batch."
+                    f"another name, or begin it anew with "
+                    f"{anew or f'migrate(start_empty=[{name!r}])'}. A column that has a new name "
+                    f"can get its old one in the batch."
                 )

@@ -7,10 +7,18 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dstl_core.checkpoint.coordination.assignment import holds_state
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, SourceFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.errors import ConfigError, NonRestoredStateError, RestoreError, SavepointError
+from dstl_core.job.coordination.definitions import (
+    DEFINITIONS_NOTE,
+    check_definitions,
+    definitions_in,
+    definitions_of,
+    recorded_definitions,
+)
 from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec
 from dstl_core.job.spec.operators import declared_decimals
@@ -39,7 +47,8 @@ def start_from_savepoint(
         allow_non_restored_state: Whether to leave out state that no operator of the job takes.
 
     Raises:
-        ConfigError: The job has no operator of a name in ``names``, or two take one state.
+        ConfigError: The job has no operator of a name in ``names``, two take one state, or an
+            aggregate has another definition than in the job that wrote the savepoint.
         NonRestoredStateError: No operator of the job takes some state of the savepoint.
         RestoreError: The savepoint has another max parallelism or other types.
         SavepointError: The savepoint lacks a uid that ``names`` gives.
@@ -50,8 +59,11 @@ def start_from_savepoint(
     file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
     states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
     source = SourceFacts(savepoint=str(snapshot.folder), sha256=snapshot.file.sha256)
-    specs = tasks.specs(str(snapshot.folder), states)
-    return tasks.full_checkpoint(specs, EpochFacts(kind="start", source=source), after=None)
+    recorded, defined = definitions_in(snapshot), definitions_of(tasks.job.operators)
+    kept = {uid: recorded.get(names.get(uid, uid), {}) for uid in defined}
+    check_definitions(kept, defined, "dstl migrate of the savepoint")
+    facts = EpochFacts(kind="start", source=source, definitions=kept)
+    return tasks.full_checkpoint(tasks.specs(str(snapshot.folder), states), facts, after=None)
 
 
 def _ids_in(
@@ -126,7 +138,11 @@ def write_savepoint(tasks: JobTasks, path: str) -> str:
     if existing is not None:
         return existing
     specs = tasks.specs_of(latest, tasks.load(latest))
-    return publish_savepoint(tasks, specs, latest.checkpoint_id, path, source)
+    recorded = tasks.coordinator.find(
+        lambda commits: recorded_definitions(lineage(commits), latest)
+    )
+    notes = {"source": source, DEFINITIONS_NOTE: recorded}
+    return publish_savepoint(tasks, specs, latest.checkpoint_id, path, notes)
 
 
 def publish_savepoint(
@@ -134,7 +150,7 @@ def publish_savepoint(
     specs: Sequence[TaskSpec],
     checkpoint_id: int,
     path: str,
-    source: Mapping[str, Any],
+    notes: Mapping[str, Any],
 ) -> str:
     """Writes the state that tasks restore as a canonical savepoint.
 
@@ -143,7 +159,7 @@ def publish_savepoint(
         specs: What the tasks restore.
         checkpoint_id: The id of the savepoint.
         path: Its folder.
-        source: Where the state is from, for the notes beside it.
+        notes: What is noted beside it.
 
     Returns:
         The path of the savepoint.
@@ -168,7 +184,7 @@ def publish_savepoint(
         for spec in specs
     )
     metadata = CheckpointMetadata(3, checkpoint_id, operators)
-    return target.publish(metadata, {"kind": "savepoint", "source": source})
+    return target.publish(metadata, {"kind": "savepoint", **notes})
 
 
 def _existing_savepoint(path: str, source: Mapping[str, Any]) -> str | None:

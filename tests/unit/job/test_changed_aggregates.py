@@ -147,3 +147,27 @@ def test_the_definitions_of_a_savepoint_are_known_after_its_first_epoch(
     assert histograms(started) == {"a": [2, 2, 2], "b": [0, 0, 2]}
     with pytest.raises(ConfigError, match="The aggregate 'h' of operator 'u' was changed"):
         job_of(aggregates.histogram("v", [2, 5]), "started").run(ROWS, 2)
+
+
+@pytest.mark.parametrize("form", ["savepoint", "checkpoint"])
+def test_a_start_from_state_of_another_definition_is_refused(
+    job_of: JobOf, tmp_path: Path, form: str
+) -> None:
+    first = job_of(aggregates.max("v"))
+    first.run(ROWS, 1)
+    path = first.latest_path() if form == "checkpoint" else first.savepoint(str(tmp_path / "s"))
+    other = job_of(aggregates.min("v"), "other")
+    wrong = (
+        "The aggregate 'h' of operator 'u' was changed, and its state cannot be converted: "
+        "expected max(column='v'), got min(column='v'); keep the definition, give the new "
+        "aggregate another name, or begin it anew with dstl migrate of the savepoint."
+    )
+    with pytest.raises(ConfigError, match=re.escape(wrong)):
+        other.start(path)
+    assert other.latest() is None
+    same = job_of(aggregates.max("v"), "same")
+    same.start(path)
+    # The definition counts before the first epoch, too.
+    with pytest.raises(ConfigError, match="was changed"):
+        job_of(aggregates.min("v"), "same").run(ROWS, 1)
+    same.run(ROWS, 1)

@@ -36,6 +36,7 @@ from dstl_core.errors import (
 from dstl_core.functions import KeyedProcessFunction, ProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
+from dstl_core.storage.location import SIDECAR_FILE_NAME
 from tests.integration.spark.job_functions import OUTPUT, TotalsByRow, plain, random_batch
 
 SUMS = {"n": aggregates.count(), "total": aggregates.sum("v"), "longest": aggregates.max("t")}
@@ -407,9 +408,11 @@ def test_values_without_their_order_are_not_continued_with_one(tmp_path: Path, m
         return
     with pytest.raises(ConfigError, match="The aggregate 'best' of operator 'best' was changed"):
         declared().run(table_of([("a", 4, "y")]), 2)
-    # A savepoint says nothing of definitions.
+    # A savepoint of Flink says nothing of definitions.
     started = replace(declared(), name="started")
-    started.start(before.savepoint(str(tmp_path / "savepoint")))
+    savepoint = before.savepoint(str(tmp_path / "savepoint"))
+    (tmp_path / "savepoint" / SIDECAR_FILE_NAME).unlink()
+    started.start(savepoint)
     with pytest.raises(StateMigrationError, match="'best' with 'best_order', and the restored sta"):
         started.run(table_of([("a", 4, "y")]), 1)
     declared(**plainly).run(table_of([("b", 4, "y")]), 2)
