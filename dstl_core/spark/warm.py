@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import tempfile
@@ -24,11 +25,15 @@ def make_archive(folder: Path) -> None:
     with tempfile.TemporaryDirectory(dir=folder) as scratch:
         made = Path(scratch, "spark.jsa")
         command = [sys.executable, "-m", __name__, str(made)]
+        # PySpark would take the Python of its workers from the PATH.
+        variables = {**os.environ, "PYSPARK_PYTHON": sys.executable}
         # It also waits for the end of the JVM, which has these pipes, too.
-        done = subprocess.run(command, capture_output=True, check=False, text=True)
+        done = subprocess.run(command, env=variables, capture_output=True, check=False, text=True)
         if done.returncode:
-            last = done.stderr.strip().splitlines()[-1:]
-            raise ConfigError(f"Spark did not run, and its classes are not kept: {last}")
+            lines = [line.strip() for line in done.stderr.splitlines()]
+            errors = [line for line in lines if "Error:" in line or "Exception:" in line]
+            why = (errors or lines or ["it printed nothing"])[-1]
+            raise ConfigError(f"Spark did not run, and its classes are not kept: {why}")
         if made.exists():
             made.replace(archive_of(folder, made.stat().st_size))
 
