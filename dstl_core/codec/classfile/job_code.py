@@ -127,18 +127,20 @@ def read_job_code(classes: JobClasses, main: str | None = None) -> JobCode:
         if not (wanted or settings or sets or has_ttl or is_main):
             continue
         with error_context(location=place):
-            own = parse_class_file(raw)
-        if own.name.startswith(_FLINK) or (reachable is not None and own.name not in reachable):
+            class_file = parse_class_file(raw)
+        if class_file.name.startswith(_FLINK) or (
+            reachable is not None and class_file.name not in reachable
+        ):
             continue
-        if is_main and any(each.name == "main" for each in own.methods):
-            found.mains.append(own.name)
+        if is_main and any(each.name == "main" for each in class_file.methods):
+            found.mains.append(class_file.name)
         if settings:
             found.other_types = settings[0].decode()
         found.sets_max_parallelism = found.sets_max_parallelism or sets
         if wanted:
             with error_context(location=place):
-                _read_class(raw, own, found)
-        ttl_elsewhere = ttl_elsewhere or (has_ttl and own.name not in found.descriptors)
+                _read_class(raw, class_file, found)
+        ttl_elsewhere = ttl_elsewhere or (has_ttl and class_file.name not in found.descriptors)
     if ttl_elsewhere:
         _forget_ttl(found)
     return found

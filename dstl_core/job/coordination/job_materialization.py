@@ -185,8 +185,8 @@ def _base_of(
     states: Mapping[Place, OperatorSubtaskState], place: Place
 ) -> ChangelogStateBackendHandle | None:
     """The keyed state at a place; None if there is none, as of an operator that is new."""
-    found = states.get(place)
-    handle = None if found is None else found.managed_keyed_state
+    subtask = states.get(place)
+    handle = None if subtask is None else subtask.managed_keyed_state
     return handle if isinstance(handle, ChangelogStateBackendHandle) else None
 
 

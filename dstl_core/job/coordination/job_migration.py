@@ -33,6 +33,7 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import INTERNAL_DIR, Location
 
 _BESIDE = ("", ORDER_SUFFIX, "_time")
+"""Ends of the names of states of an aggregate that has a state of its own name."""
 SCRATCH = "migration"
 """Where a migration writes before it commits, in the internal folder of the pipeline."""
 
@@ -196,7 +197,7 @@ class _Rules:
         new = {state.name: (state.kind, state.type) for state in after.states}
         declared = set(self._defined.get(uid, new))
         owners = self._owners_of(uid, old)
-        own = self._owners.get(uid, {state: state for state in new})
+        new_owners = self._owners.get(uid, {state: state for state in new})
         self._check_renamed(uid, declared)
         self._kept |= declared & {*changes.rename, *changes.drop}
         begun = [name for name in changes.start_empty if name in declared]
@@ -220,13 +221,13 @@ class _Rules:
                 if state in new:
                     raise ConfigError(
                         f"The state {state!r} of operator {uid!r} cannot become {target!r}, since "
-                        f"the aggregate {own[state]!r} of the job has a state of that name: give "
-                        f"{own[state]!r} another name, or migrate twice."
+                        f"the aggregate {new_owners[state]!r} of the job has a state of that "
+                        f"name: give {new_owners[state]!r} another name, or migrate twice."
                     )
                 states[target] = {"from": state}
             elif owner in changes.drop and owner not in declared:
                 drop.append(state)
-            elif owner not in begun and (state not in new or own.get(state, owner) != owner):
+            elif owner not in begun and (state not in new or new_owners.get(state, owner) != owner):
                 raise ConfigError(
                     f"The state {state!r} of operator {uid!r} would be lost: expected "
                     f"{owner!r} in the job, or a change for it; pass drop=[{owner!r}], or "
@@ -241,7 +242,7 @@ class _Rules:
         empty = [state for state in new if state not in old and state not in states]
         for name in begun:
             mine = [state for state in old if owners[state] == name]
-            its = [state for state in new if own.get(state) == name]
+            its = [state for state in new if new_owners.get(state) == name]
             is_other = {state: old[state] for state in mine} != {state: new[state] for state in its}
             if is_other or recorded.get(name) != self._defined.get(uid, {}).get(name):
                 drop += mine

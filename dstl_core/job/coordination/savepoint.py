@@ -84,20 +84,20 @@ def _ids_in(
         if operator.uid not in names and not snapshot.named(name):
             _LOG.info("an operator that the savepoint lacks starts empty: uid=%s", operator.uid)
             continue
-        found = snapshot[name]
-        if operator.key_type is not None and found.max_parallelism != job.max_parallelism:
+        stored = snapshot[name]
+        if operator.key_type is not None and stored.max_parallelism != job.max_parallelism:
             raise RestoreError(
                 f"The savepoint has another max parallelism: expected {job.max_parallelism}, "
-                f"got {found.max_parallelism}; create the job with the savepoint's, or rewrite the "
-                f"savepoint with the job's.",
+                f"got {stored.max_parallelism}; create the job with the savepoint's, or rewrite "
+                f"the savepoint with the job's.",
                 location=str(snapshot.folder),
             )
-        if (other := takers.setdefault(found.operator_id, operator.uid)) != operator.uid:
+        if (other := takers.setdefault(stored.operator_id, operator.uid)) != operator.uid:
             raise ConfigError(
                 f"The operators {other!r} and {operator.uid!r} of the job both take the state of "
-                f"{found.label!r}; give one of them another uid, or leave it out of uids."
+                f"{stored.label!r}; give one of them another uid, or leave it out of uids."
             )
-        old_ids[operator.operator_id] = found.operator_id
+        old_ids[operator.operator_id] = stored.operator_id
     return old_ids
 
 

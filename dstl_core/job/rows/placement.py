@@ -46,13 +46,13 @@ class Placement:
         """
         owners = self._owners(batch, hashes)
         counts = np.bincount(owners, minlength=self.parallelism)
-        there = np.flatnonzero(counts)
-        if len(there) == 1:
-            yield int(there[0]), None
+        receivers = np.flatnonzero(counts)
+        if len(receivers) == 1:
+            yield int(receivers[0]), None
             return
         rows = np.argsort(owners.astype(np.uint16), kind="stable")
         ends = np.cumsum(counts)
-        for subtask in there.tolist():
+        for subtask in receivers.tolist():
             end = int(ends[subtask])
             yield subtask, pa.array(rows[end - int(counts[subtask]) : end])
 

@@ -17,46 +17,9 @@ from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessF
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.stateful_job import StatefulJob
+from tests.unit.local.test_job_keys import BATCH, COUNT, OUTPUT, SCHEMA, Count, CountColumns
 
 pytestmark = pytest.mark.spark
-COUNT = ValueStateDescriptor("n", Types.LONG)
-OUTPUT = pa.schema([("seen", pa.string()), ("n", pa.int64())])
-BATCH = [("a", 1), ("b", 2), ("a", 3)]
-SCHEMA = "k string, v long"
-
-
-class Count(KeyedProcessFunction):
-    """Counts the rows of a key; ``give`` says what comes out."""
-
-    order_insensitive = True
-
-    def __init__(self, give=lambda row, n: [{"seen": str(row), "n": n}]):
-        self.give = give
-
-    def open(self, runtime_context):
-        self.n = runtime_context.get_state(COUNT)
-
-    def process_element(self, value, ctx):
-        self.n.update((self.n.value() or 0) + 1)
-        return self.give(value, self.n.value())
-
-
-class CountColumns(KeyedColumnFunction):
-    """The same on columns; ``give`` says what the result is."""
-
-    order_insensitive = True
-    states = (COUNT,)
-
-    def __init__(self, give=lambda state: ColumnResult(state)):
-        self.give = give
-
-    def process_batch(self, keys, state, rows):
-        counts = [0] * len(keys)
-        for at in rows["key_index"].to_pylist():
-            counts[at] += 1
-        before = [each or 0 for each in state["n"].to_pylist()]
-        new = [old + own for old, own in zip(before, counts, strict=True)]
-        return self.give(pa.record_batch([pa.array(new, pa.int64())], names=["n"]))
 
 
 class Ordered(Count):
