@@ -34,6 +34,7 @@ _CONSTANT_BYTES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4
 _TWO_SLOTS = (5, 6)
 _STRING = 8
 _ANNOTATIONS = "RuntimeVisibleAnnotations"
+_PARAMETERS = "MethodParameters"
 _MAX_ANNOTATION_NESTING = 16
 _MEMBERS = (9, 10, 11)
 
@@ -73,6 +74,8 @@ class Member:
     flags: int
     signature: str | None = None
     annotations: tuple[Annotation, ...] = ()
+    parameters: tuple[str, ...] | None = None
+    """The names of a method's parameters; None if the compiler did not record them."""
 
     def has(self, flag: int) -> bool:
         return self.flags & flag != 0
@@ -314,6 +317,7 @@ def _member(data: DataInput, pool: ConstantPool) -> Member:
     descriptor = pool.text(data.read_u16("member descriptor"))
     signature = None
     annotations: tuple[Annotation, ...] = ()
+    parameters = None
     for attribute, body in _attributes(data, pool):
         if attribute == "Signature":
             signature = pool.text(body.read_u16("signature"))
@@ -321,7 +325,18 @@ def _member(data: DataInput, pool: ConstantPool) -> Member:
             flags |= Flag.SYNTHETIC
         elif attribute == _ANNOTATIONS:
             annotations = read_annotations(body, pool)
-    return Member(name, descriptor, flags, signature, annotations)
+        elif attribute == _PARAMETERS:
+            parameters = _parameters(body, pool)
+    return Member(name, descriptor, flags, signature, annotations, parameters)
+
+
+def _parameters(body: DataInput, pool: ConstantPool) -> tuple[str, ...] | None:
+    """The names of parameters; None if one has none."""
+    names = []
+    for _ in range(body.read_u8("parameters")):
+        names.append(body.read_u16("parameter name"))
+        body.read_u16("parameter flags")
+    return tuple(pool.text(each) for each in names) if all(names) else None
 
 
 def read_annotations(data: DataInput, pool: ConstantPool) -> tuple[Annotation, ...]:

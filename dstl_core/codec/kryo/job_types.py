@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from dstl_core.codec.classfile.case_classes import case_class_fields
+from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses, kryo_reader
@@ -15,14 +19,18 @@ from dstl_core.codec.serializers.opaque import READERS as OPAQUE_READERS
 from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.pojo import READERS as POJO_READERS
 from dstl_core.codec.serializers.pojo import PojoSerializer
+from dstl_core.codec.serializers.scala import CASE_CLASSES, ScalaCaseClassSerializer
+from dstl_core.codec.serializers.scala import READERS as SCALA_READERS
+from dstl_core.errors import FormatError
 
 _KRYO = KryoSerializer.snapshot_class
 _POJO = PojoSerializer.snapshot_class
 
 
 def with_job_types(registry: SerializerRegistry, kryo: KryoClasses) -> SerializerRegistry:
-    """A registry whose Kryo values are read; with jars, POJOs of unregistered subclasses are, too.
-    Readers of your own stay; those of an earlier call make room for the new ones.
+    """A registry whose Kryo values are read; with jars, POJOs of unregistered subclasses are, too,
+    and case classes have the names of their fields. Readers of your own stay; those of an earlier
+    call make room for the new ones.
     """
     found = registry.copy()
     if _is_free(registry.get(_KRYO), OPAQUE_READERS[_KRYO]):
@@ -30,6 +38,10 @@ def with_job_types(registry: SerializerRegistry, kryo: KryoClasses) -> Serialize
     has_jar = not kryo.layouts.classes.is_empty
     if has_jar and _is_free(registry.get(_POJO), POJO_READERS[_POJO]):
         found.register(_POJO, _JobReader(_pojo_reader(FlinkTypes(kryo))))
+    for name in CASE_CLASSES if has_jar else ():
+        if _is_free(registry.get(name), SCALA_READERS[name]):
+            read = _case_class_reader(SCALA_READERS[name], kryo.layouts.classes)
+            found.register(name, _JobReader(read))
     return found
 
 
@@ -59,5 +71,22 @@ def _pojo_reader(types: FlinkTypes) -> SnapshotReader:
             found.others,
             find_subclass=types.pojo,
         )
+
+    return read
+
+
+def _case_class_reader(read_plain: SnapshotReader, classes: JobClasses) -> SnapshotReader:
+    def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
+        found = read_plain(data, version, context)
+        assert isinstance(found, ScalaCaseClassSerializer)  # as its snapshot class says
+        if found.is_tuple:
+            return found
+        try:
+            class_file = classes.get(found.scala_class)
+        except FormatError as error:
+            return replace(found, problem=str(error))
+        if class_file is None:
+            return found
+        return replace(found, names=case_class_fields(class_file, len(found.fields)))
 
     return read

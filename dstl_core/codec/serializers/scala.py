@@ -9,13 +9,15 @@
     Enumeration         utf class, i32 count, count x (utf name, i32 id); value: i32 id
     Unit                value: one byte, 0
 
-A savepoint has no names of fields, so they are ``_1``, ``_2``, .. as Scala calls them.
+A savepoint has no names of fields, so they are ``_1``, ``_2``, .. as Scala calls them. The class
+files of the job have names.
 Source: ``org.apache.flink.api.scala.typeutils`` of Flink 1.20.5, and savepoints of Scala jobs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, field
 from typing import Any, ClassVar, NamedTuple
 
 from dstl_core.codec.data_io import DataInput, DataOutput
@@ -35,22 +37,45 @@ from dstl_core.codec.serializers.base import (
 )
 from dstl_core.codec.serializers.collections import text_key
 from dstl_core.codec.serializers.structs import Either
+from dstl_core.errors import UnreadableValueError
 
 PACKAGE = "org.apache.flink.api.scala.typeutils."
 _TUPLE = "scala.Tuple"
+_COLLECTION = re.compile(r"CanBuildFrom\[([^\[\],]+)")
 
 
 @dataclass(frozen=True)
 class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
-    """A case class or a tuple; a value is the tuple of its fields."""
+    """A case class or a tuple; a value is the tuple of its fields.
+
+    Args:
+        scala_class: Its Java name.
+        fields: The types of the parameters of its constructor.
+        names: Their names; empty if no class file of the job has them. No part of the type.
+        problem: Why the class file of the job cannot be read; such values are not read either, so
+            that no output has other names of fields than it should.
+    """
 
     scala_class: str
     fields: tuple[AnySerializer, ...]
+    names: tuple[str, ...] = field(default=(), compare=False)
+    problem: str | None = field(default=None, compare=False)
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaCaseClassSerializerSnapshot"
 
     @property
+    def is_tuple(self) -> bool:
+        return self.scala_class.startswith(_TUPLE)
+
+    @property
+    def field_names(self) -> tuple[str, ...]:
+        """A name for each field."""
+        return self.names or tuple(f"_{at}" for at in range(1, len(self.fields) + 1))
+
+    @property
     def type_name(self) -> str:
-        inner = ", ".join(field.type_name for field in self.fields)
+        types = [each.type_name for each in self.fields]
+        named = zip(self.names, types, strict=True) if self.names else ()
+        inner = ", ".join([f"{name}: {each}" for name, each in named] or types)
         return f"{self.scala_class}({inner})"
 
     @property
@@ -59,17 +84,19 @@ class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
 
     @property
     def length(self) -> int:
-        lengths = [field.length for field in self.fields]
+        lengths = [each.length for each in self.fields]
         return -1 if not lengths or min(lengths) < 0 else sum(lengths)
 
     def serialize(self, value: tuple[Any, ...], out: DataOutput) -> None:
-        for field, item in zip(self.fields, value, strict=True):
-            field.serialize(item, out)
+        for each, item in zip(self.fields, value, strict=True):
+            each.serialize(item, out)
 
     def deserialize(self, data: DataInput) -> tuple[Any, ...]:
+        if self.problem is not None:
+            raise UnreadableValueError(self.problem, offset=data.position)
         if not self.fields:
             data.count_free(1)
-        return tuple(field.deserialize(data) for field in self.fields)
+        return tuple(each.deserialize(data) for each in self.fields)
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         write_composite_header(out, 2)
@@ -77,10 +104,8 @@ class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
         write_nested(out, self.fields)
 
     def to_text(self, value: tuple[Any, ...]) -> JsonValue:
-        texts = [field.to_text(item) for field, item in zip(self.fields, value, strict=True)]
-        if self.scala_class.startswith(_TUPLE):
-            return texts
-        return {f"_{at}": text for at, text in enumerate(texts, 1)}
+        texts = [each.to_text(item) for each, item in zip(self.fields, value, strict=True)]
+        return texts if self.is_tuple else dict(zip(self.field_names, texts, strict=True))
 
 
 @dataclass(frozen=True)
@@ -190,7 +215,8 @@ class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
 
     @property
     def _collection(self) -> str:
-        return self.builder.partition("CanBuildFrom[")[2].partition("[")[0] or "Traversable"
+        named = _COLLECTION.search(self.builder)
+        return named[1] if named else "Traversable"
 
     @property
     def nested(self) -> tuple[AnySerializer, ...]:
@@ -338,3 +364,5 @@ READERS: dict[str, SnapshotReader] = dict(
 )
 READERS[ScalaCollectionSerializer.snapshot_class] = _read_collection
 READERS[ScalaEnumSerializer.snapshot_class] = _read_enum
+CASE_CLASSES = (ScalaCaseClassSerializer.snapshot_class, ScalaTuple2Serializer.snapshot_class)
+"""Types whose fields have names in the class files of the job."""

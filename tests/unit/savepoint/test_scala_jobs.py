@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -27,37 +28,73 @@ def savepoint(job: str) -> Path:
     return path
 
 
+def jar(job: str) -> str:
+    """The class files of its case classes."""
+    return str(JOBS / job / "job.jar")
+
+
+def truth(job: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((JOBS / job / "truth.json").read_bytes())["entries"]
+    return found
+
+
 def without_names(value: Any) -> Any:
-    """A savepoint has no names of fields; Flink has them from the classes of the job."""
+    """Fields have numbers without the class files of the job."""
+    if isinstance(value, dict) and not set(value) & {"left", "right"}:
+        return {f"_{at}": without_names(item) for at, item in enumerate(value.values(), 1)}
     if isinstance(value, dict):
-        return [without_names(item) for item in value.values()]
+        return {name: without_names(item) for name, item in value.items()}
     return [without_names(item) for item in value] if isinstance(value, list) else value
 
 
 def entries(lines: Any) -> list[str]:
-    return sorted(
-        json.dumps({name: without_names(item) for name, item in line.items()}, sort_keys=True)
-        for line in lines
-    )
+    return sorted(json.dumps(line, sort_keys=True) for line in lines)
 
 
-@pytest.mark.parametrize(("job", "count"), [("orders", 60), ("keys", 230), ("colls", 54)])
-def test_values_are_those_that_flink_holds(job: str, count: int) -> None:
-    truth = json.loads((JOBS / job / "truth.json").read_bytes())["entries"]
-    loaded = Snapshot.load(savepoint(job))
-    found = entries(line for operator in loaded.operators for line in operator.dump())
-    assert len(found) == count
-    assert found == entries(truth)
+COUNTS = {"orders": 60, "keys": 230, "colls": 54, "enum-gaps": 60}
+
+
+@pytest.mark.parametrize("job", COUNTS)
+def test_a_dump_is_what_flink_holds(job: str, run: Any) -> None:
+    ran = run("dump", str(savepoint(job)), "--jar", jar(job))
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert (ran.code, ran.err, len(found)) == (0, "", COUNTS[job])
+    assert entries(found) == entries(truth(job))
+
+
+@pytest.mark.parametrize("job", COUNTS)
+def test_fields_have_numbers_without_the_class_files(job: str, run: Any) -> None:
+    ran = run("dump", str(savepoint(job)))
+    expected = [{name: without_names(item) for name, item in each.items()} for each in truth(job)]
+    assert ran.err == ""
+    assert entries(map(json.loads, ran.out.splitlines())) == entries(expected)
+
+
+def test_a_damaged_class_file_costs_the_values_of_its_class(run: Any, tmp_path: Path) -> None:
+    """Their values could be read, but with other names than those of the states beside them."""
+    damaged = tmp_path / "job.jar"
+    with zipfile.ZipFile(jar("orders")) as old, zipfile.ZipFile(damaged, "w") as new:
+        for name in old.namelist():
+            raw = old.read(name)
+            new.writestr(name, raw[: len(raw) // 2] if name == "shop/Line.class" else raw)
+    ran = run("dump", str(savepoint("orders")), "--jar", str(damaged))
+    held = [each for each in truth("orders") if each.get("state") != "byItem"]
+    kept = [each for each in held if each.get("state") != "order" or not each["value"]["lines"]]
+    assert entries(map(json.loads, ran.out.splitlines())) == entries(kept)
+    assert len(kept) < len(held)
+    assert len(ran.err.splitlines()) == 2
+    assert all("shop/Line.class" in line for line in ran.err.splitlines())
 
 
 def test_states_beside_kryo_inside_a_type_of_scala_are_read() -> None:
     """The type nests Kryo, which needs the job's classes; the state beside it needs none."""
-    truth = json.loads((JOBS / "adt" / "truth.json").read_bytes())["entries"]
     [operator] = [op for op in Snapshot.load(savepoint("adt")).operators if op.states]
-    assert {info.name for info in operator.states} >= {each["state"] for each in truth}
+    assert {info.name for info in operator.states} >= {each["state"] for each in truth("adt")}
     readable = [line for line in operator.dump() if line.get("state") == "bits"]
     assert len(readable) == 8
-    assert entries(readable) == entries(each for each in truth if each.get("state") == "bits")
+    assert entries(readable) == entries(
+        each for each in truth("adt") if each.get("state") == "bits"
+    )
 
 
 @pytest.mark.parametrize("job", ["canonical", "native", "rocksdb"])
@@ -101,19 +138,47 @@ def test_an_operator_without_states_has_no_stream_that_names_its_keys(tmp_path: 
     assert kept == {"7a70d3f3dc54f5f4255bb2cadf67d7a6"}, "the operator with keys of integers"
 
 
-def test_columns_hold_what_records_hold() -> None:
+def test_columns_have_the_names_of_fields() -> None:
     """Types with no ``Option``, which is a list in a dump and null or a value in a column."""
     compared = 0
-    for operator in Snapshot.load(savepoint("keys")).operators:
+    for operator in Snapshot.load(savepoint("keys"), jars=[jar("keys")]).operators:
         if operator.key_type is None or "Option" in operator.key_type.serializer.type_name:
             continue
         rows = [row for batch in operator.flat("n").read() for row in batch.to_pylist()]
-        dumped = [line for line in operator.dump() if line.get("state") == "n"]
-        columns = sorted(
-            json.dumps(without_names([row["state_key"], row["state_value"]])) for row in rows
-        )
-        assert columns == sorted(
-            json.dumps(without_names([line["key"], line["value"]])) for line in dumped
+        held = [
+            each
+            for each in truth("keys")
+            if (each["op"], each.get("state")) == (operator.label, "n")
+        ]
+        assert sorted(_as_json(row["state_key"], row["state_value"]) for row in rows) == sorted(
+            _as_json(each["key"], each["value"]) for each in held
         )
         compared += len(rows)
     assert compared > 0
+
+
+def test_an_option_is_null_and_an_enumeration_a_text_in_columns() -> None:
+    """``truth`` has ``Option`` as a list of one value or none."""
+    [operator] = [
+        op for op in Snapshot.load(savepoint("orders"), jars=[jar("orders")]).operators if op.states
+    ]
+    held = {each["key"]: each["value"] for each in truth("orders") if each.get("state") == "pair"}
+    rows = [row for batch in operator.flat("pair").read() for row in batch.to_pylist()]
+    assert {row["state_key"]: row["state_value"] for row in rows} == {
+        key: {"_1": number, "_2": {**customer, "since": next(iter(customer["since"]), None)}}
+        for key, (number, customer) in held.items()
+    }
+    assert len(rows) > 0
+
+
+def _as_json(key: Any, value: Any) -> str:
+    """A tuple is a struct in a column and a list in a dump."""
+    return json.dumps([_listed(key), value])
+
+
+def _listed(value: Any) -> Any:
+    if isinstance(value, dict) and "_1" in value:
+        return [_listed(item) for item in value.values()]
+    if isinstance(value, dict):
+        return {name: _listed(item) for name, item in value.items()}
+    return [_listed(item) for item in value] if isinstance(value, list) else value

@@ -279,8 +279,10 @@ def _union(serializer: structs.UnionSerializer, options: ColumnOptions) -> Layou
 
 @layout_for(scala.ScalaCaseClassSerializer, scala.ScalaTuple2Serializer)
 def _case_class(serializer: scala.ScalaCaseClassSerializer, options: ColumnOptions) -> Layout:
-    fields = enumerate(serializer.fields, 1)
-    return Struct([(f"_{at}", layout_of(each, options)) for at, each in fields])
+    if serializer.problem is not None:
+        raise no_layout(serializer)
+    fields = zip(serializer.field_names, serializer.fields, strict=True)
+    return Struct([(name, layout_of(each, options)) for name, each in fields])
 
 
 @layout_for(scala.ScalaOptionSerializer)
@@ -293,6 +295,19 @@ def _option(serializer: scala.ScalaOptionSerializer, options: ColumnOptions) -> 
 @layout_for(scala.ScalaEitherSerializer, scala.ScalaTrySerializer)
 def _scala_either(serializer: scala.ScalaEitherSerializer, options: ColumnOptions) -> Layout:
     return EitherOf(layout_of(serializer.left, options), layout_of(serializer.right, options))
+
+
+@layout_for(scala.ScalaEnumSerializer)
+def _scala_enum(serializer: scala.ScalaEnumSerializer, _: ColumnOptions) -> Layout:
+    by_id = {number: name for name, number in serializer.constants}
+    if sorted(by_id) != list(range(len(serializer.constants))):
+        raise no_layout(serializer)  # an id between others would be a value
+    return Names([by_id[number] for number in sorted(by_id)], i.INDEX4, 4, len(by_id))
+
+
+@layout_for(scala.ScalaUnitSerializer)
+def _unit(_: AnySerializer, __: ColumnOptions) -> Layout:
+    return Empty(0)
 
 
 @layout_for(scala.ScalaCollectionSerializer)
