@@ -183,7 +183,7 @@ class EpochFacts:
             functions on columns, unless the pipeline started from a savepoint or with an earlier
             release.
         definitions: What the aggregates of the state are, by uid of the operator and name of the
-            aggregate.
+            aggregate; under the empty name, how a row selects its state.
     """
 
     kind: Kind | None = None

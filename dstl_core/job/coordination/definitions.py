@@ -1,7 +1,8 @@
 """Definitions of aggregates, which their state does not show.
 
 A sum and a maximum are both a number. Continued as the other one, or of another column, the number
-means nothing. So each epoch records what its aggregates are, and the next one compares.
+means nothing. State of one key column is state of other things under another one. So each epoch
+records what its aggregates and its keys are, and the next one compares.
 """
 
 from __future__ import annotations
@@ -11,13 +12,20 @@ from itertools import dropwhile
 from textwrap import shorten
 from typing import TypeAlias
 
+from dstl_core.aggregates.aggregate import Aggregate
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
+from dstl_core.functions import WINDOW_CONTENTS
+from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.operators import AggregateOperator, Operator
 from dstl_core.savepoint.read.snapshot import Snapshot
 
 Definitions: TypeAlias = Mapping[str, Mapping[str, str]]
-"""The definition of each aggregate, by uid of the operator and name of the aggregate."""
+"""The definition of each aggregate, by uid of the operator and name of the aggregate, and under
+``SELECTOR`` how its rows select their state."""
+SELECTOR = ""
+"""The name that no aggregate has."""
 DEFINITIONS_NOTE = "definitions"
 """The note beside a snapshot of a job; in the notes of a checkpoint it is a field of the facts."""
 _SHOWN = 200
@@ -28,11 +36,25 @@ def definitions_of(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
     """The definitions to record: by uid of the operator and name of the aggregate."""
     return {
         operator.uid: {
-            name: aggregate.definition for name, aggregate in operator.aggregates.items()
+            SELECTOR: operator.selector,
+            **{name: aggregate.definition for name, aggregate in _aggregates(operator)},
         }
         for operator in operators
-        if isinstance(operator, AggregateOperator)
+        if operator.selector is not None
     }
+
+
+def _aggregates(operator: Operator) -> list[tuple[str, Aggregate]]:
+    return operator.items if isinstance(operator, AggregateOperator) else []
+
+
+def of_aggregates(definitions: Definitions) -> Definitions:
+    """Those of aggregates alone, of the operators that have some."""
+    without = {
+        uid: {name: text for name, text in texts.items() if name != SELECTOR}
+        for uid, texts in definitions.items()
+    }
+    return {uid: texts for uid, texts in without.items() if texts}
 
 
 def states_of(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
@@ -77,15 +99,55 @@ def definitions_in(snapshot: Snapshot) -> Definitions:
     }
 
 
+def continued_definitions(tasks: JobTasks, parent: CompletedCheckpoint) -> Definitions:
+    """The definitions that the state of a commit can be continued with.
+
+    They are the recorded ones, but for operators whose windows have all fired: those have no value
+    left that another definition could mix.
+    """
+    recorded = tasks.coordinator.find(
+        lambda commits: recorded_definitions(lineage(commits), parent)
+    )
+    defined = definitions_of(tasks.job.operators)
+    return {
+        uid: texts
+        for uid, texts in recorded.items()
+        if defined.get(uid, texts) == texts or not _have_all_fired(tasks.catalog(parent), uid)
+    }
+
+
+def _have_all_fired(snapshot: Snapshot, uid: str) -> bool:
+    """Whether an operator has windows, and no entry in any state."""
+    operator = snapshot[uid]
+    states = [state.name for state in operator.states]
+    return WINDOW_CONTENTS in states and not any(
+        True for state in states for _ in operator.dump(state)
+    )
+
+
+def check_selectors(recorded: Definitions, defined: Definitions) -> None:
+    """Raises ConfigError if rows of an operator would reach state of another key or window."""
+    for uid, texts in defined.items():
+        before, after = (each.get(SELECTOR) for each in (recorded.get(uid, {}), texts))
+        if before is not None and before != after:
+            raise ConfigError(
+                f"The rows of operator {uid!r} would reach state that is not theirs: expected "
+                f"{before}, got {after}; keep it until all its windows have fired, or run the "
+                f"changed pipeline under another name. A column that has a new name can get its "
+                f"old one in the batch."
+            )
+
+
 def check_definitions(recorded: Definitions, defined: Definitions, anew: str | None = None) -> None:
-    """Raises ConfigError if an aggregate would add to state that means something else.
+    """Raises ConfigError if rows would add to state that means something else.
 
     Args:
         recorded: The definitions of the state.
         defined: Those of the job.
         anew: What begins an aggregate anew, for the error; None: ``migrate`` of the job.
     """
-    for uid, texts in defined.items():
+    check_selectors(recorded, defined)
+    for uid, texts in of_aggregates(defined).items():
         for name, text in texts.items():
             before = recorded.get(uid, {}).get(name, text)
             if before != text:

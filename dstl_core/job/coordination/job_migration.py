@@ -6,7 +6,6 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX
-from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
@@ -15,8 +14,10 @@ from dstl_core.functions import WINDOW_CONTENTS
 from dstl_core.job.coordination.definitions import (
     Definitions,
     check_definitions,
+    check_selectors,
+    continued_definitions,
     definitions_of,
-    recorded_definitions,
+    of_aggregates,
     states_of,
 )
 from dstl_core.job.coordination.key_counts import keys_kept, no_keys
@@ -55,14 +56,13 @@ def migrate_job(
         ConfigError: A definition changed and is not named, or state would be lost.
         SavepointError: A type changed, and its values do not convert.
     """
-    tasks.coordinator.claim()
-    latest, job = tasks.coordinator.require_latest(), tasks.job
-    folder = str(tasks.load(parent).folder)
-    source = Snapshot.load(folder, serializers=job.registry)
-    recorded = tasks.coordinator.find(
-        lambda commits: recorded_definitions(lineage(commits), parent)
-    )
+    job = tasks.job
+    recorded = continued_definitions(tasks, parent)
     defined = definitions_of(job.operators)
+    check_selectors(recorded, defined)
+    tasks.coordinator.claim()
+    latest = tasks.coordinator.require_latest()
+    source = tasks.catalog(parent)
     scratch = job.layout.root.child(INTERNAL_DIR, SCRATCH)
     files = open_file_io(scratch)
     files.delete_folder(scratch)  # of a migration that was killed
@@ -148,8 +148,8 @@ class _Rules:
     ) -> None:
         self._source = source
         self._template = template
-        self._recorded = recorded
-        self._defined = defined
+        self._recorded = of_aggregates(recorded)
+        self._defined = of_aggregates(defined)
         self._changes = changes
         self._owners = owners
         self._kept: set[str] = set()

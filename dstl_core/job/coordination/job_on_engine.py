@@ -20,8 +20,8 @@ from dstl_core.errors import ConfigError, StateFileNotFoundError
 from dstl_core.flink_text import parse_duration_ms
 from dstl_core.job.coordination.definitions import (
     check_definitions,
+    continued_definitions,
     definitions_of,
-    recorded_definitions,
 )
 from dstl_core.job.coordination.engine import Engine
 from dstl_core.job.coordination.epoch import EpochRun, InputEpoch, committed_before
@@ -201,7 +201,7 @@ class JobOnEngine(Closing):
 
     def snapshot(self) -> Snapshot:
         """The last committed checkpoint as a catalog."""
-        return Snapshot.load(self.latest_path(), serializers=self._spec.registry)
+        return self._tasks.catalog(self._coordinator.require_latest())
 
     def report(self, **options: Any) -> SnapshotReport:
         """Reports on the last committed checkpoint: sizes, skew, hot keys, expiry, timers.
@@ -400,10 +400,7 @@ class JobOnEngine(Closing):
             self._coordinator.find(lambda commits: check_nothing_undone(lineage(commits), input_id))
         defined = definitions_of(self.operators)
         if defined:
-            recorded = self._coordinator.find(
-                lambda commits: recorded_definitions(lineage(commits), parent)
-            )
-            check_definitions(recorded, defined)
+            check_definitions(continued_definitions(self._tasks, parent), defined)
         epoch = self._prepare(parent, rows, order_by, watermark_ms)
         epoch.check()
         return InputEpoch(

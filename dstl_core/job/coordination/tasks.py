@@ -24,6 +24,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.snapshot_type import CheckpointOptions
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.backends.timers import MIN_WATERMARK
 
 
@@ -100,6 +101,10 @@ class JobTasks:
             )
             for operator in self.job.operators
         ]
+
+    def catalog(self, checkpoint: CompletedCheckpoint) -> Snapshot:
+        """The state of a commit, to read."""
+        return Snapshot.load(str(self.load(checkpoint).folder), serializers=self.job.registry)
 
     def load(self, checkpoint: CompletedCheckpoint) -> MetadataFile:
         """The metadata of a commit.

@@ -78,10 +78,19 @@ class _Named:
 class _Keyed(_Named):
     """An operator with a key."""
 
+    key_by: str
     key_type: TypeLike
+    event_time: str | None
+    window: WindowAssigner | None
     key_form: Form | None = None
     key_scale: int | None = None
     key_digits: int | None = None
+
+    @property
+    def selector(self) -> str:
+        """How a row selects its state: the key column, and the time and the windows."""
+        parts = {"key_by": self.key_by, "event_time": self.event_time, "window": self.window}
+        return ", ".join(f"{name}={part!r}" for name, part in parts.items() if part is not None)
 
     @property
     def function_key_type(self) -> AnySerializer:
@@ -149,6 +158,11 @@ class KeyedOperator(_Keyed):
         object.__setattr__(self, "out_of_orderness_ms", self.lag_ms)
         object.__setattr__(self, "output_schema", _output(self.uid, self.output_schema))
 
+    @property
+    def window(self) -> WindowAssigner | None:  # type: ignore[override]  # a field of aggregates
+        """How its windows are assigned, if the function is one of windows."""
+        return self.function.assigner if isinstance(self.function, WindowFunction) else None
+
 
 def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
     """The schema of an output. Checks that Spark can read it back."""
@@ -190,6 +204,7 @@ class ProcessOperator(_Named):
     key_type = None
     key_scale = None
     function_key_type = None
+    selector = None
 
     def __post_init__(self) -> None:
         check_uid(self.uid)

@@ -12,7 +12,15 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
+from dstl_core import (
+    AggregateOperator,
+    KeyedOperator,
+    LocalEngine,
+    RichMapFunction,
+    StatefulJob,
+    ValueStateDescriptor,
+    aggregates,
+)
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.state.windows.windowing import TumblingEventTimeWindows
@@ -171,3 +179,77 @@ def test_a_start_from_state_of_another_definition_is_refused(
     with pytest.raises(ConfigError, match="was changed"):
         job_of(aggregates.min("v"), "same").run(ROWS, 1)
     same.run(ROWS, 1)
+
+
+SELECTORS = {
+    "another key column": ({"key_by": "k"}, {"key_by": "other"}, "key_by='k', got key_by='other'"),
+    "larger windows": (
+        {"window": TumblingEventTimeWindows.of(1000), "event_time": "ts"},
+        {"window": TumblingEventTimeWindows.of(2000), "event_time": "ts"},
+        "size=1000, slide=1000",
+    ),
+    "another time": (
+        {"window": TumblingEventTimeWindows.of(1000), "event_time": "ts"},
+        {"window": TumblingEventTimeWindows.of(1000), "event_time": "other_ts"},
+        "event_time='other_ts'",
+    ),
+}
+
+
+def selecting(tmp_path: Path, name: str = "job", **options: Any) -> StatefulJob:
+    operator = AggregateOperator(
+        "u",
+        options.pop("key_by", "k"),
+        {"total": aggregates.sum("v")},
+        schema=f"{SCHEMA}, other string, other_ts bigint",
+        **options,
+    )
+    copies = LocalCopies(str(tmp_path / "local"))
+    return StatefulJob(
+        LocalEngine(), name, str(tmp_path / "jobs"), operator, local_copies=copies, num_retained=9
+    )
+
+
+TWO_KEYS = ROWS.append_column("other", pa.array(["a", "b", "b", "c"])).append_column(
+    "other_ts", pa.array([1, 2, 3, 4], pa.int64())
+)
+
+
+@pytest.mark.parametrize("change", SELECTORS)
+def test_rows_never_reach_the_state_of_another_key_or_window(tmp_path: Path, change: str) -> None:
+    before, after, wrong = SELECTORS[change]
+    first = selecting(tmp_path, **before)
+    first.run(TWO_KEYS, 1)
+    other = selecting(tmp_path, **after)
+    for call in (
+        lambda: other.run(TWO_KEYS, 2),
+        lambda: other.persist(TWO_KEYS, 2),
+        other.migrate,
+        lambda: other.migrate(start_empty=["total"]),
+        lambda: selecting(tmp_path, "started", **after).start(first.latest_path()),
+    ):
+        with pytest.raises(ConfigError, match="The rows of operator 'u' would reach") as error:
+            call()
+        assert wrong in error.value.message
+    first.run(TWO_KEYS, 2)
+
+
+class Counting(RichMapFunction):
+    order_insensitive = True
+
+    def open(self, context: Any) -> None:
+        self.count = context.get_state(ValueStateDescriptor("count", "bigint"))
+
+    def map(self, row: Any) -> None:
+        self.count.update((self.count.value() or 0) + 1)
+
+
+def test_another_key_of_a_function_is_refused_too(tmp_path: Path) -> None:
+    def job_of(key_by: str) -> StatefulJob:
+        operator = KeyedOperator("u", key_by, "string", Counting())
+        return StatefulJob(LocalEngine(), "job", str(tmp_path / "jobs"), operator)
+
+    job_of("k").run(TWO_KEYS, 1)
+    with pytest.raises(ConfigError, match="expected key_by='k', got key_by='other'"):
+        job_of("other").run(TWO_KEYS, 2)
+    job_of("k").run(TWO_KEYS, 2)

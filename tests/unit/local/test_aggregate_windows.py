@@ -2,6 +2,7 @@
 
 import datetime as dt
 from decimal import Decimal
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -23,6 +24,7 @@ from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.functions import ProcessWindowFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.storage.location import SIDECAR_FILE_NAME
 from tests.integration.spark.job_functions import random_windowed_batch
 
 pytestmark = pytest.mark.slow
@@ -336,12 +338,42 @@ def test_open_windows_of_another_kind_are_refused_until_all_have_fired(session, 
     sessions = windows.EventTimeSessionWindows.with_gap(10)
     tumbling = windows.TumblingEventTimeWindows.of(10)
     job_with(sessions).run(rows(5), 1)
-    with pytest.raises(RestoreError, match="'u' has open session windows, which TumblingEvent"):
+    with pytest.raises(ConfigError, match=r"window=EventTimeSessionWindows\(gap=10\), got"):
         job_with(tumbling).run(rows(7), 2)
     assert job_with(sessions).run(rows(7), 2, watermark_ms=99).output.collect() == [(1, 5, 17, 2)]
     job_with(tumbling).run(rows(105), 3)
-    with pytest.raises(RestoreError, match="has open windows that are no sessions, which EventT"):
-        job_with(sessions).run(rows(107), 4)
+    for other in (sessions, windows.TumblingEventTimeWindows.of(20)):
+        with pytest.raises(ConfigError, match="keep it until all its windows have fired"):
+            job_with(other).run(rows(107), 4)
+
+
+def test_a_savepoint_without_definitions_with_open_windows_of_another_kind_is_refused(
+    session, tmp_path
+):
+    def job_with(name, window):
+        operator = AggregateOperator(
+            "u",
+            "k",
+            {"n": aggregates.count()},
+            schema="k bigint, t bigint",
+            window=window,
+            event_time="t",
+        )
+        return StatefulJob(session, name, str(tmp_path / "jobs"), operator)
+
+    kinds = {
+        "session windows": windows.EventTimeSessionWindows.with_gap(10),
+        "windows that are no sessions": windows.TumblingEventTimeWindows.of(10),
+    }
+    rows = session.createDataFrame([(1, 5)], "k bigint, t bigint")
+    for number, (kind, window) in enumerate(kinds.items()):
+        job = job_with(f"of {number}", window)
+        job.run(rows, 1)
+        savepoint = Path(job.savepoint(str(tmp_path / f"savepoint {number}")).removeprefix("file:"))
+        (savepoint / SIDECAR_FILE_NAME).unlink()  # as in a savepoint of Flink
+        other = job_with(f"other {number}", [*kinds.values()][1 - number])
+        with pytest.raises(RestoreError, match=f"'u' has open {kind}, which "):
+            other.start(str(savepoint))
 
 
 def test_a_row_without_a_time_or_with_a_sum_that_does_not_fit_commits_nothing(session, tmp_path):
@@ -366,7 +398,7 @@ def test_a_row_without_a_time_or_with_a_sum_that_does_not_fit_commits_nothing(se
     job.run(session.createDataFrame([(1, 1, 5)], "k bigint, v bigint, t bigint"), 1)
     without = AggregateOperator("u", "k", {"total": aggregates.sum("v", "bigint")}, "bigint")
     job = StatefulJob(session, "job", str(tmp_path), without)
-    with pytest.raises(RestoreError, match=r"'window-contents' .* would be lost"):
+    with pytest.raises(ConfigError, match="The rows of operator 'u' would reach state"):
         job.run(session.createDataFrame([(1, 1)], "k bigint, v bigint"), 2)
 
 
