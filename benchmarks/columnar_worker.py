@@ -28,6 +28,7 @@ from dstl_core.codec.columnar.keyed.sections import (  # noqa: E402
     SectionChunks,
 )
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, Source, SpanBatch  # noqa: E402
+from dstl_core.codec.columnar.keyed.sst_blocks import TableReader  # noqa: E402
 from dstl_core.codec.columnar.keyed.sst_rows import merged_spans  # noqa: E402
 from dstl_core.codec.keyed_records import RecordFormat  # noqa: E402
 from dstl_core.codec.serializers import AnySerializer, Types  # noqa: E402
@@ -207,7 +208,7 @@ class Work:
         rows, watch = 0, Stopwatch()
         with watch:
             files = [SstFile(partial(_part, each), len(each)) for each in raw]
-            for found in merged_spans(files, 0, MAX_PARALLELISM - 1, 1):
+            for found in merged_spans(list(map(TableReader, files)), 0, MAX_PARALLELISM - 1, 1):
                 batch = SpanBatch(found.spans, Source(b"", []))
                 rows += len(decoder.decode(batch, {"key", "value"})["value"])
         assert rows == self.records

@@ -36,6 +36,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.into_sections import KeyGroupsOpener
 from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.file_io import open_file_io
@@ -71,7 +72,9 @@ class StoredForm:
 
     def opened(self) -> StoredKeyGroups | None:
         """What the columnar code makes of it."""
-        opener = KeyGroupsOpener(self.max_parallelism, RESOLVER, BUILT_IN, self.key_type)
+        opener = KeyGroupsOpener(
+            self.max_parallelism, OpenTables(RESOLVER, BUILT_IN), self.key_type
+        )
         return opener.open_sections(self.handle, RANGE)
 
 

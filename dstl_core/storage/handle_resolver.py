@@ -15,7 +15,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from dstl_core.errors import FormatError, PathNotAllowedError, TruncatedDataError
+from dstl_core.errors import FormatError, PathNotAllowedError, StorageError, TruncatedDataError
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     EmptySegmentFileStateHandle,
@@ -35,6 +35,7 @@ from dstl_core.storage.location import (
     checkpoint_id_of,
 )
 
+_ENDS_KNOWN = 1 << 16
 _JOB_ID = re.compile("[0-9a-f]{32}")
 
 
@@ -83,6 +84,8 @@ class HandleResolver:
         if changelog_base is not None:
             roots.append(changelog_base)
         self._roots = [real_location(root) for root in roots]
+        self._ends: dict[Location, int] = {}
+        """How far files are known to reach."""
 
     def resolve(self, handle: StreamStateHandle) -> ResolvedStream:
         """Finds the bytes of a handle.
@@ -145,15 +148,39 @@ class HandleResolver:
             )
         if stream.location is None:
             return stream.inline[start:stop]
-        size = self._file_io.size(stream.location)
-        if size is not None and size < stream.end:
+        first, last = stream.start + start, stream.start + stop
+        if last < stream.end and self._ends.get(stream.location, 0) < stream.end:
+            self._check_end(stream.location, stream.end)
+        try:
+            data = self._file_io.read_bytes(stream.location, first, last)
+        except StorageError:
+            self._check_end(stream.location, stream.end)
+            raise
+        self._note_end(stream.location, last)
+        return data
+
+    def _check_end(self, location: Location, end: int) -> None:
+        """Checks that a file reaches up to where its handle ends.
+
+        The size of a file is asked for once, and not if the first read goes up to the end: with a
+        store, each question is a round trip.
+        """
+        size = self._file_io.size(location)
+        if size is None:
+            return  # the read says so
+        if size < end:
             raise TruncatedDataError(
                 "A state file is shorter than its handle says; the file is truncated",
-                expected=f"{stream.end} bytes",
+                expected=f"{end} bytes",
                 got=size,
-                location=str(stream.location),
+                location=str(location),
             )
-        return self._file_io.read_bytes(stream.location, stream.start + start, stream.start + stop)
+        self._note_end(location, end)
+
+    def _note_end(self, location: Location, end: int) -> None:
+        if len(self._ends) >= _ENDS_KNOWN:
+            self._ends.clear()
+        self._ends[location] = max(end, self._ends.get(location, 0))
 
     def describe(self, handle: StreamStateHandle) -> str:
         """The place of a handle's bytes, for messages."""

@@ -79,27 +79,25 @@ class ColumnLines:
             states = [_State(self._operator.label, each) for each in stored.formats]
             if not all(state.is_plain for state in states):
                 return None
-            found: Texts = []
-            group = -1
+            found: dict[tuple[int, int], Texts] = {}
+            groups: dict[int, int] = {}
             for batch in stored.batches():
                 for key_group, own in _by_key_group(batch):
-                    if key_group != group:
-                        found += self._finish(states, group)
-                        group = key_group
-                    for state in np.unique(own.states):
-                        part = own.take(own.states == state)
-                        at = int(state)
+                    for at in np.unique(own.states).tolist():
+                        if groups.get(at, key_group) != key_group:
+                            found[groups[at], at] = list(states[at].finish(groups[at]))
+                        groups[at] = key_group
+                        part = own.take(own.states == at)
                         states[at].add(stored.decoders[at].decode(part, _EVERY, check_all=True))
-            return found + self._finish(states, group)
+            for at, key_group in groups.items():
+                found[key_group, at] = list(states[at].finish(key_group))
         except UNREADABLE:
             return None
-
-    def _finish(self, states: list[_State], key_group: int) -> Texts:
         return [
             line
-            for state in states
-            for line in state.finish(key_group)
-            if self._only in (None, state.name)
+            for key_group, at in sorted(found)
+            if self._only in (None, states[at].name)
+            for line in found[key_group, at]
         ]
 
 

@@ -52,6 +52,7 @@ from dstl_core.savepoint.read.handle_forms import descriptions, form_of, lacks_b
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.restore.canonical import read_stream_header
 from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.state.restore.rocksdb import read_meta_header
 from dstl_core.state.tables.key_type import (
     MAX_CHANGES,
@@ -109,6 +110,7 @@ class SnapshotFiles(Protocol):
     folder: Location
     file: MetadataFile
     edited: frozenset[OperatorID]
+    tables: OpenTables
 
 
 class OperatorCatalog:
@@ -315,6 +317,7 @@ class OperatorCatalog:
                 snapshot.registry,
                 key_serializer=None if found is None else found.serializer,
                 keep_going=keep_going,
+                tables=snapshot.tables,
             )
 
     def key_group_splits(self, count: int) -> list[KeyGroupRange]:

@@ -40,6 +40,7 @@ from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
 from dstl_core.shown import html_table, html_text, size_text
+from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
@@ -67,6 +68,8 @@ class Snapshot:
         self.file_io = file_io
         self.resolver = resolver
         self.registry = registry
+        self.tables = OpenTables(resolver, registry)
+        """The table files of the handle that is being read."""
         self.kryo = KryoClasses(dialect_of(file.metadata.version), ClassLayouts(JobClasses()))
         """Which Kryo wrote the values, and what is known of the job's classes."""
         self.edited: frozenset[OperatorID] = frozenset()

@@ -15,16 +15,17 @@ from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.keyed.decoder import KEY, StateDecoder
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
-from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat, part_of
 from dstl_core.codec.serializers import TimerSerializer
+from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.read.stored_records import open_part
+from dstl_core.savepoint.read.stored_records import open_part_records
 
 
 class StoredRange:
@@ -47,7 +48,7 @@ class StoredRange:
         key_groups: KeyGroupRange,
         options: ColumnOptions,
     ) -> None:
-        stored = open_part(operator, handle, key_groups)
+        stored = open_part_records(operator, handle, key_groups)
         self.formats: list[RecordFormat] = []
         self.decoders: list[StateDecoder] = []
         self._stored = stored
@@ -59,10 +60,10 @@ class StoredRange:
             self.decoders.append(StateDecoder(record_format, stored.prefix_bytes, options))
 
     def batches(self) -> Iterator[SpanBatch]:
-        """The records of all states, in their order."""
+        """The records of all states. Those of one state ascend by key group."""
         if self._stored is not None:
-            scanner = SectionScanner(self._stored.prefix_bytes, [True] * len(self.formats))
-            yield from scanner.batches(self._stored.chunks())
+            with self._stored.context():
+                yield from self._stored.records([True] * len(self.formats))
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,7 +119,8 @@ def _checked(
         return None
     spans = batch.spans
     whole = Ranges(spans[:, scan.KEY_START].copy(), spans[:, scan.KEY_END].copy())
-    return whole, whole if record_format.is_queue else decoder.scope_ranges(batch)
+    is_map = record_format.kind is KeyedStateType.MAP
+    return whole, decoder.scope_ranges(batch) if is_map else whole
 
 
 def _count(stored: StoredRange, parts: list[list[tuple[Ranges, Ranges]]]) -> RangeCounts | None:
@@ -130,7 +132,10 @@ def _count(stored: StoredRange, parts: list[list[tuple[Ranges, Ranges]]]) -> Ran
         whole = _together([ranges for ranges, _ in each])
         if len(ByteIndex(whole)) != len(whole):
             return None
-        entries += len(ByteIndex(_together([ranges for _, ranges in each])))
+        if record_format.kind is KeyedStateType.MAP:
+            entries += len(ByteIndex(_together([scopes for _, scopes in each])))
+        else:
+            entries += len(whole)
         name = record_format.meta.name
         records[name] = records.get(name, 0) + len(whole)
     return RangeCounts(entries, records)

@@ -96,9 +96,9 @@ def open_part_records(
 
 
 def _opener(operator: OperatorCatalog) -> KeyGroupsOpener:
-    snapshot, key_type = operator.snapshot, operator.key_type
+    key_type = operator.key_type
     key = None if key_type is None else key_type.serializer
-    return KeyGroupsOpener(operator.max_parallelism, snapshot.resolver, snapshot.registry, key)
+    return KeyGroupsOpener(operator.max_parallelism, operator.snapshot.tables, key)
 
 
 def state_id(stored: StoredRecords, meta: StateMetaInfoSnapshot) -> int | None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
-from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.errors import UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
@@ -22,7 +22,7 @@ from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.read.stored_records import handle_parts, open_part
+from dstl_core.savepoint.read.stored_records import handle_parts, open_part_records
 from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.spread import Spread
@@ -90,7 +90,7 @@ class _KeyedContents:
     def _part(
         self, operator: OperatorCatalog, handle: KeyedStateHandle, own: KeyGroupRange
     ) -> None:
-        stored = open_part(operator, handle, own)
+        stored = open_part_records(operator, handle, own)
         if stored is None:
             return
         formats = [
@@ -99,9 +99,8 @@ class _KeyedContents:
         ]
         counts = [self._counts_of(each) for each in formats]
         decoders = [_decoder(each, stored.prefix_bytes) for each in formats]
-        scanner = SectionScanner(stored.prefix_bytes, [True] * len(formats))
         with stored.context():
-            for batch in scanner.batches(stored.chunks()):
+            for batch in stored.records([True] * len(formats)):
                 for state, records in _by_state(batch):
                     counts[state].add(records, decoders[state])
 

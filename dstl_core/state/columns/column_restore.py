@@ -31,6 +31,7 @@ from dstl_core.model.handle import ChangelogStateHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.columns.column_store import KEY, ColumnStore
 from dstl_core.state.restore.into_sections import KeyGroupsOpener
+from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, types_of
 from dstl_core.storage.handle_resolver import HandleResolver
@@ -69,7 +70,7 @@ class ColumnRestore:
         self._states = {meta.name: meta for meta in states}
         self._key_groups = key_groups
         self._resolver = resolver
-        self._opener = KeyGroupsOpener(max_parallelism, resolver, registry, key_type)
+        self._opener = KeyGroupsOpener(max_parallelism, OpenTables(resolver, registry), key_type)
 
     def base(self, handles: Sequence[KeyedStateHandle]) -> None:
         """Restores the full state. Each key is in only one handle."""

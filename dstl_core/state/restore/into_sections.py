@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import FormatError, NotInColumnsError
 from dstl_core.model.handle import (
@@ -29,13 +29,13 @@ from dstl_core.state.restore.changelog_columns import open_changelog_rows
 from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.heap_columns import open_heap_rows
 from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.state.restore.rocksdb_columns import TableRecords, open_table_records
 from dstl_core.state.restore.stored_key_groups import (
     StoredKeyGroups,
     StoredRecords,
     in_memory,
 )
-from dstl_core.storage.handle_resolver import HandleResolver
 
 
 @dataclass(frozen=True)
@@ -44,14 +44,12 @@ class KeyGroupsOpener:
 
     Args:
         max_parallelism: Number of key groups of the operator.
-        resolver: Reads the files.
-        registry: Reads the types in the files.
+        tables: Reads the files and the types in them; holds the table files of one handle.
         key_serializer: The type of the key, for logs without a base.
     """
 
     max_parallelism: int
-    resolver: HandleResolver
-    registry: SerializerRegistry
+    tables: OpenTables
     key_serializer: AnySerializer | None = None
 
     def open_sections(
@@ -81,10 +79,11 @@ class KeyGroupsOpener:
     def _table_records(
         self, handle: IncrementalRemoteKeyedStateHandle, own: KeyGroupRange
     ) -> TableRecords:
-        return open_table_records(handle, own, self._prefix_bytes, self.resolver, self.registry)
+        return open_table_records(self.tables.of(handle), own, self._prefix_bytes)
 
     def _by_columns(self, handle: KeyedStateHandle, own: KeyGroupRange) -> StoredKeyGroups:
-        prefix_bytes, resolver, registry = self._prefix_bytes, self.resolver, self.registry
+        prefix_bytes = self._prefix_bytes
+        resolver, registry = self.tables.resolver, self.tables.registry
         match handle:
             case IncrementalRemoteKeyedStateHandle():
                 return self._table_records(handle, own).as_sections()
@@ -116,9 +115,10 @@ class KeyGroupsOpener:
             [handle],
             own,
             self.max_parallelism,
-            self.resolver,
-            self.registry,
+            self.tables.resolver,
+            self.tables.registry,
             key_serializer=self.key_serializer,
+            tables=self.tables,
         )
         if state.key_serializer is None:
             return None

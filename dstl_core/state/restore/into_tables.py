@@ -22,6 +22,7 @@ from dstl_core.state.restore.canonical import load_canonical
 from dstl_core.state.restore.changelog import replay_changelog
 from dstl_core.state.restore.heap import load_heap
 from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
+from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.state.restore.rocksdb import load_rocksdb
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.store import HEAP, EntryStore
@@ -38,6 +39,7 @@ def restore_keyed_state(
     key_serializer: AnySerializer | None = None,
     keep_going: bool = False,
     store: EntryStore = HEAP,
+    tables: OpenTables | None = None,
 ) -> KeyedState:
     """Restores the state of ``key_groups`` from all handles that have part of it.
 
@@ -51,11 +53,13 @@ def restore_keyed_state(
         keep_going: Whether entries that only Java classes of the job can read are skipped;
             ``KeyedState.lost`` lists them.
         store: Stores the entries.
+        tables: Holds the table files of a handle that is read in several calls.
 
     Raises:
         RestoreError: A handle cannot be restored, or entries would be missing.
         FormatError: The bytes are damaged.
     """
+    tables = tables or OpenTables(resolver, registry)
     state = KeyedState(key_groups, max_parallelism, store)
     state.key_serializer = key_serializer
     for handle in handles:
@@ -63,26 +67,22 @@ def restore_keyed_state(
             continue
         if isinstance(handle, ChangelogStateBackendHandle):
             for base in handle.materialized:
-                _load_base(state, base, resolver, registry)
+                _load_base(state, base, tables)
             replay_changelog(state, handle, resolver, registry)
         else:
-            _load_base(state, handle, resolver, registry)
+            _load_base(state, handle, tables)
     if not keep_going:
         state.check_complete()
     return state
 
 
-def _load_base(
-    state: KeyedState,
-    handle: KeyedStateHandle,
-    resolver: HandleResolver,
-    registry: SerializerRegistry,
-) -> None:
+def _load_base(state: KeyedState, handle: KeyedStateHandle, tables: OpenTables) -> None:
+    resolver, registry = tables.resolver, tables.registry
     if are_read_by_kernels(handle.state_size):
         from dstl_core.state.restore.load_sections import load_by_columns  # it compiles kernels
 
         try:
-            load_by_columns(state, handle, resolver, registry)
+            load_by_columns(state, handle, tables)
             return
         except NotInColumnsError:
             pass
@@ -92,7 +92,8 @@ def _load_base(
         case KeyGroupsStateHandle():
             load_heap(state, handle, resolver, registry)
         case IncrementalRemoteKeyedStateHandle():
-            load_rocksdb(state, handle, resolver, registry)
+            opened = tables.of(handle)
+            load_rocksdb(state, handle, opened.header, opened.families)
         case _:
             raise RestoreError(
                 f"Keyed state cannot be restored from a handle of type {type(handle).__name__}."

@@ -36,6 +36,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.canonical import KeyGroupsHandle, read_stream_header
 from dstl_core.state.restore.heap import is_canonical
+from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.state.restore.rocksdb_columns import open_table_records
 from dstl_core.state.tables.keyed_tables import KeyedTables
 from dstl_core.state.tables.state_table import StateTable
@@ -50,8 +51,7 @@ _FILES_AT_ONCE = 64 << 20
 def load_by_columns(
     state: KeyedTables,
     handle: KeyedStateHandle,
-    resolver: HandleResolver,
-    registry: SerializerRegistry,
+    open_tables: OpenTables,
 ) -> None:
     """Loads the wanted key groups of a large handle into the tables of a state.
 
@@ -59,13 +59,14 @@ def load_by_columns(
         NotInColumnsError: The state has no columnar form; no entry was loaded.
         FormatError: The bytes are damaged.
     """
+    resolver, registry = open_tables.resolver, open_tables.registry
     match handle:
         case KeyGroupsSavepointStateHandle():
             _load_canonical(state, handle, resolver, registry)
         case KeyGroupsStateHandle() if is_canonical(handle, resolver):
             _load_canonical(state, handle, resolver, registry)
         case IncrementalRemoteKeyedStateHandle():
-            _load_table_files(state, handle, resolver, registry)
+            _load_table_files(state, handle, open_tables)
         case _:
             raise NotInColumnsError
 
@@ -88,8 +89,7 @@ def _load_canonical(
 def _load_table_files(
     state: KeyedTables,
     handle: IncrementalRemoteKeyedStateHandle,
-    resolver: HandleResolver,
-    registry: SerializerRegistry,
+    open_tables: OpenTables,
 ) -> None:
     """Loads the rows of RocksDB's files, some key groups at a time."""
     key_groups = handle.key_group_range.get_intersection(state.key_groups)
@@ -100,9 +100,8 @@ def _load_table_files(
     for part in range(parts):
         start, stop = first + total * part // parts, first + total * (part + 1) // parts
         part_range = KeyGroupRange(start, stop - 1)
-        stored = open_table_records(
-            handle, part_range, state.prefix_bytes, resolver, registry
-        ).as_sections()
+        records = open_table_records(open_tables.of(handle), part_range, state.prefix_bytes)
+        stored = records.as_sections()
         _load(_tables(state, stored.header), state, stored.chunks())
 
 

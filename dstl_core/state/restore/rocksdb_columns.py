@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 
 from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.keyed.sst_rows import SstRows, has_twin, merged_spans
-from dstl_core.codec.serializers import SerializerRegistry
-from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import FormatError, NotInColumnsError, error_context
-from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
+from dstl_core.errors import DstlError, NotInColumnsError, error_context
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.restore.rocksdb import open_table_files, read_meta_header
+from dstl_core.state.restore.open_tables import HandleTables
+from dstl_core.state.restore.rocksdb import TableFile, locations_of
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_memory
-from dstl_core.storage.handle_resolver import HandleResolver
 
 
 @dataclass(frozen=True)
@@ -25,8 +22,11 @@ class StateTables:
     """The table files of one state; ``state`` is its id in the header."""
 
     state: int
-    files: list[SstFile]
-    location: str
+    files: Sequence[TableFile]
+
+    @property
+    def location(self) -> str:
+        return locations_of(self.files)
 
 
 @dataclass(frozen=True)
@@ -52,8 +52,9 @@ class TableRecords:
 
     def rows(self, tables: StateTables) -> Iterator[SstRows]:
         first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
-        with error_context(location=tables.location):
-            yield from merged_spans(tables.files, first, last, self.prefix_bytes)
+        with _located(tables):
+            readers = [each.by_columns for each in tables.files]
+            yield from merged_spans(readers, first, last, self.prefix_bytes)
 
     def context(self) -> AbstractContextManager[None]:
         """Adds the location of the files to errors."""
@@ -77,36 +78,32 @@ class TableRecords:
         return in_memory(self.header, *sections, key_groups, self.prefix_bytes)
 
 
+@contextmanager
+def _located(tables: StateTables) -> Iterator[None]:
+    """Adds the places of the files to errors. A handle has thousands, so only errors join them."""
+    try:
+        yield
+    except DstlError as error:
+        error.context.setdefault("location", tables.location)
+        raise
+
+
 def open_table_records(
-    handle: IncrementalRemoteKeyedStateHandle,
-    key_groups: KeyGroupRange,
-    prefix_bytes: int,
-    resolver: HandleResolver,
-    registry: SerializerRegistry,
+    tables: HandleTables, key_groups: KeyGroupRange, prefix_bytes: int
 ) -> TableRecords:
     """The records of some key groups.
 
     Raises:
         NotInColumnsError: A table file has range deletions.
-        FormatError: A header or the end of a file is damaged.
     """
-    header = read_meta_header(handle, resolver, registry)
-    metas = tuple(meta.as_key_value() for meta in header.states)
+    metas = tuple(meta.as_key_value() for meta in tables.header.states)
     ids = {meta.name: at for at, meta in enumerate(metas)}
-    found: list[StateTables] = []
-    for family, files in open_table_files(handle, resolver).items():
-        tables = [file for _, file in files]
-        if family not in ids:
-            if any(file.number("rocksdb.num.entries") for file in tables):
-                raise FormatError(
-                    "A table file is for a state that the header does not have",
-                    expected=", ".join(sorted(ids)) or "none",
-                    got=family,
-                )
-            continue
-        if not has_twin(tables):
-            raise NotInColumnsError("A table file holds range deletions.")
-        location = ", ".join(sorted({resolver.describe(stream) for stream, _ in files}))
-        found.append(StateTables(ids[family], tables, location))
-    plain = KeyedBackendHeader(header.key_serializer, metas)
-    return TableRecords(plain, prefix_bytes, "restored state", key_groups, found)
+    states = [
+        StateTables(ids[family], files)
+        for family, files in tables.families.items()
+        if family in ids
+    ]
+    if not all(has_twin([each.file for each in state.files]) for state in states):
+        raise NotInColumnsError("A table file holds range deletions.")
+    plain = KeyedBackendHeader(tables.header.key_serializer, metas)
+    return TableRecords(plain, prefix_bytes, "restored state", key_groups, states)

@@ -119,7 +119,9 @@ def test_keys_that_share_a_long_part_have_a_limit_together() -> None:
         assert len(raw) < 1 << 20
         assert [key for key, _ in opened(raw).index] == [b"\1"]
         with pytest.raises(FormatError, match="keys of a table file are too large together"):
-            TableReader(opened(raw)).entries(b"", None, 0)
+            stored = TableReader(opened(raw)).read(b"", None)
+            assert stored is not None
+            stored.entries(b"", None, 0)
 
 
 def test_the_index_of_a_table_file_has_a_limit() -> None:

@@ -10,6 +10,7 @@ from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.state.restore import into_sections
 from dstl_core.state.restore.into_tables import restore_keyed_state
+from dstl_core.state.restore.open_tables import OpenTables
 from tests.golden_files import SNAPSHOTS
 
 HANDLES = [
@@ -47,7 +48,8 @@ def test_columns_give_the_records_that_are_restored(fixture, label, number, monk
         "restore_keyed_state",
         lambda *args, **options: calls.append(label) or restore_keyed_state(*args, **options),
     )
-    stored = into_sections.KeyGroupsOpener(*arguments, key_type).open_sections(handle, own)
+    tables = OpenTables(snapshot.resolver, snapshot.registry)
+    stored = into_sections.KeyGroupsOpener(total, tables, key_type).open_sections(handle, own)
     metas = stored.header.states
     found = [
         (metas[record.state_id].name, record.key, record.value)

@@ -32,7 +32,7 @@ def opened(fixture, label, number=0):
     handle = operator.keyed_handles[number]
     snapshot, prefix_bytes = operator.snapshot, key_group_prefix_bytes(operator.max_parallelism)
     own = handle.key_group_range
-    return open_table_records(handle, own, prefix_bytes, snapshot.resolver, snapshot.registry)
+    return open_table_records(snapshot.tables.of(handle), own, prefix_bytes)
 
 
 def contents(batch):

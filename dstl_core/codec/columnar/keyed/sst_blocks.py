@@ -73,6 +73,32 @@ class Entries:
         return ctypes.string_at(start, end - start)
 
 
+@dataclass(frozen=True)
+class StoredBlocks:
+    """Blocks of a table file as they are stored, from the offset ``begin`` on."""
+
+    table: TableReader
+    begin: int
+    raw: bytes
+
+    def entries(self, start: bytes, stop: bytes | None, least_key: int) -> Entries:
+        """The entries of those blocks that may hold keys in ``[start, stop)``.
+
+        Args:
+            start: First key.
+            stop: End of the keys; None means up to the end of the file.
+            least_key: Smallest number of bytes of a key.
+
+        Raises:
+            FormatError: The file is damaged.
+        """
+        return self.table.entries(start, stop, least_key, self)
+
+    def part(self, start: int, end: int) -> bytes:
+        """The bytes ``[start, end)`` of the file."""
+        return self.raw[start - self.begin : end - self.begin]
+
+
 class TableReader:
     """Reads the entries of one table file.
 
@@ -113,22 +139,23 @@ class TableReader:
         _ = self.file.index
         raise InvariantViolation("a kernel refused an index that the decoder accepts")
 
-    def entries(self, start: bytes, stop: bytes | None, least_key: int) -> Entries:
-        """The entries of the blocks that may hold keys in ``[start, stop)``.
+    def read(self, start: bytes, stop: bytes | None) -> StoredBlocks | None:
+        """Reads the blocks that may hold keys in ``[start, stop)``; None if there are none."""
+        places = self.places(start, stop)
+        if not len(places):
+            return None
+        begin = int(places[0, BLOCK_START])
+        return StoredBlocks(self, begin, self.file.read(begin, int(places[-1, BLOCK_END])))
 
-        Args:
-            start: First key.
-            stop: End of the keys; None means up to the end of the file.
-            least_key: Smallest number of bytes of a key.
-
-        Raises:
-            FormatError: The file is damaged.
-        """
-        places = self._places(start, stop)
+    def entries(
+        self, start: bytes, stop: bytes | None, least_key: int, stored: StoredBlocks
+    ) -> Entries:
+        """See ``StoredBlocks.entries``."""
+        places = self.places(start, stop)
         if not len(places):
             return Entries(np.empty((0, ENTRY_WORDS), np.int64), [])
         begin = int(places[0, BLOCK_START])
-        raw = self.file.read(begin, int(places[-1, BLOCK_END]))
+        raw = stored.part(begin, int(places[-1, BLOCK_END]))
         data, bounds = self._unpacked(raw, places, begin)
         lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
         self.file.check_count(len(lines), start, stop)
@@ -136,10 +163,11 @@ class TableReader:
 
     def stored_bytes(self, start: bytes, stop: bytes | None) -> int:
         """Size of these blocks in the file."""
-        places = self._places(start, stop)
+        places = self.places(start, stop)
         return int(places[-1, BLOCK_END] - places[0, BLOCK_START]) if len(places) else 0
 
-    def _places(self, start: bytes, stop: bytes | None) -> Int64s:
+    def places(self, start: bytes, stop: bytes | None) -> Int64s:
+        """The lines of the index for these blocks."""
         every = range(len(self._index))
         first = bisect_left(every, start, key=self._bound)
         last = len(every)

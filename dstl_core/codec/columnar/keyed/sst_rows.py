@@ -30,7 +30,9 @@ from dstl_core.codec.sst.file import MERGE, SstFile
 from dstl_core.errors import FormatError
 
 BYTES_AT_ONCE = 1 << 20
-"""Bytes of table files that are read at once: their entries fit into the cache of a core."""
+"""Bytes of table files that are merged at once: their entries fit into the cache of a core."""
+READ_BYTES = 16 << 20
+"""Bytes of table files that are read at once, one read a file: a few requests of a store."""
 _STARTS = (scan.KEY_START, scan.VALUE_START)
 _EVERYWHERE = 1 << 62
 
@@ -105,7 +107,7 @@ def has_twin(files: Sequence[SstFile]) -> bool:
 
 
 def merged_spans(
-    files: Sequence[SstFile], first: int, last: int, prefix_bytes: int
+    readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int
 ) -> Iterator[SstRows]:
     """The newest version of each row in the key groups ``first`` to ``last``, in their order.
 
@@ -114,16 +116,28 @@ def merged_spans(
     Raises:
         FormatError: A file is damaged.
     """
-    readers = [TableReader(file) for file in files]
-    count = last - first + 1
-    start, stop = _bounds(first, last, prefix_bytes)
-    size = sum(reader.stored_bytes(start, stop) for reader in readers)
-    parts = max(1, min(count, size // BYTES_AT_ONCE))
-    for part in range(parts):
-        low, high = first + count * part // parts, first + count * (part + 1) // parts - 1
+    for low, high, size in _parts(readers, first, last, prefix_bytes, READ_BYTES):
+        if not size:
+            continue
         start, stop = _bounds(low, high, prefix_bytes)
-        every = [reader.entries(start, stop, prefix_bytes) for reader in readers]
-        yield _merged([each for each in every if len(each)], low, high, prefix_bytes)
+        stored = [each for reader in readers if (each := reader.read(start, stop)) is not None]
+        for own, end, _ in _parts(readers, low, high, prefix_bytes, BYTES_AT_ONCE):
+            start, stop = _bounds(own, end, prefix_bytes)
+            every = [each.entries(start, stop, prefix_bytes) for each in stored]
+            yield _merged([each for each in every if len(each)], own, end, prefix_bytes)
+
+
+def _parts(
+    readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int, part_bytes: int
+) -> Iterator[tuple[int, int, int]]:
+    """Divides key groups by the size of their blocks; yields the first one, the last one, and the
+    size of all together.
+    """
+    size = sum(reader.stored_bytes(*_bounds(first, last, prefix_bytes)) for reader in readers)
+    count = last - first + 1
+    parts = max(1, min(count, -(-size // part_bytes)))
+    for part in range(parts):
+        yield first + count * part // parts, first + count * (part + 1) // parts - 1, size
 
 
 def _bounds(first: int, last: int, prefix_bytes: int) -> tuple[bytes, bytes | None]:

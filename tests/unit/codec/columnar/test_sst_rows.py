@@ -8,7 +8,7 @@ import cramjam
 import pytest
 
 from dstl_core.codec.columnar.keyed import sst_rows
-from dstl_core.codec.columnar.keyed.sst_blocks import MAX_BLOCKS_BYTES
+from dstl_core.codec.columnar.keyed.sst_blocks import MAX_BLOCKS_BYTES, TableReader
 from dstl_core.codec.columnar.keyed.sst_rows import has_twin, merged_spans
 from dstl_core.codec.sst.block import MAX_BLOCK_BYTES
 from dstl_core.codec.sst.file import SstFile
@@ -22,7 +22,7 @@ FLINKS = flinks()
 def rows_of(files, first, last, prefix_bytes=1):
     """Rows by stored key, as ``merged_rows`` gives them."""
     rows = {}
-    for found in merged_spans(files, first, last, prefix_bytes):
+    for found in merged_spans(list(map(TableReader, files)), first, last, prefix_bytes):
         for span, key_group in zip(found.spans.tolist(), found.key_groups.tolist(), strict=True):
             start, end, value, value_end, _ = span
             key = key_group.to_bytes(prefix_bytes, "big") + ctypes.string_at(start, end - start)
@@ -46,7 +46,7 @@ def test_a_large_file_is_read_some_key_groups_at_a_time(tmp_path, monkeypatch):
     monkeypatch.setattr(sst_rows, "BYTES_AT_ONCE", 2_000)
     expected = filled(tmp_path, 3, rounds=6)
     files = table_files(tmp_path)
-    assert len(list(merged_spans(files, 0, KEY_GROUPS - 1, 1))) > 4
+    assert len(list(merged_spans(list(map(TableReader, files)), 0, KEY_GROUPS - 1, 1))) > 4
     assert rows_of(files, 0, KEY_GROUPS - 1) == expected
 
 

@@ -1,0 +1,124 @@
+"""Tables of a handle are opened once, and their bytes are read once, whatever is read of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+
+from dstl_core import Snapshot, report_snapshot, verify_snapshot
+from dstl_core.codec.columnar.keyed import sst_rows
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
+from dstl_core.savepoint.check import verify
+from dstl_core.savepoint.check.column_lines import ColumnLines
+from dstl_core.savepoint.read import entry_reader
+from dstl_core.state.restore import into_tables, rocksdb
+from tests.counting_file_io import CountingFileIO, counted_snapshot
+from tests.golden_files import GOLDEN
+from tests.golden_files import snapshot as golden
+
+[TABLES] = (GOLDEN / "many-table-files").glob("savepoint-*")
+KEYS = 3000
+"""Keys of the job. Every hundredth has 10 entries of a map, and every eighth a timer."""
+ENTRIES = 2 * KEYS + KEYS // 100 + -(-KEYS // 8)
+RECORDS = ENTRIES + 9 * KEYS // 100
+
+
+@pytest.fixture(params=["by columns", "by record"])
+def counted(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Snapshot, CountingFileIO]:
+    """A snapshot of two handles with several table files each, read in many ranges."""
+    by_columns = request.param == "by columns"
+    monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 32 << 10)
+    monkeypatch.setattr(rocksdb, "_TAIL_BYTES", 1 << 10)
+    for module in (verify, into_tables):
+        monkeypatch.setattr(module, "are_read_by_kernels", lambda size: by_columns)
+    return counted_snapshot(TABLES)
+
+
+def verified(snapshot: Snapshot) -> None:
+    report = verify_snapshot(snapshot)
+    assert report.findings == report.notes == []
+    assert report.entries == report.keys_checked == ENTRIES
+
+
+def reported(snapshot: Snapshot) -> None:
+    [operator] = [each for each in report_snapshot(snapshot).figures["operators"] if each["bytes"]]
+    states = operator["contents"]["states"]
+    assert sum(state["entries"] for state in states) == RECORDS
+
+
+def dumped(snapshot: Snapshot) -> None:
+    assert len(list(snapshot["big"].dump())) == ENTRIES
+
+
+def dumped_by_columns(snapshot: Snapshot) -> None:
+    operator = snapshot["big"]
+    columns = ColumnLines(operator, None)
+    ranges = list(operator.entries().keyed_ranges())
+    assert sum(len(columns.lines(*part) or ()) for part in ranges) == ENTRIES
+
+
+@pytest.mark.parametrize("read", [verified, reported, dumped, dumped_by_columns])
+def test_a_table_file_is_opened_once(
+    counted: tuple[Snapshot, CountingFileIO], read: Callable[[Snapshot], None]
+) -> None:
+    snapshot, files = counted
+    names = table_files(snapshot)
+    assert len(names) == 6
+    read(snapshot)
+    assert {name: files.ends[name] for name in names} == dict.fromkeys(names, 1)
+
+
+def table_files(snapshot: Snapshot) -> set[str]:
+    """The names of the table files; small ones are in ``_metadata``."""
+    handles = snapshot["big"].keyed_handles
+    assert all(isinstance(each, IncrementalRemoteKeyedStateHandle) for each in handles)
+    streams = [
+        stream
+        for handle in handles
+        if isinstance(handle, IncrementalRemoteKeyedStateHandle)
+        for name, stream in handle.shared + handle.private
+        if name.endswith(".sst")
+    ]
+    found = [snapshot.resolver.resolve(stream).location for stream in streams]
+    return {location.name for location in found if location is not None}
+
+
+@pytest.mark.parametrize("read", [verified, reported, dumped_by_columns])
+def test_the_bytes_of_the_state_are_read_once(
+    monkeypatch: pytest.MonkeyPatch, read: Callable[[Snapshot], None]
+) -> None:
+    """Only blocks with the end of a range and the start of the next one are read for both."""
+    monkeypatch.setattr(verify, "are_read_by_kernels", lambda size: True)
+    monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 128 << 10)
+    snapshot, files = counted_snapshot(TABLES)
+    read(snapshot)
+    size = sum(file.stat().st_size for file in TABLES.iterdir())
+    assert size < files.bytes < 1.3 * size
+
+
+def test_parts_of_a_range_are_merged_from_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(verify, "are_read_by_kernels", lambda size: True)
+    monkeypatch.setattr(sst_rows, "BYTES_AT_ONCE", 8 << 10)
+    snapshot, files = counted_snapshot(TABLES)
+    verified(snapshot)
+    tables = [name for name, ends in files.ends.items() if files.reads[name] > 1]
+    # Its end with the index, and then its blocks.
+    assert tables and all(files.reads[name] == 2 for name in tables)
+
+
+def test_a_read_of_table_files_asks_for_no_size() -> None:
+    snapshot, files = counted_snapshot(TABLES)
+    assert len(list(snapshot["big"].dump())) == ENTRIES
+    assert files.sizes == 0
+
+
+def test_the_size_of_a_file_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 1 << 10)
+    snapshot, files = counted_snapshot(golden("a-hashmap-canonical-files"))
+    dumped = [line for operator in snapshot.operators for line in operator.dump()]
+    assert len(dumped) > 100
+    assert sum(files.reads.values()) > 3 * len(files.reads)
+    assert files.sizes <= len(files.reads)
