@@ -7,16 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dstl_core.cli.options import (
+    CanonicalOption,
+    CopyOption,
     JsonOption,
     OutOption,
     OverwriteOption,
     PathArgument,
     RelocateOption,
     RootOption,
+    ShareOption,
+    files_of,
     load,
     required_out,
 )
-from dstl_core.cli.output import complain_of, print_lines, write_json, write_savepoint
+from dstl_core.cli.output import (
+    complain_of,
+    print_lines,
+    sharing_note,
+    write_json,
+    write_savepoint,
+)
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import whole_number
 from dstl_core.shown import table_lines
@@ -41,6 +51,9 @@ def committables(
     ] = None,
     out: OutOption = None,
     overwrite: OverwriteOption = False,
+    share: ShareOption = False,
+    copy: CopyOption = False,
+    canonical: CanonicalOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -55,19 +68,22 @@ def committables(
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 
     snapshot = load(path, allow_root, relocate, None, None)
+    files = files_of(share=share, copy=copy, canonical=canonical)
     if drop:
         folder = required_out(out, "--drop needs")
         changed = without_commits(snapshot, _checkpoints(drop), op)
-        edit = edit_savepoint(changed)
+        edit = edit_savepoint(changed).with_files(files)
         written = write_savepoint(edit, folder, overwrite=overwrite)
         before, after = (
             len(list(pending_commits(snapshot))),
             len(list(pending_commits(changed))),
         )
         if as_json:
-            write_json([{"path": written, "dropped": before - after, "kept": after}])
+            counts = {"dropped": before - after, "kept": after}
+            write_json([{"path": written, **counts, "shares_files_of": edit.shares_files_of}])
         else:
-            print_lines([f"dropped: {before - after}, kept: {after}", f"written: {written}"])
+            counted = f"dropped: {before - after}, kept: {after}"
+            print_lines([counted, *sharing_note(edit), f"written: {written}"])
         return
     if out is not None or op is not None:
         raise ConfigError("--out and --op need --drop.")

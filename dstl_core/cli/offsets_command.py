@@ -7,16 +7,26 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dstl_core.cli.options import (
+    CanonicalOption,
+    CopyOption,
     JsonOption,
     OutOption,
     OverwriteOption,
     PathArgument,
     RelocateOption,
     RootOption,
+    ShareOption,
+    files_of,
     load,
     required_out,
 )
-from dstl_core.cli.output import complain_of, print_lines, write_json, write_savepoint
+from dstl_core.cli.output import (
+    complain_of,
+    print_lines,
+    sharing_note,
+    write_json,
+    write_savepoint,
+)
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError
 from dstl_core.shown import age_text, duration_text, moment_text, table_lines
@@ -46,6 +56,9 @@ def offsets(
     ] = False,
     out: OutOption = None,
     overwrite: OverwriteOption = False,
+    share: ShareOption = False,
+    copy: CopyOption = False,
+    canonical: CanonicalOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -63,16 +76,20 @@ def offsets(
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
     snapshot = load(path, allow_root, relocate, None, None)
+    files = files_of(share=share, copy=copy, canonical=canonical)
     if set_ or earliest:
         folder = required_out(out, "--set and --earliest need")
         changes = cut_pairs("--set", set_, "SPLIT=POSITION", is_last)
         changed, moved = set_positions(snapshot, changes, earliest=earliest)
-        edit = edit_savepoint(changed)
+        edit = edit_savepoint(changed).with_files(files)
         written = write_savepoint(edit, folder, overwrite=overwrite)
         if as_json:
-            write_json([{"path": written, "moved": [each.to_json() for each in moved]}])
+            rows = [each.to_json() for each in moved]
+            shared = edit.shares_files_of
+            write_json([{"path": written, "moved": rows, "shares_files_of": shared}])
         else:
-            print_lines([*table_lines(_MOVED_HEADS, map(_moved_row, moved)), f"written: {written}"])
+            table = table_lines(_MOVED_HEADS, map(_moved_row, moved))
+            print_lines([*table, *sharing_note(edit), f"written: {written}"])
         return
     if out is not None:
         raise ConfigError("--out needs --set or --earliest.")

@@ -17,6 +17,7 @@ from dstl_core.errors import ConfigError, NoSuchStateError, StateFileNotFoundErr
 
 if TYPE_CHECKING:
     from dstl_core.codec.serializers import SerializerRegistry
+    from dstl_core.savepoint.edit.kept_state import Files
     from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 # The modules of the commands import what they need when they run: the help starts without it.
@@ -71,6 +72,20 @@ OutOption = Annotated[
     str | None, typer.Option("--out", metavar="OUT", help="Folder of the rewritten copy.")
 ]
 OverwriteOption = Annotated[bool, typer.Option("--overwrite", help="Replace the snapshot in OUT.")]
+
+ShareOption = Annotated[
+    bool,
+    typer.Option(
+        "--share", help="Name the files of state that does not change where they are: no copy."
+    ),
+]
+CopyOption = Annotated[
+    bool, typer.Option("--copy", help="Copy the files of state that does not change as they are.")
+]
+CanonicalOption = Annotated[
+    bool,
+    typer.Option("--canonical", help="Write keyed state in canonical form, for any state backend."),
+]
 
 SNAPSHOTS_NAMED = 3
 """Snapshots that the message about a folder without one names."""
@@ -141,6 +156,19 @@ def required_out(out: str | None, options: str) -> str:
     if out is None:
         raise ConfigError(f"{options} --out, the folder of the copy; the snapshot stays.")
     return out
+
+
+def files_of(*, share: bool, copy: bool, canonical: bool) -> Files | None:
+    """What becomes of state that does not change; None if no option says it.
+
+    Raises:
+        ConfigError: Two options say it.
+    """
+    words: dict[Files, bool] = {"share": share, "copy": copy, "canonical": canonical}
+    wanted = [word for word, is_given in words.items() if is_given]
+    if len(wanted) > 1:
+        raise ConfigError("--share, --copy and --canonical exclude each other; give one.")
+    return wanted[0] if wanted else None
 
 
 def selected(snapshot: Snapshot, names: list[str] | None) -> list[OperatorSnapshot]:

@@ -101,6 +101,22 @@ def write_savepoint(copy: Copy, folder: str, *, overwrite: bool, what: str = "wr
         return copy.write(folder, "overwrite" if overwrite else "error", on_progress=advance)
 
 
+class Sharing(Protocol):
+    """A savepoint that may need files of another one."""
+
+    @property
+    def shares_files_of(self) -> str | None:
+        """The folder of the other one; None if it needs none."""
+
+
+def sharing_note(edit: Sharing) -> list[str]:
+    """What a person has to know of a snapshot that shares files; nothing if it shares none."""
+    folder = edit.shares_files_of
+    if folder is None:
+        return []
+    return [f"shares files with {folder}: keep that snapshot, and restore with claim mode NO_CLAIM"]
+
+
 @contextmanager
 def progress(what: str, total_bytes: int, *, prints_lines: bool = False) -> Iterator[Advance]:
     """Shows a progress bar on stderr while the block runs, if stderr is a terminal.

@@ -1,4 +1,4 @@
-"""``dstl rewrite``: copies a snapshot into a new canonical savepoint, with edits."""
+"""``dstl rewrite``: writes an edited copy of a snapshot."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Annotated, Any
 import typer
 
 from dstl_core.cli.options import (
+    CanonicalOption,
     ChangelogBaseOption,
+    CopyOption,
     JarOption,
     JsonOption,
     KeyTypeOption,
@@ -15,9 +17,11 @@ from dstl_core.cli.options import (
     PathArgument,
     RelocateOption,
     RootOption,
+    ShareOption,
+    files_of,
     load,
 )
-from dstl_core.cli.output import print_lines, write_json, write_savepoint
+from dstl_core.cli.output import print_lines, sharing_note, write_json, write_savepoint
 from dstl_core.shown import size_text
 
 MaxParallelismOption = Annotated[
@@ -26,6 +30,14 @@ MaxParallelismOption = Annotated[
         "--max-parallelism",
         metavar="N",
         help="New max parallelism of all operators. Operators at 1 stay there.",
+    ),
+]
+DistinctOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--distinct",
+        metavar="OP/STATE",
+        help="Keep one of equal elements of a union state, which multiplies with restores.",
     ),
 ]
 _PREPOSITIONS = {"split": "to", "merge": "into"}
@@ -54,15 +66,11 @@ def rewrite(
         list[str] | None,
         typer.Option("--merge", metavar="OP=INTO", help="Move all states of an operator to INTO."),
     ] = None,
-    distinct: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--distinct",
-            metavar="OP/STATE",
-            help="Keep one of equal elements of a union state, which multiplies with restores.",
-        ),
-    ] = None,
+    distinct: DistinctOption = None,
     relocate: RelocateOption = None,
+    share: ShareOption = False,
+    copy: CopyOption = False,
+    canonical: CanonicalOption = False,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and show the plan; write nothing.")
     ] = False,
@@ -73,10 +81,11 @@ def rewrite(
     key_type: KeyTypeOption = None,
     jar: JarOption = None,
 ) -> None:
-    """Copy a snapshot into a new savepoint, with edits.
+    """Write an edited copy of a snapshot.
 
-    Edits rename, remove, rescale, split and merge operators, and shrink union states. The copy is
-    canonical and needs no file of the original.
+    Edits rename, remove, rescale, split and merge operators, and shrink union states. Native keyed
+    state that no edit changes stays native: files of a checkpoint are shared with the copy, files
+    of a savepoint are copied. Otherwise the copy is canonical and needs no file of the original.
     """
     from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
     from dstl_core.savepoint.read.snapshot_names import SnapshotNames
@@ -91,16 +100,18 @@ def rewrite(
         split=names.splitting("--split", split or ()),
         merge=names.merging("--merge", merge),
         distinct=names.places("--distinct", distinct or ()),
+        files=files_of(share=share, copy=copy, canonical=canonical),
     )
     plan = edit.plan()
     written = None
     if not dry_run:
         written = write_savepoint(edit, out, overwrite=overwrite)
     if as_json:
-        write_json([{"path": written, "operators": plan}], indent=1)
+        shared = edit.shares_files_of
+        write_json([{"path": written, "operators": plan, "shares_files_of": shared}], indent=1)
         return
     end = "nothing was written" if written is None else f"written: {written}"
-    print_lines([*map(_sentence, plan), end])
+    print_lines([*map(_sentence, plan), *sharing_note(edit), end])
 
 
 def _sentence(line: dict[str, Any]) -> str:

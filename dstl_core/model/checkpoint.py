@@ -6,8 +6,8 @@ Flink 2.2.1.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from dstl_core.model.handle import (
@@ -18,6 +18,8 @@ from dstl_core.model.handle import (
     IncrementalRemoteKeyedStateHandle,
     InMemoryChangelogStateHandle,
     KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
     OperatorStreamStateHandle,
     StreamStateHandle,
 )
@@ -96,6 +98,25 @@ def keyed_state_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]
             return
         case _:
             yield handle.stream
+
+
+ChangeStream = Callable[[StreamStateHandle], StreamStateHandle]
+SnapshotFilesHandle = (
+    KeyGroupsSavepointStateHandle | KeyGroupsStateHandle | IncrementalRemoteKeyedStateHandle
+)
+"""Keyed state whose streams are whole by themselves: no log of changes belongs to it."""
+
+
+def with_streams(handle: SnapshotFilesHandle, change: ChangeStream) -> SnapshotFilesHandle:
+    """The handle with other streams of the same bytes; everything else stays."""
+    if not isinstance(handle, IncrementalRemoteKeyedStateHandle):
+        return replace(handle, stream=change(handle.stream))
+    return replace(
+        handle,
+        meta_stream=change(handle.meta_stream),
+        shared=tuple((name, change(stream)) for name, stream in handle.shared),
+        private=tuple((name, change(stream)) for name, stream in handle.private),
+    )
 
 
 DeclaredDecimals: TypeAlias = "tuple[int, int] | Mapping[str, DeclaredDecimals]"

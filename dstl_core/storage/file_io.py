@@ -345,13 +345,13 @@ class FsspecFileIO:
         """Converts every error of the file system to one sentence that names the file."""
         try:
             yield
+        except (StorageError, ConfigError):
+            raise  # of a file that is read while another one is written, too
         except FileNotFoundError as error:
             missing = "bucket or folder" if verb in _WRITING else "file or folder"
             raise StateFileNotFoundError(
                 f"Cannot {verb} {location}: there is no such {missing}.", path=str(location)
             ) from error
-        except (StorageError, ConfigError):
-            raise
         except FileExistsError as error:
             raise StorageError(
                 f"Cannot {verb} {location}: it is there already, or a file stands where a folder "

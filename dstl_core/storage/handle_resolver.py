@@ -87,6 +87,11 @@ class HandleResolver:
         self._ends: dict[Location, int] = {}
         """How far files are known to reach."""
 
+    @property
+    def relocates(self) -> bool:
+        """Whether files are looked for in other folders than their handles name."""
+        return bool(self._relocate)
+
     def resolve(self, handle: StreamStateHandle) -> ResolvedStream:
         """Finds the bytes of a handle.
 

@@ -11,6 +11,7 @@ from pydantic import Field, PrivateAttr
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.savepoint.check.verify import Report, verify_snapshot
+from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
@@ -91,8 +92,18 @@ class SavepointResource(dg.ConfigurableResource):
         rename: Mapping[str, str] | None = None,
         remove: Sequence[str] = (),
         max_parallelism: int | None = None,
+        files: Files = "canonical",
     ) -> Snapshot:
         """Writes an edited copy of a snapshot. If ``out`` holds that copy already, it returns it.
+
+        Args:
+            source: The snapshot to copy.
+            out: Where the copy goes.
+            rename: Operator (uid, hash or name) to its new uid.
+            remove: Operators to leave out.
+            max_parallelism: New max parallelism of all operators.
+            files: What becomes of state that does not change: ``canonical``, ``copy`` or ``share``,
+                as ``SavepointEdit.with_files`` says.
 
         Raises:
             SavepointError: The edit is impossible, or ``out`` holds another snapshot: of another
@@ -100,9 +111,14 @@ class SavepointResource(dg.ConfigurableResource):
         """
         snapshot = self.load(source)
         edit = edit_by_names(
-            snapshot, rename=rename, remove=remove, max_parallelism=max_parallelism
+            snapshot,
+            rename=rename,
+            remove=remove,
+            max_parallelism=max_parallelism,
+            files=files,
         )
-        given = [dict(rename or {}), list(remove), max_parallelism]
+        given: list[Any] = [dict(rename or {}), list(remove), max_parallelism]
+        given += [] if files == "canonical" else [files]
         return self._copied(edit.write, snapshot, out, given)
 
     def upgrade(

@@ -3,7 +3,8 @@
 A file is garbage only if all of these are true:
 
 * Its name has a form that dstl or Flink gives to files.
-* No ``_metadata`` under the folder or among the further roots references it.
+* No ``_metadata`` under the folder or among the further roots references it, and none of a snapshot
+  that shares files here, as notes beside the files say.
 * It is not stored output of an epoch that a commit references.
 * It is older than the age limit.
 * It is not a link.
@@ -30,6 +31,7 @@ from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.guard import DeletionGuard
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.checkpoint.store.references import references_of
+from dstl_core.checkpoint.store.sharing import is_note, snapshot_of_note
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import ConfigError, DstlError, SavepointError
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
@@ -148,6 +150,8 @@ def collect_garbage(
     now = (clock or SystemClock()).now_ms()
     report = GarbageReport()
     every = list(files_below(files, root))
+    if checkpoint_id_of(root.name) is not None:  # its notes are beside the folder
+        every += filter(is_note, files.list_folder(root.parent))
     pipelines = _pipelines(files, root, every, flink_job_stopped=flink_job_stopped)
     referenced = _referenced(files, every, pipelines, report)
     others: list[Pipeline] = []
@@ -268,6 +272,14 @@ def _referenced(
     found = FileSet()
     jobs = {each.folder for each in pipelines}
     for status in _with_linked(files, every):
+        if is_note(status):
+            with _unknown_stops(
+                f"name the folder of that snapshot if it moved (also_referenced_from, "
+                f"--also-referenced-from), and delete the note {status.location}"
+            ):
+                sharing = load_metadata_file(files, snapshot_of_note(files, status.location))
+                found.update(references_of(files, sharing))
+            report.snapshots += 1
         folder = status.location.parent
         is_own_checkpoint = checkpoint_id_of(folder.name) is not None and folder.parent in jobs
         if status.location.name == METADATA_FILE_NAME and not is_own_checkpoint:

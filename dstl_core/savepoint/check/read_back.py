@@ -22,9 +22,11 @@ from dstl_core.errors import SavepointError, StateFileNotFoundError, UnreadableV
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
+    FileStateHandle,
     KeyGroupsSavepointStateHandle,
     OperatorStateMode,
     RelativeFileStateHandle,
+    SegmentFileStateHandle,
 )
 from dstl_core.savepoint.check.verify import Finding, Report, sha256_of, verify_snapshot
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -103,7 +105,8 @@ def _fresh_subtask(subtask: OperatorSubtaskState, target: SavepointFolder) -> Op
     listed, keyed = subtask.managed_operator_state, subtask.managed_keyed_state
     if listed is not None and _is_old(listed.stream, target):
         listed = None
-    if isinstance(keyed, KeyGroupsSavepointStateHandle) and _is_old(keyed.stream, target):
+    # Keyed state in another form is kept from the source, for only canonical form is written.
+    if not isinstance(keyed, KeyGroupsSavepointStateHandle) or _is_old(keyed.stream, target):
         keyed = None
     raw = subtask.raw_operator_state
     if raw is not None and _is_old(raw.stream, target):
@@ -113,6 +116,7 @@ def _fresh_subtask(subtask: OperatorSubtaskState, target: SavepointFolder) -> Op
         managed_operator_state=listed,
         managed_keyed_state=keyed,
         raw_operator_state=raw,
+        raw_keyed_state=None,
     )
 
 
@@ -120,6 +124,8 @@ def _is_old(stream: object, target: SavepointFolder) -> bool:
     match stream:
         case ByteStreamStateHandle(handle_name=name) | RelativeFileStateHandle(relative_path=name):
             return name in target.copied or name in target.kept
+        case FileStateHandle() | SegmentFileStateHandle():
+            return True  # what is written is in the folder
     return False
 
 

@@ -45,6 +45,20 @@ def _is_redistributed(operator: OperatorCatalog, max_parallelism: int) -> bool:
     return bool(operator.keyed_handles) and (is_rescaled or bool(operator.timer_queues))
 
 
+def check_aligned(operator: OperatorCatalog) -> None:
+    """Checks that an operator has no in-flight data.
+
+    Raises:
+        SavepointError: It has.
+    """
+    for subtask in operator.state.subtasks:
+        if subtask.input_channel_state or subtask.result_subpartition_state:
+            raise SavepointError(
+                f"Operator {operator.label!r} has in-flight data of an unaligned checkpoint, which "
+                f"a savepoint cannot hold; take an aligned checkpoint or a savepoint of the job."
+            )
+
+
 def check_writable(operator: OperatorCatalog, max_parallelism: int | None = None) -> None:
     """Checks that an operator can be copied, before the first byte is written.
 
@@ -56,8 +70,7 @@ def check_writable(operator: OperatorCatalog, max_parallelism: int | None = None
         SavepointError: There is in-flight data, or raw keyed state that is not timers.
         ConfigError: The parallelism is above the new maximum.
     """
-    for subtask in operator.state.subtasks:
-        _refuse_unaligned(operator, subtask)
+    check_aligned(operator)
     with_timer_queues(operator)  # refuses raw keyed state that is not timers
     if max_parallelism is not None and (
         operator.keyed_handles or max_parallelism != operator.max_parallelism
@@ -149,14 +162,6 @@ def _copy_subtask(
         managed_keyed_state=None,
         raw_keyed_state=None,
     )
-
-
-def _refuse_unaligned(operator: OperatorCatalog, subtask: OperatorSubtaskState) -> None:
-    if subtask.input_channel_state or subtask.result_subpartition_state:
-        raise SavepointError(
-            f"Operator {operator.label!r} has in-flight data of an unaligned checkpoint, which a "
-            f"savepoint cannot hold; take an aligned checkpoint or a savepoint of the job."
-        )
 
 
 def copy_operator_state(

@@ -1,10 +1,11 @@
-"""Edits a snapshot in one call, into a new, self-contained canonical savepoint."""
+"""Edits a snapshot in one call, into a new one."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 
+from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import Mode
@@ -21,6 +22,7 @@ def rewrite_savepoint(
     merge: Mapping[str, str] | None = None,
     distinct: Sequence[tuple[str, str]] = (),
     mode: Mode = "error",
+    files: Files | None = None,
 ) -> str:
     """Writes an edited copy of a snapshot.
 
@@ -34,6 +36,8 @@ def rewrite_savepoint(
         merge: Operator to the operator that gets its states, except for states that are split off.
         distinct: Union states, as (operator, state), that keep one of equal elements.
         mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` replaces it.
+        files: What becomes of state that does not change: ``share``, ``copy``, ``canonical``, or by
+            default what ``SavepointEdit.with_files`` says.
 
     Returns:
         The path of the new savepoint.
@@ -52,5 +56,6 @@ def rewrite_savepoint(
         split=split,
         merge=merge,
         distinct=distinct,
+        files=files,
     )
     return edit.write(out, mode)

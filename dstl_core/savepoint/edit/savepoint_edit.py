@@ -1,7 +1,7 @@
 """Builds a savepoint from new operators and from operators of another snapshot.
 
-The input never changes. Unedited state is copied byte for byte. The result is self-contained and
-canonical.
+The files of the input never change. State that is not edited is copied byte for byte, or shared, or
+written in canonical form: ``Files`` says which.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, get_args
 
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.errors import ConfigError, SavepointError
@@ -21,11 +21,20 @@ from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
 from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.distinct_elements import DistinctElements, with_distinct_elements
+from dstl_core.savepoint.edit.kept_state import (
+    Files,
+    KeptState,
+    can_be_kept,
+    files_by_default,
+    is_native,
+)
 from dstl_core.savepoint.edit.operator_copy import (
+    check_aligned,
     check_writable,
     compose_operator,
     rewrite_operator,
 )
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder, StateFiles
@@ -78,6 +87,8 @@ class SavepointEdit:
         moved: States that move to another operator.
         parallelism: Subtasks of new operators without a parallelism; None is one per core.
         distinct: Union states of the source that have lost equal elements, for the plan.
+        files: What becomes of state that does not change; None decides by the source and the edit:
+            see ``with_files``.
     """
 
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
@@ -91,9 +102,15 @@ class SavepointEdit:
     parallelism: int | None = None
     moved: tuple[StateMove, ...] = ()
     distinct: tuple[DistinctElements, ...] = ()
+    files: Files | None = None
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
+        if self.files is not None and self.files not in get_args(Files):
+            raise ConfigError(
+                f"files is wrong: expected {', '.join(get_args(Files))} or None, got "
+                f"{self.files!r}."
+            )
 
     def with_operator(
         self: Edit, identifier: OperatorIdentifier, transformation: StateBootstrapTransformation
@@ -216,6 +233,49 @@ class SavepointEdit:
         check_max_parallelism(max_parallelism)
         return replace(self, max_parallelism=max_parallelism, new_max_parallelism=max_parallelism)
 
+    def with_files(self: Edit, files: Files | None) -> Edit:
+        """Says what becomes of state that does not change.
+
+        Args:
+            files: ``share`` names the files of the source, by their path: the new snapshot has only
+                a ``_metadata`` of its own, and needs the source. ``copy`` copies them as they are.
+                ``canonical`` writes keyed state in canonical form, for both state backends. None
+                keeps native state if the edit changes no keyed state, files of a checkpoint shared
+                and files of a savepoint copied; otherwise it is ``canonical``.
+
+        Raises:
+            ConfigError: It is another word.
+        """
+        return replace(self, files=files)
+
+    @cached_property
+    def kept_files(self) -> Files:
+        """What becomes of state that does not change."""
+        if self.source is None:
+            return "canonical"
+        if self.files is not None:
+            return self.files
+        kept = self._kept()
+        changes = self.renamed or self.removed or self.operators or self.source.edited
+        is_relocated = self.source.resolver.relocates
+        if not (changes or is_relocated) or self.moved or not any(map(is_native, kept)):
+            return "canonical"
+        return files_by_default(self.source) if all(map(self._is_kept, kept)) else "canonical"
+
+    def _is_kept(self, operator: OperatorCatalog) -> bool:
+        """Whether an operator can be kept in the form that it has."""
+        number = self._max_parallelism_change.new(operator.max_parallelism)
+        subtasks = operator.state.subtasks
+        has_keys = any(each.managed_keyed_state or each.raw_keyed_state for each in subtasks)
+        return can_be_kept(operator) and not (has_keys and number != operator.max_parallelism)
+
+    @property
+    def shares_files_of(self) -> str | None:
+        """The folder of the source, if the new snapshot needs its files."""
+        if self.source is None or self.kept_files != "share":
+            return None
+        return str(self.source.folder) if self._parts() else None
+
     def _require_source(self, identifier: OperatorIdentifier) -> Snapshot:
         if self.source is None:
             raise SavepointError(f"Operator {identifier} is not in the new savepoint.")
@@ -248,7 +308,9 @@ class SavepointEdit:
             away = [each for each in self.moved if each.from_ == operator_id]
             if any(each.states is None for each in away):
                 continue
-            left = StatesOf(operator.with_timer_queues, without=self._split_from(operator_id))
+            # Raw timers become queues, unless they stay as they are.
+            own = operator if self._keeps(operator) else operator.with_timer_queues
+            left = StatesOf(own, without=self._split_from(operator_id))
             number = change.new(operator.max_parallelism)
             state = replace(operator.state, uid=operator.uid, max_parallelism=number)
             found[operator_id] = _Parts(state, [left], is_whole=not away)
@@ -321,11 +383,20 @@ class SavepointEdit:
         if new is not None:
             line["new_operator"] = str(new)
         if operator.keyed_handles:
-            line["keyed_state"] = f"{operator.form()} -> canonical"
+            line["keyed_state"] = f"{operator.form()} -> {self._form_of(operator)}"
         number = self._max_parallelism_change.new(operator.max_parallelism)
         if number != operator.max_parallelism:
             line["max_parallelism"] = [operator.max_parallelism, number]
         return line
+
+    def _form_of(self, operator: OperatorSnapshot) -> str:
+        """The form that the keyed state of an operator has in the result."""
+        is_whole = all(
+            operator.operator_id not in (each.from_, each.to.operator_id) for each in self.moved
+        )
+        if self.kept_files == "canonical" or not is_whole or not self._is_kept(operator):
+            return "canonical"
+        return f"{operator.form()}, {'shared' if self.kept_files == 'share' else 'copied'}"
 
     def _check(self) -> None:
         kept = self._kept()
@@ -357,7 +428,10 @@ class SavepointEdit:
         for key, operator in self._every.items():
             if key in moved or key not in self.removed:
                 number = self._max_parallelism_change.new(operator.max_parallelism)
-                check_writable(operator, number)
+                if self._keeps(operator):
+                    check_aligned(operator)
+                else:
+                    check_writable(operator, number)
         for parts in self._parts():
             if not parts.is_whole:
                 merged_header(parts.sources)  # says what does not fit together
@@ -368,8 +442,16 @@ class SavepointEdit:
     @property
     def source_size(self) -> int:
         """Bytes of state that ``write`` reads from the source."""
-        sources = (each for parts in self._parts() for each in parts.sources)
-        return sum(each.operator.state.state_size for each in sources)
+        sources = [each.operator for parts in self._parts() for each in parts.sources]
+        if self.kept_files == "share":
+            sources = [each for each in sources if not self._keeps(each)]
+        return sum(each.state.state_size for each in sources)
+
+    def _keeps(self, operator: OperatorCatalog) -> bool:
+        """Whether an operator keeps its state in the form that it has."""
+        moved = (key for each in self.moved for key in (each.from_, each.to.operator_id))
+        is_whole = operator.operator_id not in moved
+        return self.kept_files != "canonical" and is_whole and self._is_kept(operator)
 
     def write(
         self,
@@ -401,10 +483,11 @@ class SavepointEdit:
         target.advance = writing.add
         if self.source is not None:
             target.learn(self.source.file.written.values())  # of files that stay where they are
+        kept = self._kept_state(target)
         states = []
         for parts in self._parts():
             _LOG.info("%s: operator %s", target.folder, parts.label)
-            states.append(self._written(parts, target))
+            states.append(self._written(parts, target, kept))
         states += [
             transformation.write_operator(
                 identifier, target, self.max_parallelism, self.parallelism
@@ -414,11 +497,20 @@ class SavepointEdit:
         writing.finish()
         metadata = self._metadata(self._renamed(states))
         read_back(target, metadata, self.source, reading)
+        if kept is not None:
+            kept.leave_notes()
         return target.publish(metadata, self._facts())
 
-    def _written(self, parts: _Parts, target: StateFiles) -> OperatorState:
+    def _kept_state(self, target: StateFiles) -> KeptState | None:
+        if self.source is None or self.kept_files == "canonical":
+            return None
+        return KeptState(self.source, target, shares=self.kept_files == "share")
+
+    def _written(self, parts: _Parts, target: StateFiles, kept: KeptState | None) -> OperatorState:
         if parts.is_whole:
             [own] = parts.sources
+            if kept is not None and self._keeps(own.operator):
+                return kept.of(own.operator, parts.state)
             return rewrite_operator(own.operator, parts.state, target)
         return compose_operator(parts.sources, parts.state, target)
 
@@ -442,11 +534,13 @@ class SavepointEdit:
     def _facts(self) -> dict[str, Any]:
         if self.source is None:
             return {"kind": "bootstrapped savepoint"}
-        return {
+        facts = {
             "kind": "rewritten savepoint",
             "source": str(self.source.folder),
             "source_sha256": self.source.file.sha256,
         }
+        shared = self.shares_files_of
+        return facts if shared is None else {**facts, "shares_files_of": shared}
 
 
 @dataclass
@@ -484,6 +578,7 @@ def edit_by_names(
     split: Mapping[tuple[str, str], Sequence[str]] | None = None,
     merge: Mapping[str, str] | None = None,
     distinct: Sequence[tuple[str, str]] = (),
+    files: Files | None = None,
 ) -> SavepointEdit:
     """Starts an edit by names of operators (uid, hash or name).
 
@@ -501,7 +596,7 @@ def edit_by_names(
         found = snapshot[name]
         return OperatorIdentifier(found.operator_id, found.uid or None)
 
-    edit = replace(edit_savepoint(snapshot), distinct=changes)
+    edit = replace(edit_savepoint(snapshot), distinct=changes, files=files)
     for (name, new), states in (split or {}).items():
         edit = edit.split_operator(known(name), _new_uid(new), states)
     for name, into in (merge or {}).items():

@@ -339,7 +339,7 @@ class SavepointUpgrade:
 
     def _canonical(self, operator: OperatorSnapshot, folder: str) -> OperatorSnapshot:
         """The operator with its keyed state in canonical form, in a folder of its own."""
-        edit = edit_savepoint(self._source)
+        edit = edit_savepoint(self._source).with_files("canonical")
         for each in self._source.operators:
             if each.operator_id != operator.operator_id:
                 edit = replace(edit, removed=edit.removed | {each.operator_id})

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
@@ -33,6 +33,9 @@ if TYPE_CHECKING:
 
 DATA_INLINE_THRESHOLD = 20 * 1024
 """Streams up to this size are stored inside ``_metadata`` (Flink's default)."""
+
+_COPIED_BYTES = 8 << 20
+"""How much of a stream is in memory while it is copied."""
 
 Mode = Literal["error", "overwrite"]
 RUN_KEY = "run_key"
@@ -76,6 +79,20 @@ class StateFiles:
             return ByteStreamStateHandle(name, data)
         self.file_io.write_new(self.folder.child(name), data)
         return RelativeFileStateHandle(name, len(data))
+
+    def add_copy(self, read: Callable[[int, int], bytes], size: int) -> RelativeFileStateHandle:
+        """Copies a stream of another snapshot into a file of the folder, in parts.
+
+        Args:
+            read: Reads the bytes ``[start, end)`` of the stream.
+            size: Bytes of the stream.
+        """
+        name = str(uuid4())
+        self.copied.add(name)
+        starts = range(0, size, _COPIED_BYTES)
+        parts = (read(start, min(start + _COPIED_BYTES, size)) for start in starts)
+        self.file_io.write_new(self.folder.child(name), parts)
+        return RelativeFileStateHandle(name, size)
 
     def add_keyed_state(self, state: KeyedState) -> KeyGroupsSavepointStateHandle | None:
         """Stores the state of one subtask in canonical form."""

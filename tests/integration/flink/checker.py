@@ -127,11 +127,14 @@ class Operator:
 
 @dataclass(frozen=True)
 class Restored:
-    """What Flink held after a restore, the timers that fired since, and the savepoint it took."""
+    """What Flink held after a restore, the timers that fired since, and the savepoint and the
+    checkpoints that it took.
+    """
 
     entries: list[Entry]
     fired: list[Entry]
     savepoint: str | None
+    checkpoints: list[str]
 
 
 @dataclass(frozen=True)
@@ -349,6 +352,8 @@ class FlinkChecker:
         fires: int = 0,
         savepoint_to: str | os.PathLike[str] | None = None,
         savepoint_format: str = "canonical",
+        checkpoints: int = 0,
+        claim_mode: str | None = None,
         timeout_s: int = CASE_TIMEOUT_S,
     ) -> Restored:
         """Restores a snapshot in a real job and says what it holds.
@@ -370,6 +375,9 @@ class FlinkChecker:
             fires: How many timers and windows to wait for: those of the clock fire when they like.
             savepoint_to: Folder in which Flink takes a savepoint after all that.
             savepoint_format: canonical or native.
+            checkpoints: How many incremental checkpoints Flink takes after the updates, before the
+                savepoint. It retains the last one.
+            claim_mode: CLAIM or NO_CLAIM; None leaves it to Flink.
 
         Raises:
             FlinkRestoreError: Flink could not restore, or the job failed.
@@ -388,10 +396,14 @@ class FlinkChecker:
             "fires": fires,
             "savepoint_to": None if savepoint_to is None else _flink_path(savepoint_to),
             "savepoint_format": savepoint_format,
+            "checkpoints": checkpoints,
+            "claim_mode": claim_mode,
             "timeout_s": timeout_s,
         }
         answer = self._ask(case, timeout_s)
-        return Restored(answer["entries"], answer["fired"], answer.get("savepoint"))
+        return Restored(
+            answer["entries"], answer["fired"], answer.get("savepoint"), answer["checkpoints"]
+        )
 
     def run_sql(
         self,

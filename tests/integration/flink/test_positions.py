@@ -10,7 +10,8 @@ import pytest
 
 from dstl_core import Snapshot, edit_savepoint
 from dstl_core.savepoint.connectors.set_positions import set_positions
-from tests.golden_files import CONNECTORS
+from dstl_core.savepoint.edit.kept_state import Files
+from tests.golden_files import CONNECTORS, GOLDEN, snapshot
 from tests.integration.flink.checker import FlinkChecker
 
 pytestmark = pytest.mark.flink
@@ -63,3 +64,22 @@ def test_files_go_on_after_the_records_that_were_set(flink: FlinkChecker) -> Non
     assert sorted(read) == sorted(
         f"file{file}-{line}" for file in range(7) for line in range(starts.get(file, 0), 40)
     )
+
+
+@pytest.mark.parametrize("files", ["share", "copy"])
+@pytest.mark.parametrize("parallelism", [1, 2])
+def test_positions_of_a_checkpoint_are_set_without_its_keyed_state(
+    flink: FlinkChecker, tmp_path: Path, files: Files, parallelism: int
+) -> None:
+    """Of splits 1..50000000 and ..100000000 the reader is to go on before the ends."""
+    name = "o-source-coordinator-chk"
+    shutil.copytree(GOLDEN / name, tmp_path / name)
+    source = Snapshot.load(tmp_path / name / snapshot(name).relative_to(GOLDEN / name))
+    changed, moved = set_positions(source, {"1": "49999990", "2": "99999995"})
+    out = edit_savepoint(changed).with_files(files).write(tmp_path / "out")
+
+    read = flink.read_numbers(out, "seq", last_number=100_000_000, parallelism=parallelism)
+
+    assert len(moved) == 2
+    assert read == [*range(49_999_990, 50_000_001), *range(99_999_995, 100_000_001)]
+    assert {path.name for path in (tmp_path / "out").iterdir()} >= {"_metadata", "_dstl.json"}

@@ -33,7 +33,7 @@ final class Cluster implements AutoCloseable {
         configuration.setString("taskmanager.memory.managed.size", "128m");
         configuration.setString("taskmanager.memory.network.min", "32m");
         configuration.setString("taskmanager.memory.network.max", "32m");
-        // Checkpoints are never taken, but a backend wants a place for them.
+        // Most cases take no checkpoint, but a backend wants a place for them.
         configuration.setString("execution.checkpointing.storage", "filesystem");
         configuration.setString("execution.checkpointing.dir", work.resolve("checkpoints").toUri().toString());
         configuration.setString("state.changelog.storage", "filesystem");
@@ -89,6 +89,13 @@ final class Cluster implements AutoCloseable {
         String savepoint(String folder, SavepointFormatType format) throws Exception {
             awaitRunning();
             String path = get("the savepoint", cluster.triggerSavepoint(id, folder, false, format));
+            return new org.apache.flink.core.fs.Path(path).getPath();
+        }
+
+        /** Takes a checkpoint of the job; returns its path. */
+        String checkpoint() throws Exception {
+            awaitRunning();
+            String path = get("the checkpoint", cluster.triggerCheckpoint(id));
             return new org.apache.flink.core.fs.Path(path).getPath();
         }
 

@@ -7,6 +7,7 @@ import org.apache.flink.core.execution.SavepointFormatType;
 import org.apache.flink.runtime.jobgraph.JobGraph;
 import org.apache.flink.runtime.jobgraph.SavepointRestoreSettings;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.JsonNode;
+import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ArrayNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.ObjectNode;
 import org.apache.flink.streaming.api.datastream.DataStream;
 import org.apache.flink.streaming.api.datastream.SingleOutputStreamOperator;
@@ -56,6 +57,10 @@ final class RestoreCase {
                 job.await("timers and windows", report.due.reached);
             }
             ObjectNode answer = Json.object();
+            ArrayNode checkpoints = answer.putArray("checkpoints");
+            for (int taken = 0; taken < request.path("checkpoints").asInt(); taken++) {
+                checkpoints.add(job.checkpoint());
+            }
             if (request.hasNonNull("savepoint_to")) {
                 answer.put("savepoint", job.savepoint(request.get("savepoint_to").asText(), savepointFormat(request)));
             }
@@ -90,7 +95,16 @@ final class RestoreCase {
         if (request.hasNonNull("snapshot")) {
             boolean allowNonRestored = !request.get("strict").asBoolean();
             String snapshot = request.get("snapshot").asText();
-            graph.setSavepointRestoreSettings(SavepointRestoreSettings.forPath(snapshot, allowNonRestored));
+            SavepointRestoreSettings settings = SavepointRestoreSettings.forPath(snapshot, allowNonRestored);
+            if (request.hasNonNull("claim_mode")) {
+                // The class of the mode has another name in Flink 1.
+                Configuration configuration = new Configuration();
+                SavepointRestoreSettings.toConfiguration(settings, configuration);
+                configuration.setString(
+                        "execution.state-recovery.claim-mode", request.get("claim_mode").asText());
+                settings = SavepointRestoreSettings.fromConfiguration(configuration);
+            }
+            graph.setSavepointRestoreSettings(settings);
         }
         return graph;
     }
@@ -100,6 +114,13 @@ final class RestoreCase {
         configuration.setString("state.backend.type", request.get("backend").asText());
         configuration.setString("state.changelog.enabled", request.get("changelog").asText());
         configuration.setString("restart-strategy.type", "none");
+        if (request.path("checkpoints").asInt() > 0) {
+            configuration.setString("execution.checkpointing.incremental", "true");
+            configuration.setString("execution.checkpointing.num-retained", "1");
+            configuration.setString("execution.checkpointing.data-inline-threshold", "0b");
+            configuration.setString(
+                    "execution.checkpointing.externalized-checkpoint-retention", "RETAIN_ON_CANCELLATION");
+        }
         return configuration;
     }
 

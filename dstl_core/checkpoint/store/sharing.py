@@ -1,0 +1,82 @@
+"""Notes beside state files that snapshots in other folders share.
+
+A snapshot that shares files of another one names them by their absolute path. Whoever collects
+garbage in the folder of the files may not see that snapshot; so a note there names it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable
+
+from dstl_core.errors import ConfigError, FormatError, StorageError, error_context
+from dstl_core.storage.file_io import FileIO, FileStatus
+from dstl_core.storage.json_document import parse_json_object, write_json_object
+from dstl_core.storage.location import INTERNAL_DIR, Location, checkpoint_id_of
+
+_NOTE_NAME = re.compile(r"_dstl_shared_[0-9a-f]{32}\.json")
+_WHAT = "A note of shared files"
+_VERSION = 1
+
+
+def leave_notes(file_io: FileIO, files: Iterable[Location], snapshot: Location) -> None:
+    """Says beside files that a snapshot names them. To say it again changes nothing.
+
+    Args:
+        file_io: File IO of the files.
+        files: The files that the snapshot shares.
+        snapshot: Its folder.
+
+    Raises:
+        ConfigError: A file is one of a pipeline of dstl, which does not read notes when it retires
+            checkpoints.
+        StorageError: A note cannot be written.
+    """
+    folders = sorted({_place_of_note(each.parent) for each in files}, key=str)
+    for folder in folders:
+        for job in (folder, folder.parent):
+            if file_io.list_folder(job.child(INTERNAL_DIR)):
+                raise ConfigError(
+                    f"Files of the pipeline in {job} cannot be shared: it deletes what its own "
+                    f"checkpoints do not need; copy them (files='copy', --copy)."
+                )
+    digest = hashlib.sha256(str(snapshot).encode()).hexdigest()[:32]
+    note = write_json_object({"version": _VERSION, "snapshot": str(snapshot)}, _WHAT)
+    for folder in folders:
+        location = folder.child(f"_dstl_shared_{digest}.json")
+        try:
+            known = file_io.publish_once(location, note)
+        except StorageError as error:
+            raise StorageError(
+                f"Files in {folder} cannot be shared, for no note can be left there for dstl gc "
+                f"({error.message}); copy the files (files='copy', --copy).",
+                location=str(location),
+            ) from error
+        if not known:
+            raise StorageError(f"A note has other content: {location}; delete it.")
+
+
+def _place_of_note(folder: Location) -> Location:
+    """Flink deletes the folder of a checkpoint, and expects nothing else in it."""
+    return folder.parent if checkpoint_id_of(folder.name) is not None else folder
+
+
+def is_note(status: FileStatus) -> bool:
+    """Whether a file in a listing is a note."""
+    is_file = not status.is_folder and not status.is_link
+    return is_file and _NOTE_NAME.fullmatch(status.location.name) is not None
+
+
+def snapshot_of_note(file_io: FileIO, note: Location) -> Location:
+    """The folder of the snapshot that shares files beside a note.
+
+    Raises:
+        FormatError: The note is damaged.
+    """
+    with error_context(location=str(note)):
+        body = parse_json_object(file_io.read_bytes(note), _WHAT)
+        snapshot = body.get("snapshot")
+        if body.get("version") != _VERSION or not isinstance(snapshot, str):
+            raise FormatError(f"{_WHAT} is damaged", expected=f"version {_VERSION}", got=body)
+        return Location.parse(snapshot)

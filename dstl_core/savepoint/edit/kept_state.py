@@ -1,0 +1,198 @@
+"""Keeps state that an edit does not change in the form that it has: by reference, or as copies.
+
+A snapshot that shares files names those of its source, and has only a ``_metadata`` of its own. Its
+source, or a job that owns the source, may delete them. So a note beside the files names every
+snapshot that shares them, for ``dstl gc``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from typing import Literal
+
+from dstl_core.checkpoint.store.sharing import leave_notes
+from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
+from dstl_core.errors import ConfigError, FormatError, SavepointError
+from dstl_core.model.checkpoint import (
+    OperatorState,
+    OperatorSubtaskState,
+    SnapshotFilesHandle,
+    with_streams,
+)
+from dstl_core.model.handle import (
+    ByteStreamStateHandle,
+    EmptySegmentFileStateHandle,
+    FileStateHandle,
+    IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
+    KeyGroupsStateHandle,
+    OperatorStreamStateHandle,
+    RelativeFileStateHandle,
+    SegmentFileStateHandle,
+    StreamStateHandle,
+)
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles
+from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.location import Location, checkpoint_id_of
+
+Files = Literal["share", "copy", "canonical"]
+"""What becomes of state that an edit does not change. ``share`` names the files of the source,
+``copy`` copies them as they are, and ``canonical`` writes keyed state in canonical form.
+"""
+_SAVEPOINT = "Savepoint"
+
+
+def can_be_kept(operator: OperatorCatalog) -> bool:
+    """Whether all state of an operator is in files that need no log of changes."""
+    handles = (each.managed_keyed_state for each in operator.state.subtasks)
+    return all(each is None or isinstance(each, SnapshotFilesHandle) for each in handles)
+
+
+def is_native(operator: OperatorCatalog) -> bool:
+    """Whether an operator can be kept, and has keyed state that is not canonical."""
+    handles = [each.managed_keyed_state for each in operator.state.subtasks]
+    return can_be_kept(operator) and any(map(_is_native, handles))
+
+
+def _is_native(handle: KeyedStateHandle | None) -> bool:
+    return isinstance(handle, KeyGroupsStateHandle | IncrementalRemoteKeyedStateHandle)
+
+
+def files_by_default(source: Snapshot) -> Files:
+    """What becomes of native state: a savepoint is copied, for it belongs to nobody else and can
+    be moved; files of a checkpoint are shared.
+    """
+    try:
+        kind = checkpoint_kind(source.metadata.properties).name
+    except FormatError:
+        kind = None
+    is_checkpoint = checkpoint_id_of(source.folder.name) is not None
+    return "copy" if kind == _SAVEPOINT or (kind is None and not is_checkpoint) else "share"
+
+
+class KeptState:
+    """State of a source that a new snapshot keeps.
+
+    Args:
+        source: The snapshot with the state.
+        target: Folder of the new snapshot.
+        shares: Whether files are shared; otherwise they are copied.
+    """
+
+    def __init__(self, source: Snapshot, target: StateFiles, *, shares: bool) -> None:
+        self._source = source
+        self._target = target
+        self._shares = shares
+        self._sizes: dict[Location, dict[str, int]] = {}
+        self._shared: set[Location] = set()
+        self._copies: dict[StreamStateHandle, StreamStateHandle] = {}
+        if shares and source.folder.scheme != target.folder.scheme:
+            raise ConfigError(
+                f"Files of {source.folder} cannot be shared by a snapshot on another store: got "
+                f"{target.folder}; choose a folder on {source.folder.scheme}, or copy them "
+                f"(files='copy', --copy)."
+            )
+
+    def of(self, operator: OperatorCatalog, state: OperatorState) -> OperatorState:
+        """The operator's entry for the new snapshot, with all its state."""
+        edited = operator.operator_id in self._source.edited
+
+        def kept(stream: StreamStateHandle) -> StreamStateHandle:
+            return self._stream(stream, is_edited=edited)
+
+        def kept_list(handle: OperatorStreamStateHandle) -> OperatorStreamStateHandle:
+            stream = kept(handle.stream)
+            merging = handle.file_merging if stream == handle.stream else None
+            return replace(handle, stream=stream, file_merging=merging)
+
+        def kept_subtask(subtask: OperatorSubtaskState) -> OperatorSubtaskState:
+            listed, raw = subtask.managed_operator_state, subtask.raw_operator_state
+            keyed, timers = subtask.managed_keyed_state, subtask.raw_keyed_state
+            assert keyed is None or isinstance(keyed, SnapshotFilesHandle)
+            assert timers is None or isinstance(timers, SnapshotFilesHandle)
+            return replace(
+                subtask,
+                managed_operator_state=None if listed is None else kept_list(listed),
+                raw_operator_state=None if raw is None else kept_list(raw),
+                managed_keyed_state=None if keyed is None else with_streams(keyed, kept),
+                raw_keyed_state=None if timers is None else with_streams(timers, kept),
+            )
+
+        return replace(state, subtasks=tuple(map(kept_subtask, state.subtasks)))
+
+    def _stream(self, stream: StreamStateHandle, *, is_edited: bool) -> StreamStateHandle:
+        target = self._target
+        match stream:
+            case EmptySegmentFileStateHandle():
+                return stream
+            case ByteStreamStateHandle(name, data):
+                if not is_edited:
+                    target.kept.add(name)
+                elif len(data) > DATA_INLINE_THRESHOLD:
+                    return target.add_stream(data)
+                return stream
+            case RelativeFileStateHandle(name) if self._source.folder == target.folder:
+                target.kept.add(name)
+                return stream
+        if self._shares:
+            return self._shared_stream(stream)
+        if stream not in self._copies:
+            self._copies[stream] = self._copied(stream)
+        return self._copies[stream]
+
+    def _shared_stream(
+        self, stream: FileStateHandle | RelativeFileStateHandle | SegmentFileStateHandle
+    ) -> StreamStateHandle:
+        place = self._source.resolver.resolve(stream)
+        assert place.location is not None  # an inline stream has none
+        exact = not isinstance(stream, SegmentFileStateHandle)
+        self._check_size(place.location, place.end, exact=exact)
+        self._shared.add(place.location)
+        if isinstance(stream, RelativeFileStateHandle):
+            return FileStateHandle(str(place.location), stream.state_size)
+        named = self._source.resolver.places(stream)[0]
+        # The path of a file that did not move stays as it is, with its spelling of the scheme.
+        return stream if named == place.location else replace(stream, path=str(place.location))
+
+    def _check_size(self, location: Location, end: int, *, exact: bool) -> None:
+        """Checks that a file is there. One listing of a folder tells about all its files."""
+        folder = location.parent
+        if folder not in self._sizes:
+            self._sizes[folder] = dict(_sizes_in(self._source.file_io, folder))
+        size = self._sizes[folder].get(location.name)
+        if size is None:
+            size = self._source.file_io.size(location)
+        if size is None or size < end or (exact and size > end):
+            got = "no file" if size is None else f"{size} bytes"
+            raise SavepointError(
+                f"The source is damaged, so nothing was published: expected {end} bytes, got {got} "
+                f"in {location}; mend the source, or leave the operator out.",
+                location=str(self._source.folder),
+            )
+
+    def _copied(self, stream: StreamStateHandle) -> StreamStateHandle:
+        resolver = self._source.resolver
+        copy = self._target.add_copy(
+            lambda start, end: resolver.read(stream, start, end), stream.state_size
+        )
+        self._target.advance(stream.state_size)
+        return copy
+
+    def leave_notes(self) -> None:
+        """Leaves a note beside the shared files that the new snapshot names them.
+
+        Raises:
+            ConfigError: A pipeline of dstl owns them, which deletes files that no checkpoint of its
+                own needs.
+        """
+        if self._source.folder != self._target.folder:
+            leave_notes(self._source.file_io, self._shared, self._target.folder)
+
+
+def _sizes_in(files: FileIO, folder: Location) -> Iterator[tuple[str, int]]:
+    for status in files.list_folder(folder):
+        if not status.is_folder and not status.is_link:
+            yield status.location.name, status.size

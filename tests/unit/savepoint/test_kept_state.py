@@ -1,0 +1,353 @@
+"""Edits that change no state: what is shared, what is copied, and who is told."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
+from dstl_core.checkpoint.store.references import file_handles
+from dstl_core.errors import ConfigError, SavepointError, StorageError
+from dstl_core.model.handle import (
+    FileStateHandle,
+    KeyGroupsSavepointStateHandle,
+    RelativeFileStateHandle,
+)
+from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.check.verify import verify_snapshot
+from tests.command_line import is_one_sentence, run
+from tests.golden_files import GOLDEN, as_lines, snapshot
+
+__all__ = ["run"]
+
+CHECKPOINTS = [
+    "a-hashmap-checkpoint",
+    "a-rocksdb-checkpoint-incremental",
+    "a-rocksdb-checkpoint-incremental-flink2.0.2",
+    "a-rocksdb-heaptimers-checkpoint",
+    "o-rescaled-claim-rocksdb",
+    "o-sql-topn-rocksdb-incremental",
+    "x-filemerging-hashmap",
+    "x-lsm-rocksdb-incremental",
+    "x-rescaled-rocksdb-incremental",
+]
+SAVEPOINTS = [
+    "a-hashmap-native",
+    "a-rocksdb-native-incremental",
+    "o-hard-keys-rocksdb",
+    "o-ttl-maps-rocksdb",
+]
+CHECKPOINT = "a-rocksdb-checkpoint-incremental"
+RENAME = {"a-keyed": "renamed"}
+
+
+def lines(loaded: Snapshot, **labels: str) -> Iterator[dict[str, Any]]:
+    for operator in loaded.operators:
+        for line in operator.dump():
+            yield line | {"op": labels.get(operator.label.replace("-", "_"), operator.label)}
+
+
+def names_in(folder: Path) -> set[str]:
+    return {path.name for path in folder.iterdir()}
+
+
+def first_keyed(loaded: Snapshot) -> str:
+    return next(each.label for each in loaded.operators if each.keyed_handles)
+
+
+def copied(name: str, folder: Path) -> Path:
+    """A snapshot in a folder of its own, for notes are left beside files that are shared."""
+    whole = folder / name
+    shutil.copytree(GOLDEN / name, whole)
+    return whole / snapshot(name).relative_to(GOLDEN / name)
+
+
+@pytest.mark.parametrize("name", CHECKPOINTS + SAVEPOINTS)
+@pytest.mark.parametrize("files", ["share", "copy"])
+def test_what_does_not_change_is_what_it_was(tmp_path: Path, name: str, files: Any) -> None:
+    before, out = Snapshot.load(copied(name, tmp_path)), tmp_path / "out"
+    label = first_keyed(before)
+
+    rewrite_savepoint(before, out, rename={label: "renamed"}, files=files)
+
+    after = Snapshot.load(out, allow_roots=[] if files == "copy" else [str(tmp_path)])
+    expected = [
+        line | {"op": "renamed" if line["op"] == label else line["op"]} for line in lines(before)
+    ]
+    assert as_lines(lines(after)) == as_lines(expected)
+    assert verify_snapshot(after).findings == []
+    assert [each.form() for each in after.operators] == [each.form() for each in before.operators]
+    assert after.metadata.properties == before.metadata.properties
+    kinds = {type(each) for each in file_handles(after.metadata)}
+    if files == "copy":
+        assert kinds <= {RelativeFileStateHandle}
+    else:
+        assert RelativeFileStateHandle not in kinds
+        assert names_in(out) == {"_metadata", "_dstl.json"}
+
+
+def test_a_copy_is_the_same_bytes_and_a_file_of_two_handles_is_copied_once(tmp_path: Path) -> None:
+    # Both subtasks of a rescaled job name the same table files.
+    before = Snapshot.load(snapshot("x-rescaled-rocksdb-incremental"))
+    rewrite_savepoint(before, tmp_path / "out", remove=["src"], files="copy")
+    after = Snapshot.load(tmp_path / "out")
+
+    old, new = file_handles(before.metadata), file_handles(after.metadata)
+
+    assert len(new) == len(names_in(tmp_path / "out") - {"_metadata", "_dstl.json"})
+    wanted = sorted(before.resolver.read(each) for each in dict.fromkeys(old))
+    assert sorted(after.resolver.read(each) for each in new) == wanted
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "form"),
+    [
+        (CHECKPOINT, {"rename": RENAME}, "share"),
+        (CHECKPOINT, {"remove": ["sink"]}, "share"),
+        ("a-hashmap-checkpoint", {"rename": RENAME}, "share"),
+        ("a-rocksdb-native-incremental", {"rename": RENAME}, "copy"),
+        # Nothing is edited: the copy is for another state backend, or for an archive.
+        (CHECKPOINT, {}, "canonical"),
+        (CHECKPOINT, {"rename": RENAME, "files": "canonical"}, "canonical"),
+        # Every key may move to another file.
+        (CHECKPOINT, {"rename": RENAME, "max_parallelism": 256}, "canonical"),
+        (CHECKPOINT, {"split": {("a-keyed", "names"): ["names"]}}, "canonical"),
+        # A log of changes goes on in the job that wrote it.
+        ("a-rocksdb-changelog-materialized", {"rename": RENAME}, "canonical"),
+        ("a-hashmap-canonical", {"rename": RENAME}, "canonical"),
+    ],
+)
+def test_the_edit_and_its_source_decide(name: str, options: dict[str, Any], form: str) -> None:
+    from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+
+    if "split" in options:
+        options = {"split": {("a-keyed", "apart"): ["names"]}}
+    assert edit_by_names(Snapshot.load(snapshot(name)), **options).kept_files == form
+
+
+def test_a_relocation_is_an_edit(tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere"
+    job = snapshot(CHECKPOINT).parent
+    shutil.copytree(job, elsewhere)
+    [old] = {
+        each.path.rsplit("/", 2)[0]
+        for each in file_handles(Snapshot.load(elsewhere / "chk-1").metadata)
+        if isinstance(each, FileStateHandle)
+    }
+    alone = tmp_path / "alone" / "chk-1"
+    shutil.copytree(elsewhere / "chk-1", alone)
+
+    source = Snapshot.load(alone, relocate={old: str(elsewhere)})
+    rewrite_savepoint(source, tmp_path / "out")
+
+    after = Snapshot.load(tmp_path / "out", allow_roots=[str(elsewhere), str(alone)])
+    assert names_in(tmp_path / "out") == {"_metadata", "_dstl.json"}
+    assert as_lines(lines(after)) == as_lines(lines(Snapshot.load(snapshot(CHECKPOINT))))
+
+
+def test_an_operator_that_changes_is_canonical_and_the_others_stay(tmp_path: Path) -> None:
+    before = Snapshot.load(copied(CHECKPOINT, tmp_path))
+    rewrite_savepoint(before, tmp_path / "out", max_parallelism=512, files="share")
+    after = Snapshot.load(tmp_path / "out", allow_roots=[str(tmp_path)])
+    handles = after["a-keyed"].keyed_handles
+    assert all(isinstance(each, KeyGroupsSavepointStateHandle) for each in handles)
+    found = in_any_order(lines(after))
+    assert found == in_any_order(lines(before))
+
+
+def in_any_order(found: Iterable[dict[str, Any]]) -> list[str]:
+    return as_lines({k: v for k, v in line.items() if k != "kg"} for line in found)
+
+
+def test_onto_its_own_folder_only_the_metadata_changes(tmp_path: Path) -> None:
+    job = tmp_path / "94ee8bb4a62d2cde06306c091e999da9"
+    shutil.copytree(snapshot(CHECKPOINT).parent, job)
+    before = {path: path.read_bytes() for path in job.rglob("*") if path.is_file()}
+
+    rewrite_savepoint(Snapshot.load(job / "chk-1"), job / "chk-1", rename=RENAME, mode="overwrite")
+
+    after = {path: path.read_bytes() for path in job.rglob("*") if path.is_file()}
+    changed = {path for path in after if before.get(path) != after[path]}
+    assert changed == {job / "chk-1" / "_metadata", job / "chk-1" / "_dstl.json"}
+    assert before.keys() <= after.keys()
+    assert len(list(Snapshot.load(job / "chk-1")["renamed"].dump())) > 30
+
+
+# ------------------------------------------------------------------------------ what is refused
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """The folder of a job with a checkpoint, that a test may change."""
+    folder = tmp_path / "base" / "94ee8bb4a62d2cde06306c091e999da9"
+    shutil.copytree(snapshot(CHECKPOINT).parent, folder)
+    return folder
+
+
+def test_a_lost_file_is_named_and_nothing_is_published(job: Path, tmp_path: Path) -> None:
+    copy = tmp_path / "source"
+    rewrite_savepoint(Snapshot.load(job / "chk-1"), copy, remove=["sink"], files="copy")
+    lost = min(names_in(copy) - {"_metadata", "_dstl.json"})
+    (copy / lost).unlink()
+    for files in ("share", "copy"):
+        with pytest.raises((SavepointError, StorageError), match=lost):
+            rewrite_savepoint(
+                Snapshot.load(copy),
+                tmp_path / files,
+                rename=RENAME,
+                files=files,  # type: ignore[arg-type]
+            )
+        assert not (tmp_path / files / "_metadata").exists()
+    assert not list(copy.glob("_dstl_shared_*"))
+
+
+def test_a_short_file_is_named(job: Path, tmp_path: Path) -> None:
+    short = sorted((job / "shared").iterdir())[0]
+    short.write_bytes(short.read_bytes()[:-1])
+    for files in ("share", "copy"):
+        with pytest.raises((SavepointError, ValueError), match=short.name):
+            rewrite_savepoint(
+                Snapshot.load(job / "chk-1"),
+                tmp_path / files,
+                rename=RENAME,
+                files=files,  # type: ignore[arg-type]
+            )
+        assert not (tmp_path / files / "_metadata").exists()
+
+
+def test_files_of_a_pipeline_are_not_shared(job: Path, tmp_path: Path) -> None:
+    (job / "_dstl").mkdir()
+    (job / "_dstl" / "log").write_bytes(b"{}")
+    with pytest.raises(ConfigError, match="it deletes what its own checkpoints do not need"):
+        rewrite_savepoint(Snapshot.load(job / "chk-1"), tmp_path / "out", rename=RENAME)
+    assert not (tmp_path / "out" / "_metadata").exists()
+    rewrite_savepoint(Snapshot.load(job / "chk-1"), tmp_path / "out", rename=RENAME, files="copy")
+
+
+def test_another_store_gets_a_copy_or_nothing(job: Path) -> None:
+    source = Snapshot.load(job / "chk-1")
+    with pytest.raises(ConfigError, match="choose a folder on file, or copy them"):
+        rewrite_savepoint(source, "memory://kept/out", rename=RENAME)
+    rewrite_savepoint(source, "memory://kept/out", rename=RENAME, files="copy")
+    assert as_lines(lines(Snapshot.load("memory://kept/out"), renamed="a-keyed")) == as_lines(
+        lines(source)
+    )
+
+
+def test_in_flight_data_is_refused(tmp_path: Path) -> None:
+    source = Snapshot.load(snapshot("x-unaligned-hashmap"))
+    with pytest.raises(SavepointError, match="in-flight data of an unaligned checkpoint"):
+        rewrite_savepoint(source, tmp_path / "out", rename={"slow": "slower"}, files="share")
+
+
+def test_a_wrong_word_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected share, copy, canonical or None, got 'link'"):
+        edit_savepoint(Snapshot.load(snapshot(CHECKPOINT))).with_files("link")  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------- garbage
+
+
+def make_old(folder: Path) -> None:
+    then = time.time() - 7 * 86_400
+    for path in folder.rglob("*"):
+        os.utime(path, (then, then))
+
+
+def collect(base: Path, **options: Any) -> set[str]:
+    found = collect_garbage(str(base), flink_job_stopped=True, delete=True, **options)
+    return {each.location.name for each in found.garbage}
+
+
+def test_gc_keeps_what_a_snapshot_elsewhere_shares(job: Path, tmp_path: Path) -> None:
+    files = {path.name for path in (*(job / "shared").iterdir(), *(job / "chk-1").iterdir())}
+    files -= {"_metadata"}
+    rewrite_savepoint(Snapshot.load(job / "chk-1"), tmp_path / "out", rename=RENAME)
+    # The job has subsumed its checkpoint, but for what another process held open.
+    (job / "chk-1" / "_metadata").unlink()
+    make_old(job)
+
+    assert collect(job.parent) == set()
+    assert collect(job) == set()
+    assert collect(job / "shared") == set()
+    assert collect(job / "chk-1") == set()
+
+    after = Snapshot.load(tmp_path / "out", allow_roots=[str(job)])
+    assert verify_snapshot(after).findings == []
+    (tmp_path / "out" / "_metadata").unlink()
+    with pytest.raises(SavepointError, match="and delete the note file:"):
+        collect(job.parent)
+    for note in job.rglob("_dstl_shared_*.json"):
+        note.unlink()
+    assert collect(job.parent) == files
+
+
+def test_a_damaged_note_stops_the_collection(job: Path, tmp_path: Path) -> None:
+    rewrite_savepoint(Snapshot.load(job / "chk-1"), tmp_path / "out", rename=RENAME)
+    [note] = (job / "shared").glob("_dstl_shared_*.json")
+    for damage in (b"", b"[]", b"{}", b'{"version": 2, "snapshot": "/x"}', b'{"version": 1}'):
+        note.write_bytes(damage)
+        with pytest.raises(SavepointError, match="Nothing is collected"):
+            collect(job)
+
+
+def test_a_snapshot_of_a_snapshot_that_shares_leaves_its_own_notes(
+    job: Path, tmp_path: Path
+) -> None:
+    rewrite_savepoint(Snapshot.load(job / "chk-1"), tmp_path / "one", rename=RENAME)
+    middle = Snapshot.load(tmp_path / "one", allow_roots=[str(job)])
+    rewrite_savepoint(middle, tmp_path / "two", rename={"renamed": "again"})
+    assert len(list((job / "shared").glob("_dstl_shared_*.json"))) == 2
+    assert len(list(job.glob("_dstl_shared_*.json"))) == 2
+    assert names_in(job / "chk-1") == names_in(snapshot(CHECKPOINT))
+
+
+def test_a_folder_without_write_permission_is_one_sentence(job: Path, tmp_path: Path) -> None:
+    (job / "shared" / "x").mkdir()
+    source = Snapshot.load(job / "chk-1")
+
+    def refuse(*_: object) -> bool:
+        raise StorageError("Cannot publish: Permission denied.")
+
+    source.file_io.publish_once = refuse  # type: ignore[method-assign]
+    with pytest.raises(StorageError, match=r"no note can be left there for dstl gc .*--copy"):
+        rewrite_savepoint(source, tmp_path / "out", rename=RENAME)
+    assert not (tmp_path / "out" / "_metadata").exists()
+
+
+# -------------------------------------------------------------------------------- command line
+
+
+def test_the_command_says_what_is_shared(run: Any, job: Path, tmp_path: Path) -> None:
+    source, out = str(job / "chk-1"), str(tmp_path / "out")
+    code, printed, _ = run("rewrite", source, out, "--rename", "a-keyed=renamed", "--dry-run")
+    assert code == 0
+    assert printed.splitlines()[0].endswith("rocksdb files -> rocksdb files, shared")
+    assert printed.splitlines()[-2:] == [
+        f"shares files with file:{job}/chk-1: keep that snapshot, and restore with claim mode "
+        f"NO_CLAIM",
+        "nothing was written",
+    ]
+    code, printed, _ = run("rewrite", source, out, "--rename", "a-keyed=renamed", "--json")
+    assert code == 0 and f'"shares_files_of": "file:{job}/chk-1"' in printed
+    code, printed, _ = run("rewrite", source, f"{out}2", "--rename", "a-keyed=renamed", "--copy")
+    assert code == 0 and "shares" not in printed and "rocksdb files, copied" in printed
+    code, printed, _ = run("rewrite", source, f"{out}3", "--rename", "a-keyed=x", "--canonical")
+    assert code == 0 and "rocksdb files -> canonical" in printed
+
+
+def test_the_options_exclude_each_other(run: Any, job: Path, tmp_path: Path) -> None:
+    for command in (
+        ["rewrite", str(job / "chk-1"), str(tmp_path / "out")],
+        ["offsets", str(job / "chk-1"), "--out", str(tmp_path / "out")],
+        ["committables", str(job / "chk-1"), "--out", str(tmp_path / "out")],
+    ):
+        code, _, error = run(*command, "--share", "--copy")
+        assert code == 2 and is_one_sentence(error)
+        assert "--share, --copy and --canonical exclude each other" in error
