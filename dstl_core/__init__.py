@@ -30,6 +30,8 @@ if TYPE_CHECKING:
         WindowFunction,
         WindowReaderFunction,
     )
+    from dstl_core.job.downstream.delta_sink import DeltaSink
+    from dstl_core.job.downstream.parquet_sink import ParquetSink
     from dstl_core.job.spec.operators import AggregateOperator, KeyedOperator, ProcessOperator
     from dstl_core.local.local_engine import LocalEngine
     from dstl_core.model.ids import OperatorIdentifier
@@ -77,6 +79,7 @@ __all__ = [
     "CheckpointedFunction",
     "ColumnOptions",
     "ColumnResult",
+    "DeltaSink",
     "EmbeddedRocksDBStateBackend",
     "HashMapStateBackend",
     "JobDescription",
@@ -93,6 +96,7 @@ __all__ = [
     "Migration",
     "OperatorIdentifier",
     "OperatorTransformation",
+    "ParquetSink",
     "ProcessFunction",
     "ProcessOperator",
     "ProcessWindowFunction",
@@ -147,6 +151,7 @@ _HOME = {
     "AggregatingStateDescriptor": "state.tables.descriptor",
     "ChangelogOptions": "config",
     "ColumnOptions": "codec.columnar.types.type_registry",
+    "DeltaSink": "job.downstream.delta_sink",
     "EmbeddedRocksDBStateBackend": "state.backends.state_backend",
     "HashMapStateBackend": "state.backends.state_backend",
     "JobDescription": "savepoint.check.restore_plan",
@@ -157,6 +162,7 @@ _HOME = {
     "MapStateDescriptor": "state.tables.descriptor",
     "Migration": "savepoint.migrate.declaration",
     "OperatorIdentifier": "model.ids",
+    "ParquetSink": "job.downstream.parquet_sink",
     "OperatorTransformation": "spark.savepoints.transformations",
     "ProcessOperator": "job.spec.operators",
     "ReducingStateDescriptor": "state.tables.descriptor",

@@ -14,6 +14,7 @@ from dstl_core.errors import MissingPackageError
 
 EXTRAS = {
     "adlfs": "azure",
+    "deltalake": "delta",
     "gcsfs": "gcs",
     "prometheus_client": "prometheus",
     "pyspark": "spark",

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
         build_savepoint_job,
         build_verify_job,
     )
+    from dstl_dagster.pipelines.merged_output import merge_output, output_changes
     from dstl_dagster.pipelines.pipeline import StatefulPipeline
     from dstl_dagster.pipelines.protocol_ops import (
         build_confirm_op,
@@ -151,6 +152,7 @@ _MODULES = {
     "pipelines.asset_decorator": ("build_dstl_asset_specs", "dstl_assets"),
     "pipelines.epoch_runs": ("EpochConfig", "InputConfig"),
     "pipelines.epochs": ("run_epochs",),
+    "pipelines.merged_output": ("merge_output", "output_changes"),
     # ``StatefulPipeline.store`` gives a store of dstl_core.
     "pipelines.pipeline": ("PipelineStore", "StatefulPipeline"),
     "metadata": ("report_metadata",),
@@ -235,6 +237,8 @@ __all__ = [
     "checkpoint_of",
     "dstl_assets",
     "expected_of",
+    "merge_output",
+    "output_changes",
     "report_metadata",
     "run_epochs",
     "savepoint_of",

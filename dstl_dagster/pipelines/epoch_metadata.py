@@ -9,12 +9,17 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.job.downstream.stored_files import (
+    first_rows,
+    keeps_output,
+    output_files,
+    read_schema,
+)
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.charts import epoch_charts, key_group_chart
-from dstl_dagster.pipelines.epoch_output import first_rows, keeps_output, output_files, read_schema
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.state_profile import StateSample, committed_keys
 from dstl_dagster.translator import DstlAssetKind

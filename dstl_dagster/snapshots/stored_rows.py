@@ -18,14 +18,14 @@ from dstl_core.checkpoint.store.kept_outputs import current_outputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import ConfigError, StateFileNotFoundError
-from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_dagster.pipelines.epoch_output import (
+from dstl_core.job.downstream.stored_files import (
     keeps_output,
     newest_file,
     output_files,
     read_rows,
     read_schema,
 )
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster.pipelines.windows import commits_of_inputs, key_of
 
 if TYPE_CHECKING:

@@ -42,6 +42,8 @@ NAMES = [
     "ValueStateDescriptor",
     "ListStateDescriptor",
     "LocalEngine",
+    "DeltaSink",
+    "ParquetSink",
     "MapStateDescriptor",
     "ReducingStateDescriptor",
     "AggregatingStateDescriptor",

@@ -184,6 +184,8 @@ class EpochFacts:
             release.
         definitions: What the aggregates of the state are, by uid of the operator and name of the
             aggregate; under the empty name, how a row selects its state.
+        outputs: The columns of each output that the epoch stored, by the name of the output, also
+            if it has no rows; None if an earlier release wrote the record.
     """
 
     kind: Kind | None = None
@@ -209,6 +211,7 @@ class EpochFacts:
     notes: Mapping[str, Any] = field(default_factory=dict)
     keys: Mapping[str, KeyFacts] = field(default_factory=dict)
     definitions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    outputs: Mapping[str, tuple[str, ...]] | None = None
 
     def output_of(self, name: str) -> tuple[int, tuple[str, ...]]:
         """Number of rows and names of the files of an output: the uid of an operator, or
@@ -351,6 +354,7 @@ _READERS: Mapping[str, _Reader] = {
     "Mapping[str, Any]": _each(lambda value, path: value),
     "Mapping[str, int]": _each(_WHOLE),
     "Mapping[str, Mapping[str, str]]": _each(_each(_TEXT)),
+    "Mapping[str, tuple[str, ...]] | None": _optional(_each(_names)),
     "Mapping[str, OperatorFacts]": _each(_part(OperatorFacts)),
     "Mapping[str, KeyFacts]": _each(_part(KeyFacts)),
     "Kind | None": _optional(_kind),

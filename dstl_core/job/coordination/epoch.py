@@ -28,6 +28,7 @@ from dstl_core.job.spec.operators import (
     is_columnar,
     late_name,
     late_schema_of,
+    output_columns_of,
 )
 from dstl_core.job.task.event_time import later
 from dstl_core.job.task.reports import SubtaskReport, encode_state, epoch_facts
@@ -276,6 +277,7 @@ class InputEpoch:
             keys_before=self.keys_before,
             notes=self.notes,
             definitions=definitions_of(self.epoch.job.operators),
+            outputs=output_columns_of(self.epoch.job.operators),
         )
 
 

@@ -23,6 +23,7 @@ from dstl_core.job.coordination.definitions import (
 from dstl_core.job.coordination.key_counts import keys_kept, no_keys
 from dstl_core.job.coordination.savepoint import publish_savepoint
 from dstl_core.job.coordination.tasks import JobTasks
+from dstl_core.job.spec.operators import output_columns_of
 from dstl_core.job.spec.state_changes import StateChanges
 from dstl_core.job.task.restore import assign
 from dstl_core.savepoint.migrate.declaration import Migration
@@ -88,6 +89,7 @@ def migrate_job(
             watermarks=parent.facts.watermarks,
             keys={} if rules.lose_state else _keys(tasks, parent),
             definitions=defined,
+            outputs=output_columns_of(job.operators),
         )
         specs = tasks.specs(str(target), states, parent.facts.watermarks)
         return tasks.full_checkpoint(specs, facts, after=latest.checkpoint_id)

@@ -49,7 +49,7 @@ from dstl_core.job.spec.lineage import (
     commit_before,
     find_input,
 )
-from dstl_core.job.spec.operators import LocalCopies, Operator
+from dstl_core.job.spec.operators import LocalCopies, Operator, output_columns_of
 from dstl_core.job.spec.state_changes import StateChanges
 from dstl_core.job.task.reports import SubtaskReport, epoch_facts
 from dstl_core.model.checkpoint import OperatorState
@@ -652,6 +652,7 @@ class JobOnEngine(Closing):
                 watermarks=latest.facts.watermarks,
                 restored_from=latest.checkpoint_id,
                 keys_before=keys_before(latest, self.operators),
+                outputs=output_columns_of(self.operators),
             )
 
         self._coordinator.checkpoint(

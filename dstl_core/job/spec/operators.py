@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias
 
@@ -499,11 +499,20 @@ def late_name(uid: str) -> str:
 
 def output_names_of(operator: Operator) -> list[str]:
     """The names of an operator's outputs: its uid, and that of its late rows."""
+    return list(output_columns_of([operator]))
+
+
+def output_columns_of(operators: Iterable[Operator]) -> dict[str, tuple[str, ...]]:
+    """The columns of the outputs of operators, by name."""
     named = (
-        (operator.uid, operator.output_schema),
-        (late_name(operator.uid), late_schema_of(operator)),
+        (name, schema)
+        for operator in operators
+        for name, schema in (
+            (operator.uid, operator.output_schema),
+            (late_name(operator.uid), late_schema_of(operator)),
+        )
     )
-    return [name for name, schema in named if schema is not None]
+    return {name: tuple(schema.names) for name, schema in named if schema is not None}
 
 
 def check_operators(operators: Sequence[Operator]) -> None:

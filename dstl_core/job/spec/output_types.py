@@ -14,6 +14,8 @@ import pyarrow as pa
 
 from dstl_core.errors import ConfigError
 
+INSERTED_ROWS = "dstl.inserted_rows"
+"""Metadata of a file of output: how many rows, the first ones, are of keys without state before."""
 SIMPLE_TYPES: tuple[pa.DataType, ...] = (
     *(pa.bool_(), pa.int8(), pa.int16(), pa.int32(), pa.int64(), pa.float32(), pa.float64()),
     *(pa.string(), pa.binary(), pa.date32(), pa.timestamp("us"), pa.timestamp("us", "UTC")),

@@ -320,9 +320,14 @@ class StateInColumns(ABC):
 
 def _keys_with_state(table: pa.Table) -> int:
     """How many rows have a value in at least one column."""
+    return int(np.count_nonzero(with_state(table)))
+
+
+def with_state(table: pa.Table) -> Changed:
+    """Which rows have a value in at least one column."""
     if any(column.null_count == 0 for column in table.columns):
-        return int(table.num_rows)
+        return np.ones(table.num_rows, np.bool_)
     there = np.zeros(table.num_rows, np.bool_)
     for column in table.columns:
         there |= one_array(column).is_valid().to_numpy(zero_copy_only=False)
-    return int(np.count_nonzero(there))
+    return there

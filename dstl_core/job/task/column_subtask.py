@@ -14,7 +14,7 @@ from dstl_core.errors import ConfigError, UserFunctionError
 from dstl_core.functions import KEY_INDEX, ColumnResult, KeyedColumnFunction, RuntimeContext
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import AggregateOperator
-from dstl_core.job.task.column_state import StateInColumns
+from dstl_core.job.task.column_state import StateInColumns, with_state
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.reduced_rows import ReducedRows
 from dstl_core.job.task.restore import Assigned
@@ -85,13 +85,17 @@ class ColumnSubtask(StateInColumns):
         output.add_columns(result.output)
         if output.schema is None or not changed.any():
             return
-        places = pa.array(np.flatnonzero(changed))
+        known = with_state(before)
+        inserted = np.flatnonzero(changed & ~known)
+        places = pa.array(np.concatenate([inserted, np.flatnonzero(changed & known)]))
         new = after.take(places).combine_chunks()
         with self._calling("output_of_changes"):
             rows_of_changes = self._function.output_of_changes(
                 keys.values.take(places), _batch(new)
             )
-        output.add_columns(rows_of_changes)
+        # A user's function may leave out rows, so it is not known which ones are of new keys.
+        own = isinstance(self._function, AggregateMerge)
+        output.add_columns(rows_of_changes, inserted=len(inserted) if own else None)
 
     def _calling(self, method: str) -> AbstractContextManager[None]:
         """Names the function in errors of a user's code; declared aggregates are dstl's code."""

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 
 from dstl_core.errors import UserFunctionError
 from dstl_core.functions import Row
-from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
+from dstl_core.job.spec.output_types import INSERTED_ROWS, as_stored, stored_arrow_schema
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
 
@@ -59,8 +59,15 @@ class OutputFiles:
         if schema is not None:
             self.add({name: row[name] for name in schema.names if name in row} for row in rows)
 
-    def add_columns(self, rows: pa.RecordBatch | pa.Table | None) -> None:
+    def add_columns(
+        self, rows: pa.RecordBatch | pa.Table | None, *, inserted: int | None = None
+    ) -> None:
         """As ``add``, for columns.
+
+        Args:
+            rows: The rows.
+            inserted: How many rows, the first ones, are of keys that had no state before; None if
+                that is not known.
 
         Raises:
             UserFunctionError: The columns do not fit the schema.
@@ -82,7 +89,7 @@ class OutputFiles:
                 f"{self._what} does not fit its schema ({error}): expected "
                 f"{', '.join(self.schema.names)}, got {', '.join(rows.schema.names)}."
             ) from error
-        self._write(table)
+        self._write(table, inserted)
 
     def flush(self) -> None:
         """Writes the added rows.
@@ -102,10 +109,13 @@ class OutputFiles:
         self._write(table)
         self.buffer = []
 
-    def _write(self, table: pa.Table) -> None:
+    def _write(self, table: pa.Table, inserted: int | None = None) -> None:
         raw = io.BytesIO()
         try:
-            pq.write_table(as_stored(table, stored_arrow_schema(table.schema)), raw)
+            stored = as_stored(table, stored_arrow_schema(table.schema))
+            if inserted is not None:
+                stored = stored.replace_schema_metadata({INSERTED_ROWS: str(inserted)})
+            pq.write_table(stored, raw)
         except pa.ArrowException as error:  # e.g. a time between two microseconds
             raise UserFunctionError(
                 f"{self._what} has a value that Spark cannot store ({error}); round or cast it."

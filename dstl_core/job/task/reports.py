@@ -167,6 +167,7 @@ def epoch_facts(
     keys_before: Mapping[str, KeyFacts] = NO_KEYS,
     notes: Mapping[str, Any] = NO_NOTES,
     definitions: Mapping[str, Mapping[str, str]] = NO_DEFINITIONS,
+    outputs: Mapping[str, tuple[str, ...]] | None = None,
 ) -> EpochFacts:
     """Makes the facts of an epoch for its commit record.
 
@@ -180,6 +181,7 @@ def epoch_facts(
         keys_before: The keys of operators that count them, before the epoch, by uid.
         notes: Values that the record stores for the caller.
         definitions: The definitions of aggregates, by uid and name.
+        outputs: The columns of the outputs that it stored, by name.
     """
     uids = list(dict.fromkeys(report.uid for report in reports))
     operators = {uid: _operator([each for each in reports if each.uid == uid]) for uid in uids}
@@ -208,6 +210,7 @@ def epoch_facts(
             for uid, before in keys_before.items()
         },
         definitions=definitions,
+        outputs=outputs,
     )
 
 

@@ -217,6 +217,10 @@ TYPES: dict[str, dict[str, Any]] = {
             "additionalProperties": {"type": "string"},
         },
     },
+    "Mapping[str, tuple[str, ...]] | None": {
+        "type": "object",
+        "additionalProperties": {"type": "array", "items": {"type": "string"}},
+    },
     "Mapping[str, OperatorFacts]": {
         "type": "object",
         "additionalProperties": {"$ref": "#/$defs/OperatorFacts"},

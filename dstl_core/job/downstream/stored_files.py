@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.kept_outputs import KeptOutputs, current_outputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.job.spec.output_types import INSERTED_ROWS
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
@@ -39,13 +40,20 @@ def newest_file(store: PipelineStore, uid: str) -> Location | None:
 def read_schema(file: Location) -> pa.Schema:
     """The columns of a file."""
     with _opened(file) as found:
-        return found.schema_arrow
+        return found.schema_arrow.remove_metadata()
 
 
 def read_rows(file: Location) -> pa.Table:
     """All rows of a file."""
     with _opened(file) as found:
-        return found.read()
+        return found.read().replace_schema_metadata(None)
+
+
+def inserted_rows(file: Location) -> int | None:
+    """How many rows, the first ones, are of keys without earlier state; None if not known."""
+    with _opened(file) as found:
+        text = (found.schema_arrow.metadata or {}).get(INSERTED_ROWS.encode())
+        return None if text is None else int(text)
 
 
 def first_rows(file: Location, count: int) -> list[dict[str, Any]]:

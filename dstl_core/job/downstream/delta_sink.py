@@ -1,0 +1,108 @@
+"""A Delta table that takes the output of a job, by the ``deltalake`` package."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+
+from dstl_core.extras import require
+from dstl_core.job.downstream.output_changes import CHANGE, DELETE
+from dstl_core.job.downstream.output_source import CHECKPOINT
+from dstl_core.job.downstream.sinks import foreign_table
+
+_OLD, _NEW = "kept", "changes"
+
+
+@dataclass(frozen=True)
+class DeltaSink:
+    """A Delta table. The position is an application transaction of its log: Delta commits it with
+    the rows, and refuses one of two concurrent merges.
+
+    Args:
+        path: A folder or a URL.
+        storage_options: Options of the ``deltalake`` package for the store.
+
+    Raises:
+        MissingPackageError: The package ``deltalake`` is not installed.
+    """
+
+    path: str
+    storage_options: Mapping[str, str] | None = None
+
+    def __post_init__(self) -> None:
+        require("deltalake", "A DeltaSink")
+
+    def position(self, reader: str) -> int | None:
+        from deltalake import DeltaTable
+
+        if not DeltaTable.is_deltatable(self.path, self._options):
+            return None
+        found: int | None = self._table().transaction_version(reader)
+        if found is None:
+            raise foreign_table(self.path, reader)
+        return found
+
+    def replace(self, rows: pa.Table, reader: str, position: int) -> None:
+        self._overwrite(rows, reader, position, schema_mode="overwrite")
+
+    def merge(self, changes: pa.Table, keys: tuple[str, ...], reader: str, position: int) -> None:
+        columns = [each for each in changes.column_names if each != CHANGE]
+        values = {_quoted(each): f"{_NEW}.{_quoted(each)}" for each in columns}
+        deleted = f"{_NEW}.{CHANGE} = '{DELETE}'"
+        (
+            self._table()
+            .merge(
+                changes,
+                " AND ".join(f"{_OLD}.{_quoted(each)} = {_NEW}.{_quoted(each)}" for each in keys),
+                source_alias=_NEW,
+                target_alias=_OLD,
+                commit_properties=_commit(reader, position),
+            )
+            .when_matched_delete(deleted)
+            .when_matched_update(values)
+            .when_not_matched_insert(values, f"NOT ({deleted})")
+            .execute()
+        )
+
+    def append(self, rows: pa.Table | None, after: int, reader: str, position: int) -> None:
+        later = f"{CHECKPOINT} > {after}"
+        if rows is None:
+            self._table().delete(later, commit_properties=_commit(reader, position))
+        elif self.position(reader) is None:
+            self._overwrite(rows, reader, position)
+        else:
+            self._overwrite(rows, reader, position, predicate=later, schema_mode="merge")
+
+    @property
+    def _options(self) -> dict[str, str] | None:
+        return None if self.storage_options is None else dict(self.storage_options)
+
+    def _table(self) -> Any:
+        from deltalake import DeltaTable
+
+        return DeltaTable(self.path, storage_options=self._options)
+
+    def _overwrite(self, rows: pa.Table, reader: str, position: int, **options: Any) -> None:
+        from deltalake import write_deltalake
+
+        write_deltalake(
+            self.path,
+            rows,
+            mode="overwrite",
+            storage_options=self._options,
+            commit_properties=_commit(reader, position),
+            **options,
+        )
+
+
+def _commit(reader: str, position: int) -> Any:
+    from deltalake import CommitProperties, Transaction
+
+    return CommitProperties(app_transactions=[Transaction(reader, position)])
+
+
+def _quoted(column: str) -> str:
+    return '"' + column.replace('"', '""') + '"'

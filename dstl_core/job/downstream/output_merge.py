@@ -1,0 +1,72 @@
+"""Brings a table to the latest commit of a pipeline."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.job.downstream.output_changes import CHANGE, OutputChanges, changes_since
+from dstl_core.job.downstream.output_source import OutputSource
+from dstl_core.job.downstream.sinks import Sink
+
+
+@dataclass(frozen=True)
+class MergedOutput:
+    """What a merge has done.
+
+    Args:
+        commit: The commit that the table stands at now.
+        since: The checkpoint id that it stood at; None if it was made.
+        undone: How many commits a rewind had undone since.
+        applied: How many commits came since.
+        counts: How many rows of each kind: ``insert``, ``update``, ``delete``, ``upsert``.
+        whole: Whether all rows were written anew.
+    """
+
+    commit: CompletedCheckpoint
+    since: int | None
+    undone: int
+    applied: int
+    counts: dict[str, int]
+    whole: bool
+
+
+def merge_output(source: OutputSource, sink: Sink) -> MergedOutput:
+    """Brings a table to the latest commit of a pipeline.
+
+    Args:
+        source: The output.
+        sink: The table.
+
+    Raises:
+        ConfigError: The table is of something else, or output that it needs is not stored.
+        CheckpointError: The pipeline has no commit yet.
+    """
+    reader = f"dstl:{source.store.name}:{source.name}"
+    since = sink.position(reader)
+    changes = changes_since(source, since)
+    between, rows = changes.between, changes.rows
+    position = between.until.checkpoint_id
+    if position != since:
+        _write(source, sink, changes, reader, position)
+    return MergedOutput(
+        between.until,
+        since,
+        len(between.undone),
+        len(between.applied),
+        {} if rows is None or position == since else changes.counts,
+        changes.whole and position != since,
+    )
+
+
+def _write(
+    source: OutputSource, sink: Sink, changes: OutputChanges, reader: str, position: int
+) -> None:
+    between, rows = changes.between, changes.rows
+    if not source.keys:
+        if rows is not None or between.undone:
+            sink.append(rows, between.common, reader, position)
+    elif rows is not None and changes.whole:
+        sink.replace(rows.drop_columns([CHANGE]), reader, position)
+    elif rows is not None:
+        sink.merge(rows, source.keys, reader, position)

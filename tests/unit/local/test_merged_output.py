@@ -1,0 +1,260 @@
+"""Tables behind a job: rows by hand, for each kind of output and each way in which output lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from deltalake import DeltaTable, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from dstl_core import (
+    AggregateOperator,
+    DeltaSink,
+    KeyedOperator,
+    KeyedProcessFunction,
+    LocalEngine,
+    ParquetSink,
+    StatefulJob,
+    aggregates,
+    windows,
+)
+from dstl_core.errors import ConfigError
+
+Sink = DeltaSink | ParquetSink
+TOTALS = {"n": aggregates.count(), "total": aggregates.sum("v")}
+
+
+class Large(KeyedProcessFunction):
+    """Gives the values above 10."""
+
+    order_insensitive = True
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        if value["v"] > 10:
+            yield {"k": value["k"], "v": value["v"]}
+
+
+def totals(**options: Any) -> AggregateOperator:
+    schema = "k string, v bigint, t bigint"
+    return AggregateOperator("totals", "k", TOTALS, schema=schema, **{"output": True, **options})
+
+
+def large(*, output: bool = True) -> KeyedOperator:
+    return KeyedOperator("large", "k", "string", Large(), "k string, v bigint" if output else None)
+
+
+def job_of(base: Path, operator: Any, **options: Any) -> StatefulJob:
+    engine = LocalEngine(threads=1)
+    return StatefulJob(engine, "job", str(base), operator, num_retained=99, **options)
+
+
+def batch(*rows: tuple[str, int], time: int = 0) -> pa.Table:
+    keys, values = zip(*rows, strict=True)
+    return pa.table({"k": keys, "v": values, "t": pa.array([time] * len(rows), pa.int64())})
+
+
+def rows_in(sink: Sink) -> list[tuple[Any, ...]]:
+    if isinstance(sink, ParquetSink):
+        table = pq.read_table(sink.path)
+    else:
+        table = DeltaTable(sink.path).to_pyarrow_table()
+    return sorted(tuple(row.values()) for row in table.to_pylist())
+
+
+@pytest.fixture(params=["delta", "parquet"])
+def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Sink:
+    if request.param == "delta":
+        return DeltaSink(str(tmp_path / "delta"))
+    return ParquetSink(str(tmp_path / "tables" / "totals.parquet"))
+
+
+def test_a_restated_day_takes_back_what_it_no_longer_has(sink: Sink, tmp_path: Path) -> None:
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1), ("b", 2)), 1)
+    job.run(batch(("b", 3), ("c", 4)), 2)
+    merged = job.merge_into(sink)
+    assert (merged.since, merged.whole, merged.counts) == (None, True, {"insert": 3})
+    assert rows_in(sink) == [("a", 1, 1), ("b", 2, 5), ("c", 1, 4)]
+    job.run(batch(("a", 9)), 2, rewind=True)
+    merged = job.merge_into(sink)
+    assert (merged.undone, merged.applied, merged.whole) == (1, 1, False)
+    assert merged.counts == {"update": 2, "delete": 1}
+    assert rows_in(sink) == [("a", 2, 10), ("b", 1, 2)]
+
+
+def test_a_repeated_merge_changes_nothing(sink: Sink, tmp_path: Path) -> None:
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1)), 1)
+    job.merge_into(sink)
+    before = sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.parquet"))
+    assert job.merge_into(sink).counts == {}
+    assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.parquet")) == before
+
+
+def test_windows_have_a_row_per_key_and_window(sink: Sink, tmp_path: Path) -> None:
+    tumbling = windows.TumblingEventTimeWindows.of("10 ms")
+    job = job_of(tmp_path, totals(window=tumbling, event_time="t"))
+    job.run(batch(("a", 1), ("b", 2), time=5), 1)
+    job.run(batch(("a", 3), time=15), 2)
+    job.run(batch(("c", 4), time=25), 3)
+    job.merge_into(sink)
+    first = [("a", 0, 10, 1, 1), ("b", 0, 10, 1, 2)]
+    assert rows_in(sink) == [first[0], ("a", 10, 20, 1, 3), first[1]]
+    job.run(batch(("b", 7), time=15), 2, rewind=True)
+    assert job.merge_into(sink).counts == {"delete": 1, "update": 2}
+    assert rows_in(sink) == first
+    job.run(batch(("c", 4), time=25), 3)
+    assert job.merge_into(sink).counts == {"upsert": 1}
+    assert rows_in(sink) == [*first, ("b", 10, 20, 1, 7)]
+
+
+def test_a_table_of_a_functions_rows_has_those_of_the_epochs_that_count(
+    sink: Sink, tmp_path: Path
+) -> None:
+    job = job_of(tmp_path, large())
+    for number, rows in enumerate(((("a", 11), ("b", 1)), (("b", 12),), (("c", 2),)), 1):
+        job.run(batch(*rows), number)
+        job.merge_into(sink)
+    assert rows_in(sink) == [("a", 11, 2), ("b", 12, 3)]
+    job.run(batch(("c", 3)), 2, rewind=True)
+    assert job.merge_into(sink).undone == 1  # the epoch without rows left the table as it was
+    assert rows_in(sink) == [("a", 11, 2)]
+    job.run(batch(("d", 30), ("d", 31)), 3)
+    job.merge_into(sink)
+    assert rows_in(sink) == [("a", 11, 2), ("d", 30, 6), ("d", 31, 6)]
+
+
+def test_a_functions_rows_are_a_table_of_the_last_one_of_each_key(
+    sink: Sink, tmp_path: Path
+) -> None:
+    job = job_of(tmp_path, large())
+    for number, value in enumerate((11, 12, 13), 1):
+        job.run(batch(("a", value), ("b", 1)), number)
+    job.merge_into(sink, key_by="k")
+    assert rows_in(sink) == [("a", 13)]
+    job.run(batch(("b", 20)), 3, rewind=True)
+    job.merge_into(sink, key_by=["k"])
+    assert rows_in(sink) == [("a", 12), ("b", 20)]
+    job.run(batch(("a", 1)), 1, rewind=True)
+    assert job.merge_into(sink, key_by="k").counts == {"delete": 2}
+    assert rows_in(sink) == []
+
+
+def test_a_table_is_made_anew_from_the_state_where_output_is_not_stored(
+    sink: Sink, tmp_path: Path
+) -> None:
+    job_of(tmp_path, totals(output=False)).run(batch(("a", 1), ("b", 2)), 1)
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 3)), 2)
+    assert job.merge_into(sink).whole
+    assert rows_in(sink) == [("a", 2, 4), ("b", 1, 2)]
+    # The row of b before the undone epoch is in the state alone.
+    job.run(batch(("b", 5)), 3)
+    job.merge_into(sink)
+    job.run(batch(("c", 6)), 3, rewind=True)
+    assert job.merge_into(sink).whole
+    assert rows_in(sink) == [("a", 2, 4), ("b", 1, 2), ("c", 1, 6)]
+
+
+def test_a_table_is_made_anew_where_output_is_no_longer_kept(sink: Sink, tmp_path: Path) -> None:
+    job = job_of(tmp_path, totals(), num_retained_outputs=1)
+    job.run(batch(("a", 1)), 1)
+    job.merge_into(sink)
+    for number in (2, 3):
+        job.run(batch(("b", number)), number)
+    assert job.merge_into(sink).whole
+    assert rows_in(sink) == [("a", 1, 1), ("b", 2, 5)]
+
+
+def test_a_table_is_made_anew_with_other_columns_and_after_a_migration(
+    sink: Sink, tmp_path: Path
+) -> None:
+    job_of(tmp_path, totals(output=["n"])).run(batch(("a", 1), ("b", 2)), 1)
+    job_of(tmp_path, totals(output=["n"])).merge_into(sink)
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 3)), 2)
+    assert job.merge_into(sink).whole
+    assert rows_in(sink) == [("a", 2, 4), ("b", 1, 2)]
+    renamed = AggregateOperator(
+        "totals", "k", {"n": aggregates.count(), "sum": aggregates.sum("v")},
+        schema="k string, v bigint, t bigint", output=True,
+    )  # fmt: skip
+    job = job_of(tmp_path, renamed)
+    job.migrate(rename={"total": "sum"})
+    assert job.merge_into(sink).whole
+    assert rows_in(sink) == [("a", 2, 4), ("b", 1, 2)]
+    job.run(batch(("b", 1)), 3)
+    assert not job.merge_into(sink).whole
+    assert rows_in(sink) == [("a", 2, 4), ("b", 2, 3)]
+
+
+def test_rows_of_a_function_that_are_not_stored_are_an_error(sink: Sink, tmp_path: Path) -> None:
+    job_of(tmp_path, large(output=False)).run(batch(("a", 11)), 1)
+    job = job_of(tmp_path, large())
+    job.run(batch(("a", 12)), 2)
+    with pytest.raises(ConfigError, match=r"the epoch of input 1 .checkpoint 2. stored no output"):
+        job.merge_into(sink)
+    job.run(batch(("a", 11)), 1, rewind=True)
+    job.run(batch(("b", 12)), 2)
+    job.merge_into(sink)
+    assert rows_in(sink) == [("a", 11, 5), ("b", 12, 6)]
+
+
+def test_a_table_that_something_else_has_filled_is_refused(sink: Sink, tmp_path: Path) -> None:
+    rows = pa.table({"k": ["a"], "n": [1], "total": [1]})
+    if isinstance(sink, ParquetSink):
+        Path(sink.path).parent.mkdir()
+        pq.write_table(rows, sink.path)
+    else:
+        write_deltalake(sink.path, rows)
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1)), 1)
+    with pytest.raises(ConfigError, match="does not say that dstl:job:totals filled it"):
+        job.merge_into(sink)
+
+
+def test_a_position_that_the_pipeline_does_not_have_is_refused(sink: Sink, tmp_path: Path) -> None:
+    for base, epochs in ((tmp_path / "old", 3), (tmp_path / "new", 1)):
+        job = job_of(base, totals())
+        for number in range(epochs):
+            job.run(batch(("a", 1)), number)
+        if epochs == 3:
+            job.merge_into(sink)
+    with pytest.raises(ConfigError, match="stands at checkpoint 4, which the pipeline does not"):
+        job.merge_into(sink)
+
+
+def test_output_that_the_job_does_not_have_is_refused(sink: Sink, tmp_path: Path) -> None:
+    job = job_of(tmp_path, totals(output=False))
+    job.run(batch(("a", 1)), 1)
+    with pytest.raises(ConfigError, match="has no output None to merge: expected one of none"):
+        job.merge_into(sink)
+    other = job_of(tmp_path / "other", totals())
+    other.run(batch(("a", 1)), 1)
+    with pytest.raises(ConfigError, match="no column 'x' to merge by; it has: k, n, total"):
+        other.merge_into(sink, key_by="x")
+
+
+def test_delta_refuses_one_of_two_merges_at_once(tmp_path: Path) -> None:
+    """Both have read the same position; the second one begins before the first one's commit."""
+    sink = DeltaSink(str(tmp_path / "delta"))
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1), ("b", 1)), 1)
+    job.merge_into(sink)
+    job.run(batch(("a", 2)), 2)
+
+    class Overtaken(DeltaSink):
+        def merge(self, *arguments: Any) -> None:
+            job.merge_into(sink)
+            super().merge(*arguments)
+
+    try:
+        job.merge_into(Overtaken(sink.path))
+    except DeltaError:
+        pass  # refused; else it wrote the same rows at the same position
+    assert rows_in(sink) == [("a", 2, 3), ("b", 1, 1)]
