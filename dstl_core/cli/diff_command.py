@@ -14,6 +14,7 @@ from dstl_core.cli.options import (
     KeyTypeOption,
     RelocateOption,
     RootOption,
+    StateTypeOption,
     load,
 )
 from dstl_core.cli.output import print_lines, progress, to_json, write_json
@@ -34,6 +35,7 @@ def diff(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
     jar: JarOption = None,
+    state_type: StateTypeOption = None,
 ) -> None:
     """Show what was added, removed or changed from A to B.
 
@@ -45,8 +47,8 @@ def diff(
     from dstl_core.savepoint.check.diff import diff_snapshots
     from dstl_core.savepoint.check.structure_diff import structure_differences
 
-    one = load(a, allow_root, relocate, changelog_base, key_type, jar)
-    two = load(b, allow_root, relocate, changelog_base, key_type, jar)
+    one = load(a, allow_root, relocate, changelog_base, key_type, jar, state_type)
+    two = load(b, allow_root, relocate, changelog_base, key_type, jar, state_type)
     structure = list(structure_differences(one, two))
     if as_json:
         write_json(each.to_json() for each in structure)

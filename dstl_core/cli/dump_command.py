@@ -15,6 +15,7 @@ from dstl_core.cli.options import (
     RelocateOption,
     RootOption,
     StateOption,
+    StateTypeOption,
     load,
     require_state,
     selected,
@@ -43,6 +44,7 @@ def dump(
     changelog_base: ChangelogBaseOption = None,
     key_type: KeyTypeOption = None,
     jar: JarOption = None,
+    state_type: StateTypeOption = None,
 ) -> None:
     """Print every entry as one JSON object a line.
 
@@ -51,7 +53,8 @@ def dump(
     from dstl_core.cli.dump_lines import dump_lines, expiry_of
 
     expiry = expiry_of(hide_expired)
-    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar, state_type)
+    snapshot.require_typed_states()
     operators = selected(snapshot, op)
     if not dump_lines(snapshot, operators, state, opaque=opaque, expiry=expiry, named=bool(op)):
         raise typer.Exit(2)

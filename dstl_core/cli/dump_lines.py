@@ -95,7 +95,8 @@ class _Printer:
     def print(self, operator: OperatorSnapshot) -> None:
         reader = operator.entries(self._state)
         reader.on_progress = self._advance
-        if self._expiry is None and are_read_by_kernels(operator.keyed_size):
+        by_columns = self._expiry is None and operator.python is None
+        if by_columns and are_read_by_kernels(operator.keyed_size):
             self._print_by_columns(operator, reader)
         else:
             write_json(self._lines(iter(reader)))

@@ -68,6 +68,14 @@ JarOption = Annotated[
         help="A jar of the job, for Kryo values and POJOs of its classes; repeat it for more jars.",
     ),
 ]
+StateTypeOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="STATE=TYPE",
+        help="What a job of PyFlink declares of a state: LONG, list[LONG], map[STRING, LONG], ..",
+    ),
+]
 OutOption = Annotated[
     str | None, typer.Option("--out", metavar="OUT", help="Folder of the rewritten copy.")
 ]
@@ -208,6 +216,7 @@ def load(
     changelog_base: str | None,
     key_type: list[str] | None,
     jar: list[str] | None = None,
+    state_type: list[str] | None = None,
 ) -> Snapshot:
     """The snapshot that the arguments name.
 
@@ -231,6 +240,7 @@ def load(
             changelog_base=changelog_base,
             key_types=types,
             jars=jar or (),
+            python_types=cut_pairs("--type", state_type, "STATE=TYPE", is_last),
         )
     except StateFileNotFoundError as error:
         raise StateFileNotFoundError(

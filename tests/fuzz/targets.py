@@ -31,6 +31,7 @@ from dstl_core.codec.kryo.kryo_serializer import (
 )
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
+from dstl_core.codec.pyflink.coders import pickled
 from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.merge import merged_rows
@@ -120,6 +121,11 @@ def _layouts() -> ClassLayouts:
     return ClassLayouts(JobClasses([jar]))
 
 
+def python_pickle(raw: bytes) -> None:
+    """A pickle of PyFlink."""
+    json.dumps(pickled(raw))
+
+
 def class_file(raw: bytes) -> None:
     """A class file, with its types and the code of its methods."""
     found = parse_class_file(raw)
@@ -147,6 +153,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "table_file": table_file,
     "java_stream": java_stream,
     "kryo_value": kryo_value,
+    "python_pickle": python_pickle,
     "class_file": class_file,
     "declaration": declaration,
     "expression": expression,
@@ -182,6 +189,13 @@ def seeds(target: str) -> Iterator[bytes]:
                 for line in map(json.loads, (VECTORS / name).read_text().splitlines()):
                     if "hex" in line and line["serializer"] == "java.lang.Object":
                         yield bytes((version,)) + bytes.fromhex(line["hex"])
+        case "python_pickle":
+            [path] = (GOLDEN / "pyflink-jobs" / "thread").glob("savepoint-*")
+            for entry in Snapshot.load(path)["py"].keyed_entries():
+                if isinstance(entry.value, bytes):
+                    yield entry.value
+                elif entry.state == "seen":
+                    yield from (part for pair in entry.value for part in pair)
         case "class_file":
             with zipfile.ZipFile(VECTORS / "vec.jar") as jar:
                 yield from (jar.read(name) for name in jar.namelist() if name.endswith(".class"))

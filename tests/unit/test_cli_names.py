@@ -125,6 +125,12 @@ def test_a_key_type_is_given_for_the_operator(run: Any, source: tuple[str, str])
     assert "'no=body'" in error
 
 
+def test_a_type_is_given_for_the_state(run: Any, source: tuple[str, str]) -> None:
+    path, _ = source
+    code, _, error = run("dump", path, "--type=no=body=LONG")
+    assert (code, "'no=body'" in error) == (2, True)
+
+
 def test_a_declaration_takes_a_state_of_another_operator(
     tmp_path: Path, source: tuple[str, str]
 ) -> None:
@@ -188,7 +194,8 @@ TRIED = {
     "--distinct OP/STATE", "--drop CHECKPOINT", "--drop OP[/STATE]", "--drop STATE",
     "--key-type OP=TYPE", "--merge OP=INTO", "--op OP", "--relocate OLD=NEW", "--remove OP",
     "--rename OLD=NEW", "--set SPLIT=POSITION", "--split OP/STATE=NEW", "--state STATE",
-    "--ttl [[OP/]STATE=]TTL", "--type NAME=TYPE", "--unchanged OP[/STATE]",
+    "--ttl [[OP/]STATE=]TTL", "--type NAME=TYPE", "--type STATE=TYPE",
+    "--unchanged OP[/STATE]",
 }  # fmt: skip
 
 

@@ -240,3 +240,29 @@ def test_names_in_advice_are_quoted_for_a_shell_in_one_place() -> None:
     assert {name for name, path in MODULES.items() if "import shlex" in path.read_text()} == {
         "dstl_core.shown"
     }
+
+
+PICKLES = {"pickle", "_pickle", "cPickle", "cloudpickle", "dill", "shelve", "marshal", "joblib"}
+LENT = {"dstl_core.spark.engine.session": {"PicklingError"}}
+"""Modules that take a name of ``pickle`` which reads nothing."""
+
+
+def test_no_module_can_run_a_pickle() -> None:
+    """A pickle is a program. Stored and foreign ones are read by ``codec.pyflink`` alone."""
+    taken: dict[str, set[str]] = {}
+    for name, path in MODULES.items():
+        for node in ast.walk(tree_of(path)):
+            if isinstance(node, ast.Import):
+                found = {each.name for each in node.names if each.name.split(".")[0] in PICKLES}
+            elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in PICKLES:
+                found = {each.name for each in node.names}
+            elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
+                is_off = isinstance(node.value, ast.Constant) and node.value.value is False
+                found = set() if is_off else {"allow_pickle"}
+            elif isinstance(node, ast.Attribute) and node.attr in ("read_pickle", "find_class"):
+                found = {node.attr}
+            else:
+                continue
+            if found:
+                taken.setdefault(name, set()).update(found)
+    assert taken == LENT

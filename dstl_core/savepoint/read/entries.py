@@ -6,8 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dstl_core.codec.pyflink.states import PythonStates, ShownState
 from dstl_core.codec.serializers import AnySerializer, JsonValue, OpaqueValue, value_text
 from dstl_core.codec.serializers.runtime import TtlValue
+from dstl_core.errors import FormatError
 from dstl_core.model.checkpoint import DeclaredDecimals
 from dstl_core.savepoint.columns.declared_values import declared_value
 
@@ -32,29 +34,57 @@ class KeyedEntry:
     decimals: DeclaredDecimals | None = field(default=None, compare=False)
     """What was declared of decimals in the value, which ``to_line`` shows."""
     key_decimals: DeclaredDecimals | None = field(default=None, compare=False)
+    python: PythonStates | None = field(default=None, compare=False)
+    """How ``to_line`` shows state of PyFlink."""
 
     @property
     def is_readable(self) -> bool:
         """Whether dstl can read all of the entry, without a Java class of the job."""
-        return unread_part(self.value) is None
+        return unread_part(self.value) is None and not self._python_problem
+
+    @property
+    def _python_problem(self) -> str:
+        """Why a value of PyFlink cannot be shown; empty if it can."""
+        try:
+            self._shown()
+        except FormatError as error:
+            return error.message
+        return ""
+
+    def _shown(self) -> ShownState | None:
+        if self.python is None:
+            return None
+        return self.python.shown(self.state, self.kind, self.value_type, self.value)
 
     @property
     def reason(self) -> str:
         """Why the entry is not readable; empty if nothing says."""
+        if unread_part(self.value) is None:
+            return self._python_problem
         pairs = self.value if self.kind == "map" and isinstance(self.value, list) else ()
         return _reason([self.value, *(part for pair in pairs for part in pair)])
 
     def to_line(self) -> dict[str, JsonValue]:
         """The entry as ``dstl dump`` prints it."""
-        return {
+        line = {
             "op": self.operator,
             "kind": self.kind,
             "state": self.state,
             "key": _key_text(self),
             "kg": self.key_group,
             "ns": value_text(self.namespace_type, self.namespace),
-            "value": self._value_text(),
         }
+        if self.python is None:
+            return line | {"value": self._value_text()}
+        try:
+            shown = self._shown()
+        except FormatError:
+            shown = None
+        line["stored"] = {"state": self.state, "kind": self.kind}
+        if shown is None:
+            return line | {"value": self._value_text()}
+        guess = {} if shown.guess is None else {"guess": shown.guess}
+        return line | {"state": shown.name, "kind": shown.kind} | guess | {"value": shown.value}
 
     def _value_text(self) -> JsonValue:
         if self.kind != "map" or self.is_readable or isinstance(self.value, OpaqueValue):
@@ -83,6 +113,7 @@ class TimerEntry:
     key_type: AnySerializer
     namespace_type: AnySerializer
     key_decimals: DeclaredDecimals | None = field(default=None, compare=False)
+    python: PythonStates | None = field(default=None, compare=False)
 
     def to_line(self) -> dict[str, JsonValue]:
         return {
@@ -98,6 +129,8 @@ class TimerEntry:
 
 def _key_text(entry: KeyedEntry | TimerEntry) -> JsonValue:
     """The key of an entry, with its declared decimals."""
+    if entry.python is not None:
+        return entry.python.key_text(entry.key_type, entry.key)
     return value_text(entry.key_type, declared_value(entry.key_type, entry.key, entry.key_decimals))
 
 

@@ -178,6 +178,7 @@ class EntryReader:
             meta.value_serializer,
             self._operator.decimals.get(meta.name),
             self._operator.decimals.get(KEY_DECIMALS),
+            self._operator.python,
         )
 
     def _timer(self, meta: StateMetaInfoSnapshot, key_group: int, timer: Timer) -> TimerEntry:
@@ -199,6 +200,7 @@ class EntryReader:
             serializer.key,
             serializer.namespace,
             self._operator.decimals.get(KEY_DECIMALS),
+            self._operator.python,
         )
 
     def _report_lost(self, state: KeyedState) -> None:
@@ -264,6 +266,7 @@ class EntryReader:
                                 service.key,
                                 service.namespace,
                                 self._operator.decimals.get(KEY_DECIMALS),
+                                self._operator.python,
                             )
 
     def _report_raw(self, reason: str) -> None:

@@ -13,7 +13,10 @@ from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.operator_state import OperatorStateReader
+from dstl_core.codec.pyflink.declared import PythonStateType
+from dstl_core.codec.pyflink.states import PREFIX, PythonStates
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
+from dstl_core.codec.serializers.structs import RowSerializer
 from dstl_core.codec.state_meta import (
     KEY_SERIALIZER,
     BackendStateType,
@@ -111,6 +114,10 @@ class SnapshotFiles(Protocol):
     file: MetadataFile
     edited: frozenset[OperatorID]
     tables: OpenTables
+    python_types: Mapping[str, PythonStateType]
+
+    @property
+    def is_of_pyflink(self) -> bool: ...
 
 
 class OperatorCatalog:
@@ -208,6 +215,28 @@ class OperatorCatalog:
                         found[state_key(meta)] = StateInfo.of(meta)
         return sorted(found.values(), key=lambda info: (info.name, info.kind))
 
+    @cached_property
+    def python(self) -> PythonStates | None:
+        """How state of PyFlink is shown; None for other operators. It reads headers.
+
+        A state has the prefix of PyFlink, or a type of PyFlink was given for one, or the job has an
+        operator that PyFlink adds, and the key is a row of one field.
+        """
+        if not self.keyed_handles:
+            return None
+        names = [info.name for info in self.states]
+        types = self.snapshot.python_types
+        if any(name.startswith(PREFIX) or name in types for name in names):
+            return PythonStates(types)
+        key = self.key_type.serializer if self.key_type is not None else None
+        is_row = isinstance(key, RowSerializer) and len(key.fields) == 1
+        return PythonStates(types) if is_row and self.snapshot.is_of_pyflink else None
+
+    def stored_name(self, name: str) -> str:
+        """The stored name of a state. One of PyFlink may have the name that its job gave."""
+        known = {info.name for info in self.states}
+        return PREFIX + name if name not in known and PREFIX + name in known else name
+
     def _state_metas(self, handle: KeyedStateHandle) -> Iterator[StateMetaInfoSnapshot]:
         for header in self._headers(handle):
             yield from (meta.as_key_value() for meta in header.states)
@@ -280,7 +309,8 @@ class OperatorCatalog:
 
     def has_state(self, name: str) -> bool:
         """Whether the operator has a state of this name."""
-        return any(info.name == name for info in self.states + self.operator_states)
+        stored = self.stored_name(name)
+        return any(info.name == stored for info in self.states + self.operator_states)
 
     def state_info(self, name: str, kind: str | None = None) -> StateInfo:
         """Finds a state by name, keyed states first.
@@ -289,8 +319,9 @@ class OperatorCatalog:
             NoSuchStateError: There is no such state. The message lists the states.
         """
         states = self.states + self.operator_states
+        stored = self.stored_name(name)
         for info in states:
-            if info.name == name and kind in (None, info.kind):
+            if info.name == stored and kind in (None, info.kind):
                 return info
         known = ", ".join(repr(info.name) for info in states) or "none"
         raise NoSuchStateError(

@@ -17,6 +17,8 @@ from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.job_types import with_job_types
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
+from dstl_core.codec.pyflink.declared import PythonStateType, parse_python_type
+from dstl_core.codec.pyflink.states import STREAM_KEY
 from dstl_core.codec.serializers import (
     BUILT_IN,
     AnySerializer,
@@ -24,6 +26,7 @@ from dstl_core.codec.serializers import (
     SerializerRegistry,
 )
 from dstl_core.errors import (
+    ConfigError,
     NoSuchOperatorError,
 )
 from dstl_core.model.ids import OperatorID, OperatorIdentifier, is_id_hex
@@ -72,6 +75,8 @@ class Snapshot:
         """The table files of the handle that is being read."""
         self.kryo = KryoClasses(dialect_of(file.metadata.version), ClassLayouts(JobClasses()))
         """Which Kryo wrote the values, and what is known of the job's classes."""
+        self.python_types: Mapping[str, PythonStateType] = {}
+        """What a job of PyFlink declares of its states, by the names that it gave."""
         self.edited: frozenset[OperatorID] = frozenset()
         """Operators whose inline state is that of an edit, and was in no file yet."""
         uids = file.sidecar.uids if file.sidecar is not None else {}
@@ -89,6 +94,7 @@ class Snapshot:
         changelog_base: str | None = None,
         key_types: Mapping[str, AnySerializer] | None = None,
         jars: Sequence[str | os.PathLike[str]] = (),
+        python_types: Mapping[str, str] | None = None,
     ) -> Snapshot:
         """Reads the metadata of a savepoint or checkpoint.
 
@@ -103,11 +109,14 @@ class Snapshot:
                 not record it.
             jars: Jars of the job, for values that only its classes explain: those of Kryo, and
                 POJOs of classes that are not registered. No class is loaded.
+            python_types: State to what a job of PyFlink declares of it, such as ``map[STRING,
+                LONG]``: files of its process mode do not have it.
 
         Raises:
             StateFileNotFoundError: There is no snapshot.
             FormatError: The metadata is damaged.
-            ConfigError: The files record another type of a key than ``key_types``.
+            ConfigError: The files record another type of a key than ``key_types``, or a type of
+                ``python_types`` is none of PyFlink.
         """
         location = Location.parse(path)
         file_io = open_file_io(location, storage_options)
@@ -127,7 +136,28 @@ class Snapshot:
         snapshot.kryo = kryo
         for name, serializer in (key_types or {}).items():
             snapshot[name].give_key_type(serializer)
+        snapshot.python_types = {
+            name: parse_python_type(text) for name, text in (python_types or {}).items()
+        }
         return snapshot
+
+    def require_typed_states(self) -> None:
+        """Checks that the states of ``python_types`` are there. It reads headers.
+
+        Raises:
+            ConfigError: No operator has one of them.
+        """
+        for name in self.python_types:
+            if not any(each.has_state(name) for each in self.operators if each.keyed_handles):
+                raise ConfigError(
+                    f"The type of state {name!r} cannot be used: no operator with keyed state has "
+                    f"such a state; `dstl inspect` lists the states."
+                )
+
+    @cached_property
+    def is_of_pyflink(self) -> bool:
+        """Whether an operator is one that PyFlink adds to its jobs. Flink 1.x keeps no names."""
+        return any(STREAM_KEY in each.name for each in self.operators)
 
     @cached_property
     def written_ms(self) -> int | None:
@@ -254,9 +284,7 @@ class OperatorSnapshot(OperatorCatalog):
         Raises:
             NoSuchStateError: The operator has no such state.
         """
-        if state is not None:
-            self.state_info(state)
-        return EntryReader(self, state)
+        return EntryReader(self, None if state is None else self.state_info(state).name)
 
     def keyed_entries(self, state: str | None = None) -> Iterator[KeyedEntry]:
         """Yields the entries of keyed states one by one. A value that only Java can read is an

@@ -1,0 +1,248 @@
+"""Keyed states of PyFlink as the job sees them: their names, kinds, keys and values.
+
+In process mode a state has the name ``python-state-`` and its own. Value, list, reducing and
+aggregating states are lists of ``byte[]``; one ``byte[]`` may hold several elements. A map has
+keys and values of ``byte[]``. In thread mode names and kinds are the job's own, and a ``byte[]`` is
+a pickle. Both modes keep a key as a row of one field.
+
+Source: ``pyflink.fn_execution.state_impl`` and savepoints of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstl_core.codec.pyflink.coders import PICKLED, STRING, Coder, pickled
+from dstl_core.codec.pyflink.declared import PythonStateType
+from dstl_core.codec.serializers.arrays import BytePrimitiveArraySerializer
+from dstl_core.codec.serializers.base import AnySerializer, JsonValue, OpaqueValue, value_text
+from dstl_core.codec.serializers.collections import text_key
+from dstl_core.codec.serializers.runtime import TtlValue
+from dstl_core.codec.serializers.structs import Row, RowSerializer
+from dstl_core.errors import ConfigError, FormatError, UnreadableValueError
+
+PREFIX = "python-state-"
+STREAM_KEY = "_stream_key_by_map_operator"
+"""The operator that PyFlink puts before one with keyed state."""
+_PROTOCOL = b"\x80"
+_ONE_VALUE = ("value", "reducing", "aggregating")
+
+
+@dataclass(frozen=True, slots=True)
+class ShownState:
+    """A state's value as the job sees it.
+
+    Args:
+        name: The name that the job gave.
+        kind: The kind that was declared; otherwise the stored one.
+        value: The text form.
+        guess: The type by which the value was read, if nobody declared it.
+    """
+
+    name: str
+    kind: str
+    value: JsonValue
+    guess: str | None = None
+
+
+@dataclass(frozen=True)
+class PythonStates:
+    """How the keyed states of one operator of PyFlink are read.
+
+    Args:
+        types: What the job declares of them, by the names that it gave.
+    """
+
+    types: Mapping[str, PythonStateType] = field(default_factory=dict)
+
+    def key_text(self, key_type: AnySerializer, key: Any) -> JsonValue:
+        """The key without the row around it. A key without a declared type is a pickle."""
+        if not isinstance(key, Row) or not isinstance(key_type, RowSerializer):
+            return value_text(key_type, key)
+        if len(key.fields) != 1 or key.kind:
+            return key_type.to_text(key)
+        [inner], [value] = key_type.fields, key.fields
+        if isinstance(value, bytes):
+            try:
+                return _pickled_or_hex(value)
+            except UnreadableValueError:
+                return value.hex()
+        return None if value is None else inner.to_text(value)
+
+    def shown(self, name: str, kind: str, value_type: AnySerializer, value: Any) -> ShownState:
+        """A state's value as the job sees it.
+
+        Args:
+            name: The stored name.
+            kind: The stored kind.
+            value_type: The stored type of the whole value.
+            value: The whole value: that of a value state, all elements, all pairs.
+
+        Raises:
+            UnreadableValueError: A pickle would call something.
+            FormatError: The bytes are not of the declared type.
+        """
+        own = name.removeprefix(PREFIX)
+        declared = self.types.get(own)
+        if declared is not None:
+            _check_kind(own, kind, declared, is_process=own != name)
+        if isinstance(value, OpaqueValue) or own == name:
+            return self._of_thread(own, kind, declared, value_type, value)
+        if kind == "map":
+            return self._map(own, declared, value)
+        if declared is None:
+            return _undeclared(own, kind, value)
+        found = [each for item in value for each in _element(item, declared.value.every)]
+        if declared.kind == "list":
+            return ShownState(own, "list", found)
+        if len(found) != 1:
+            raise FormatError(
+                f"State {own!r} holds more or less than a value of type {declared.value.name}; "
+                f"a list has the type list[{declared.value.name}]",
+                expected=1,
+                got=len(found),
+            )
+        return ShownState(own, declared.kind or "value", found[0])
+
+    def _map(self, own: str, declared: PythonStateType | None, value: Any) -> ShownState:
+        if declared is not None and declared.key is not None:
+            key = declared.key
+            pairs = [[key.only(each), _only(item, declared.value.only)] for each, item in value]
+            return ShownState(own, "map", _sorted_pairs(pairs))
+        guesses: set[str | None] = set()
+        pairs = [
+            [_noted(each, guesses), _only(item, lambda raw: _noted(raw, guesses))]
+            for each, item in value
+        ]
+        return ShownState(own, "map", _sorted_pairs(pairs), _one(guesses))
+
+    def _of_thread(
+        self,
+        own: str,
+        kind: str,
+        declared: PythonStateType | None,
+        value_type: AnySerializer,
+        value: Any,
+    ) -> ShownState:
+        shown_kind = kind if declared is None or declared.kind is None else declared.kind
+        if not isinstance(value, OpaqueValue) and _holds_bytes(value_type):
+            if kind == "map":
+                key_type, item_type = value_type.nested[-2:]
+                pairs = [
+                    [_from_java(key_type, key), _from_java(item_type, item)] for key, item in value
+                ]
+                return ShownState(own, shown_kind, _sorted_pairs(pairs))
+            if kind == "list":
+                element = value_type.nested[0]
+                return ShownState(own, shown_kind, [_from_java(element, item) for item in value])
+            return ShownState(own, shown_kind, _from_java(value_type, value))
+        return ShownState(own, shown_kind, value_text(value_type, value))
+
+
+def _check_kind(own: str, stored: str, declared: PythonStateType, *, is_process: bool) -> None:
+    expected = (declared.kind or stored) if not is_process else None
+    if is_process:
+        fits = (stored == "map") == (declared.kind == "map")
+    else:
+        fits = stored == ("value" if expected in _ONE_VALUE else expected)
+    if not fits:
+        raise ConfigError(
+            f"State {own!r} is stored as {stored}, and cannot be a {declared.kind or 'value'}; "
+            f"give its kind with its type, such as map[STRING, LONG] or list[LONG]."
+        )
+
+
+def _holds_bytes(value_type: AnySerializer) -> bool:
+    return isinstance(value_type, BytePrimitiveArraySerializer) or any(
+        map(_holds_bytes, value_type.nested)
+    )
+
+
+def _from_java(value_type: AnySerializer, value: Any) -> JsonValue:
+    """A value of thread mode: bytes are pickles, all else has the type of Java."""
+    if isinstance(value, TtlValue):
+        return {"v": _from_java(value_type.nested[0], value.value), "ts": value.last_access}
+    if isinstance(value, bytes):
+        return _pickled_or_hex(value)
+    return None if value is None else value_text(value_type, value)
+
+
+def _element(item: Any, read: Callable[[bytes], list[JsonValue]]) -> list[JsonValue]:
+    """The values in one stored element, each with its time to live."""
+    if isinstance(item, TtlValue):
+        return [{"v": each, "ts": item.last_access} for each in read(item.value)]
+    return read(item)
+
+
+def _only(item: Any, read: Callable[[bytes], JsonValue]) -> JsonValue:
+    if item is None:
+        return None
+    if isinstance(item, TtlValue):
+        return {"v": _only(item.value, read), "ts": item.last_access}
+    return read(item)
+
+
+def _undeclared(own: str, kind: str, value: Any) -> ShownState:
+    """A list whose elements are pickles or texts, if all of them look so; else their bytes."""
+    raws = [item.value if isinstance(item, TtlValue) else item for item in value]
+    for coder in (PICKLED, STRING):
+        if all(_looks(coder, raw) for raw in raws):
+            found = [each for item in value for each in _element(item, coder.every)]
+            return ShownState(own, kind, found, coder.name)
+    return ShownState(own, kind, [_only(item, bytes.hex) for item in value])
+
+
+def _looks(coder: Coder, raw: bytes) -> bool:
+    """Whether bytes are values of a coder that starts with a length. Such values are no numbers by
+    chance: a pickle has a protocol, and a text has only signs that can be printed.
+
+    Raises:
+        UnreadableValueError: They are a pickle that would call something.
+    """
+    if coder is PICKLED and raw[4:5] != _PROTOCOL:
+        return False
+    try:
+        found = coder.every(raw)
+    except UnreadableValueError:
+        raise
+    except FormatError:
+        return False
+    return bool(found) and (coder is PICKLED or all(text and text.isprintable() for text in found))
+
+
+def _guessed(raw: bytes) -> tuple[JsonValue, str | None]:
+    """Bytes as the pickle or the text that they are, and which of these; else as hex."""
+    for coder in (PICKLED, STRING):
+        if _looks(coder, raw) and len(found := coder.every(raw)) == 1:
+            return found[0], coder.name
+    return raw.hex(), None
+
+
+def _pickled_or_hex(raw: bytes) -> JsonValue:
+    """Bytes of thread mode, which have no length of their own."""
+    if raw[:1] != _PROTOCOL:
+        return raw.hex()
+    try:
+        return pickled(raw)
+    except UnreadableValueError:
+        raise
+    except FormatError:
+        return raw.hex()
+
+
+def _noted(raw: bytes, guesses: set[str | None]) -> JsonValue:
+    text, guess = _guessed(raw)
+    guesses.add(guess)
+    return text
+
+
+def _one(guesses: Iterable[str | None]) -> str | None:
+    """The guesses as one text."""
+    named = sorted(each for each in guesses if each is not None)
+    return ", ".join(named) or None
+
+
+def _sorted_pairs(pairs: list[list[JsonValue]]) -> list[list[JsonValue]]:
+    return sorted(pairs, key=lambda pair: text_key(pair[0]))

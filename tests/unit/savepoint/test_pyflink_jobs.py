@@ -1,0 +1,174 @@
+"""State of jobs of PyFlink is read as the job wrote it, in both modes of execution."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot
+from tests.command_line import is_one_sentence, run
+from tests.golden_files import GOLDEN
+
+__all__ = ["run"]
+
+JOBS = GOLDEN / "pyflink-jobs"
+COUNTS = {"process": 169, "thread": 50}
+CUSTOM = {"@class": "__main__.Custom", "n": 8}
+"""What the job stored under the key ``key-3``: an object of a class of its own."""
+
+
+def savepoint(mode: str) -> str:
+    [path] = (JOBS / mode).glob("savepoint-*")
+    return str(path)
+
+
+def truth(mode: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads((JOBS / mode / "truth.json").read_bytes())["entries"]
+    return found
+
+
+def type_text(declared: Any) -> str:
+    if isinstance(declared, str):
+        return declared
+    name, *parts = declared
+    inner = parts[0] if name in ("TUPLE", "ROW") else parts
+    return f"{name}[{', '.join(map(type_text, inner))}]"
+
+
+def declared(mode: str) -> dict[str, str]:
+    """What the job declares of its states, as ``--type`` takes it."""
+    states = json.loads((JOBS / mode / "declared.json").read_bytes())["states"]
+    return {
+        name: f"map[{type_text(each['k'])}, {type_text(each['type'])}]"
+        if "k" in each
+        else f"{each['kind']}[{type_text(each['type'])}]"
+        for name, each in states.items()
+    }
+
+
+def options(mode: str) -> list[str]:
+    return [part for name, text in declared(mode).items() for part in ("--type", f"{name}={text}")]
+
+
+def lines(text: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in text.splitlines()]
+
+
+def in_order(entries: Any) -> list[str]:
+    return sorted(json.dumps(each, sort_keys=True) for each in entries)
+
+
+@pytest.mark.parametrize("mode", COUNTS)
+def test_a_dump_is_what_the_job_wrote(mode: str, run: Any) -> None:
+    ran = run("dump", savepoint(mode), *options(mode))
+    found = lines(ran.out)
+    own = [each for each in found if each.get("value") == CUSTOM]
+    assert (ran.code, ran.err) == (0, "")
+    assert len(found) == COUNTS[mode] + len(own)
+    assert in_order(each for each in found if each not in own) == in_order(truth(mode))
+    assert [each["key"] for each in own] == (["key-3"] if mode == "process" else [])
+
+
+def test_a_type_that_nobody_declared_is_a_guess_or_hex(run: Any) -> None:
+    """Nothing in the file says whether it is a value or a list, so it stays the stored list."""
+    ran = run("dump", savepoint("process"))
+    found = {
+        each["state"]: each for each in lines(ran.out) if each["key"] == "key-4" and "state" in each
+    }
+    held = {
+        each["state"]: each
+        for each in truth("process")
+        if each["key"] == "key-4" and "state" in each
+    }
+    assert set(found) == set(held)
+    assert {each["kind"] for each in found.values()} == {"list", "map"}
+    assert {name for name, each in found.items() if each.get("guess") == "PICKLED"} == {
+        "plain",
+        "events",
+        "seen",
+    }
+    assert found["events"]["value"] == held["events"]["value"]
+    assert found["plain"]["value"] == [held["plain"]["value"]]
+    for name in ("v_string", "v_char", "v_dec"):
+        assert (found[name]["value"], found[name]["guess"]) == ([held[name]["value"]], "STRING")
+    assert found["v_int"]["value"] == ["0000003c"]
+    assert "guess" not in found["v_int"]
+
+
+def test_pickles_of_thread_mode_need_no_type(run: Any) -> None:
+    ran = run("dump", savepoint("thread"))
+    expected = [
+        each | {"kind": each["stored"]["kind"]} if "stored" in each else each
+        for each in truth("thread")
+    ]
+    assert in_order(lines(ran.out)) == in_order(expected)
+
+
+@pytest.mark.parametrize("name", ["total", "python-state-total"])
+def test_a_state_has_the_name_that_the_job_gave(name: str, run: Any) -> None:
+    ran = run("dump", savepoint("process"), "--state", name, "--type", "total=reducing[LONG]")
+    held = [each for each in truth("process") if each.get("state") == "total"]
+    assert in_order(lines(ran.out)) == in_order(held)
+    assert len(held) == 5
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("totall=LONG", "no operator with keyed state has such a state"),
+        ("total=long", "is no type of PyFlink"),
+        ("total=map[LONG, LONG]", "is stored as list"),
+        ("counts=LONG", "is stored as map"),
+    ],
+)
+def test_a_wrong_type_is_one_sentence(given: str, message: str, run: Any) -> None:
+    ran = run("dump", savepoint("process"), "--op", "py", "--type", given)
+    assert ran.code == 2
+    assert message in ran.err
+    is_one_sentence(ran.err)
+
+
+@pytest.mark.parametrize("given", ["total=STRING", "longs=LONG", "v_int=LONG", "plain=INT"])
+def test_values_that_are_not_of_the_type_cost_their_state_alone(given: str, run: Any) -> None:
+    name = given.partition("=")[0]
+    ran = run("dump", savepoint("process"), "--type", given)
+    others = [
+        each for each in lines(run("dump", savepoint("process")).out) if each.get("state") != name
+    ]
+    kept = [each for each in lines(ran.out) if each.get("state") != name]
+    assert in_order(kept) == in_order(others)
+    assert f"python-state-{name}" in ran.err
+    assert ran.err.count("\n") == 1
+
+
+def test_a_pickle_that_would_call_something_costs_its_entry_alone(run: Any, tmp_path: Path) -> None:
+    """The name of the class becomes one that a pickle may call, of the same length."""
+    raw = (Path(savepoint("process")) / "_metadata").read_bytes()
+    calls = raw.replace(
+        b"\x8c\x07decimal\x94\x8c\x07Decimal\x94", b"\x8c\x07asyncio\x94\x8c\x07Decimal\x94"
+    )
+    assert calls != raw
+    (tmp_path / "_metadata").write_bytes(calls)
+    ran = run("dump", str(tmp_path), "--state", "plain")
+    assert "would call asyncio.Decimal; dstl runs nothing that a pickle names" in ran.err
+    assert ran.err.count("\n") == 1
+    assert sorted(each["key"] for each in lines(ran.out)) == ["key-3", "key-4"]
+
+
+def test_diff_shows_values_of_python(run: Any, tmp_path: Path) -> None:
+    raw = (Path(savepoint("process")) / "_metadata").read_bytes()
+    changed = raw.replace("\0\0\0\5sé-9".encode(), "\0\0\0\5sé-8".encode())
+    assert changed != raw
+    (tmp_path / "_metadata").write_bytes(changed)
+    ran = run("diff", savepoint("process"), str(tmp_path), "--json", "--type", "v_string=STRING")
+    [line] = [each for each in lines(ran.out) if each.get("state") == "v_string"]
+    assert (line["key"], line["before"], line["after"]) == ("key-4", "sé-9", "sé-8")
+
+
+def test_types_are_an_argument_of_load() -> None:
+    loaded = Snapshot.load(savepoint("process"), python_types={"longs": "list[LONG]"})
+    [line] = [each for each in loaded["py"].dump("longs") if each["key"] == "key-4"]
+    assert (line["kind"], line["value"]) == ("list", [4, 9])
