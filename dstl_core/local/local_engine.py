@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from copy import deepcopy
 from dataclasses import dataclass, field
@@ -13,6 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from dstl_core.codec.columnar.types.spark_names import number_type, spark_name
 from dstl_core.errors import CheckpointError, ConfigError
 from dstl_core.flink_text import parse_memory_size
 from dstl_core.job.coordination.engine import RunTask
@@ -21,6 +22,7 @@ from dstl_core.job.spec.input_checks import check_input, check_names
 from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
 from dstl_core.job.spec.operators import Operator
 from dstl_core.job.spec.output_types import stored_arrow_schema
+from dstl_core.job.spec.read_columns import ALL_COLUMNS, ReadColumns
 from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.job.task.event_time import later, latest_time_in
 from dstl_core.job.task.reports import SubtaskReport
@@ -76,11 +78,23 @@ class LocalEngine:
         """Runs the tasks of the pipeline of this name."""
         return LocalRunner(self, name)
 
-    def batch_of(self, rows: Any, what: str) -> ArrowRows:
+    def batch_of(self, rows: Any, what: str, reads: ReadColumns = ALL_COLUMNS) -> ArrowRows:
         """As ``Engine.batch_of``."""
-        batch = rows_of(rows, what, self.memory_bytes, self.temp_folder)
+        batch = rows_of(rows, what, reads, self.memory_bytes, self.temp_folder)
         check_names(batch.schema.names, what)
         return batch
+
+    def columns_of(self, rows: ArrowRows) -> dict[str, str]:
+        """As ``Engine.columns_of``."""
+        return {field.name: spark_name(field.type) for field in rows.schema}
+
+    def select(self, rows: ArrowRows, names: Sequence[str]) -> ArrowRows:
+        """As ``Engine.select``."""
+        return rows.select(names)
+
+    def in_types(self, rows: ArrowRows, types: Mapping[str, str]) -> ArrowRows | None:
+        """As ``Engine.in_types``."""
+        return rows.in_types({name: number_type(text) for name, text in types.items()})
 
     def check_input(
         self, rows: ArrowRows, operator: Operator, order_by: Sequence[str] | None

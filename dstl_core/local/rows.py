@@ -6,10 +6,11 @@ All of them have the Arrow stream interface, so pyarrow, pandas, polars and Duck
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.types.spark_names import spark_name
 from dstl_core.errors import ConfigError
@@ -22,6 +23,7 @@ from dstl_core.job.rows.parquet_files import (
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.given_rows import arrow_of, in_stored_types, paths_of, stored_schema
 from dstl_core.job.spec.input_checks import may_become
+from dstl_core.job.spec.read_columns import ReadColumns
 from dstl_core.storage.location import Location
 
 
@@ -39,6 +41,21 @@ class ArrowRows(ABC):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows."""
 
+    def select(self, names: Sequence[str]) -> ArrowRows:
+        """Some columns, in their own types."""
+        return self._in(pa.schema([self.schema.field(name) for name in names]))
+
+    def _in(self, schema: pa.Schema) -> ArrowRows:
+        return self if schema.equals(self.schema) else RowsInTypes(self, schema)
+
+    def in_types(self, types: Mapping[str, pa.DataType]) -> ArrowRows | None:
+        """Rows with other types of some columns; None if a value does not fit."""
+        changed = self.select(list(types)).batches()
+        if not all(_fits(batch.column(name), types[name]) for batch in changed for name in types):
+            return None
+        kinds = [pa.field(each.name, types.get(each.name, each.type)) for each in self.schema]
+        return RowsInTypes(self, pa.schema(kinds))
+
     def to_arrow(self) -> pa.Table:
         """All rows in memory."""
         return pa.Table.from_batches(self.batches(), self.schema)
@@ -50,6 +67,27 @@ class ArrowRows(ABC):
     def __repr__(self) -> str:
         columns = ", ".join(f"{field.name}: {field.type}" for field in self.schema)
         return f"<{type(self).__name__} {columns}>"
+
+
+class RowsInTypes(ArrowRows):
+    """Some columns of other rows, in other types that hold every value.
+
+    Args:
+        rows: The rows.
+        schema: The columns.
+    """
+
+    def __init__(self, rows: ArrowRows, schema: pa.Schema) -> None:
+        super().__init__(schema)
+        self._rows = rows
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        for batch in self._rows.batches():
+            columns = [batch.column(each.name).cast(each.type, safe=False) for each in self.schema]
+            if columns:
+                yield pa.RecordBatch.from_arrays(columns, schema=self.schema)
+            else:
+                yield batch.select([])  # it has a number of rows
 
 
 class TableRows(ArrowRows):
@@ -82,6 +120,9 @@ class FileRows(ArrowRows):
     def __init__(self, files: Sequence[str], schema: pa.Schema) -> None:
         super().__init__(schema)
         self._files = tuple(files)
+
+    def _in(self, schema: pa.Schema) -> ArrowRows:
+        return FileRows(self._files, schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for name in self._files:
@@ -127,7 +168,7 @@ class KeptRows(ArrowRows):
         memory: int,
         folder: str | None,
     ) -> None:
-        super().__init__(stored_schema(schema, what))
+        super().__init__(schema)
         self._spool = Spool(self.schema, memory, folder)
         for batch in batches:
             self._spool.add(in_stored_types(batch, self.schema, what))
@@ -136,13 +177,14 @@ class KeptRows(ArrowRows):
         yield from self._spool.batches()
 
 
-def rows_of(rows: Any, what: str, memory: int, folder: str | None) -> ArrowRows:
+def rows_of(rows: Any, what: str, reads: ReadColumns, memory: int, folder: str | None) -> ArrowRows:
     """Rows of any form.
 
     Args:
         rows: An object with the Arrow stream interface, batches, or paths of Parquet files and
             folders.
         what: The name of the rows, for errors.
+        reads: The columns that are read. Others are left out if Spark has no type for them.
         memory: The bytes of a stream that stay in memory. A stream is read once, and kept.
         folder: The folder of temporary files; None: the system's.
 
@@ -153,19 +195,33 @@ def rows_of(rows: Any, what: str, memory: int, folder: str | None) -> ArrowRows:
         return rows
     paths = paths_of(rows)
     if paths is not None:
-        return _of_files(paths)
+        return _of_files(paths, reads)
     given = arrow_of(rows)
-    if isinstance(given, pa.Table):
-        return TableRows(given, stored_schema(given.schema, what), what)
     if given is not None:
-        return KeptRows(given, given.schema, what, memory, folder)
+        schema = stored_schema(given.schema, what, reads.reads)
+        if isinstance(given, pa.Table):
+            return TableRows(given, schema, what)
+        return KeptRows(given, schema, what, memory, folder)
     raise ConfigError(
         f"{what} has to be a table or a stream of Arrow (pyarrow, pandas, polars, DuckDB), or "
         f"paths of Parquet files, got a {type(rows).__name__}."
     )
 
 
-def _of_files(paths: Sequence[str]) -> FileRows:
+def _of_files(paths: Sequence[str], reads: ReadColumns) -> FileRows:
     files = [str(file) for path in paths for file in files_in(Location.parse(path))]
     with open_parquet(files[0]) as first:
-        return FileRows(files, stored_schema(first.schema_arrow, f"The file {files[0]}"))
+        schema = stored_schema(first.schema_arrow, f"The file {files[0]}", reads.reads)
+        return FileRows(files, schema)
+
+
+def _fits(column: pa.Array, kind: pa.DataType) -> bool:
+    """Whether each value of a column is a value of another type, too."""
+    try:
+        back = column.cast(kind).cast(column.type)
+    except pa.ArrowInvalid:
+        return False
+    same = pc.equal(back, column)
+    if pa.types.is_floating(column.type):
+        same = pc.or_(same, pc.is_nan(column))
+    return pc.all(same).as_py() is not False

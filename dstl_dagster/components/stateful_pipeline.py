@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import dagster as dg
 
+from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.errors import ConfigError
 from dstl_dagster.checks.state_checks import build_state_check
 from dstl_dagster.components.models import (
@@ -62,10 +63,15 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     columns: Annotated[
         str | None,
         shown(
-            "Types of columns, for the key and the states that declare none.",
+            "Types of columns, for the key and the states that declare none. With a `job`, the "
+            "columns that its functions get; by default those that they declare, or all.",
             "account string, amount bigint",
         ),
     ] = None
+    ignore_columns: Annotated[
+        list[str],
+        shown("Patterns of columns that the functions of the `job` do not get.", ["_dlt_*"]),
+    ] = field(default_factory=list)
     states: Annotated[
         dict[str, Any],
         dg.Resolver(
@@ -243,24 +249,14 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
                 self.job,
                 order_by=self.order_by,
                 outputs=self.outputs,
+                columns=None
+                if self.columns is None
+                else schema_of(self.columns, "The columns of the job").names,
+                ignore_columns=self.ignore_columns,
                 serializers=self.serializers,
                 **shared,
             )
-        if self.serializers is not None:
-            raise ConfigError(
-                f"The pipeline {self.name!r} has serializers, which belong to a job; states have "
-                f"built-in types."
-            )
-        if self.order_by:
-            raise ConfigError(
-                f"The pipeline {self.name!r} has an order_by, which belongs to a job; states that "
-                f"depend on an order have their own."
-            )
-        if self.outputs:
-            raise ConfigError(
-                f"The pipeline {self.name!r} has outputs, which belong to a job; states have "
-                f"output."
-            )
+        self._refuse_options_of_a_job()
         if self.key_by is None:
             raise ConfigError(f"The pipeline {self.name!r} has states but no key_by.")
         return aggregating_pipeline(
@@ -276,6 +272,23 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             windows=None if self.window is None else self.window.build(),
             **shared,
         )
+
+    def _refuse_options_of_a_job(self) -> None:
+        """Raises ConfigError if states come with what only the function of a job can use."""
+        reasons = {
+            "serializers": "states have built-in types",
+            "ignore_columns": "states read only the columns that they name",
+            "order_by": "states that depend on an order have their own",
+            "outputs": "states have output",
+        }
+        for option, reason in reasons.items():
+            if getattr(self, option):
+                verb = "belongs" if option == "order_by" else "belong"
+                article = "an " if option == "order_by" else ""
+                raise ConfigError(
+                    f"The pipeline {self.name!r} has {article}{option}, which {verb} to a job; "
+                    f"{reason}."
+                )
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
         """The spec of one part; override it to rename or describe assets."""

@@ -72,6 +72,11 @@ class StatefulPipeline:
         show_keys: Whether metadata may show keys and values: the first rows of output, and the
             keys with the largest state.
         lineage: State to the columns of the events that it is made of.
+        columns: Columns of a batch that the functions of the job get; by default those that they
+            declare, or all. What no operator reads does not identify a batch: it may come, go and
+            change, and committed windows stay committed.
+        ignore_columns: Patterns of columns that functions do not get which take all, such as
+            ``"_dlt_*"``.
         serializers: The registry of types, with readers of your own serializers; or
             ``package.module:name``. By default the job's own applies.
         engine: Key of the resource that runs the assets and ops that are built from the pipeline:
@@ -94,6 +99,8 @@ class StatefulPipeline:
     outputs: Sequence[str] = ()
     show_keys: bool = False
     lineage: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    columns: Sequence[str] | None = None
+    ignore_columns: Sequence[str] = ()
     serializers: SerializerRegistry | str | None = None
     engine: str = SPARK
     translator: DagsterDstlTranslator = field(default_factory=DagsterDstlTranslator)
@@ -199,6 +206,8 @@ class StatefulPipeline:
                 **uploads,
                 **(changelog_options or {}),
             },
+            columns=job.columns if self.columns is None else self.columns,
+            ignore_columns=[*job.ignore_columns, *self.ignore_columns],
             serializers=job.serializers if self.serializers is None else self.registry,
         )
 

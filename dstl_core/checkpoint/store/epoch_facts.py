@@ -34,12 +34,15 @@ class InputFacts:
         rows: Number of rows.
         hash_sum: Sum of the hashes of all rows, modulo 2^64, as 16 hexadecimal digits.
         fingerprint_version: Number of the rule that hashes rows; 1 if the record has none.
+        columns: The columns that are hashed, with their types in Spark; None in records of earlier
+            releases, which hash every column of the batch.
     """
 
     id: str | int
     rows: int
     hash_sum: str
     fingerprint_version: int = 1
+    columns: Mapping[str, str] | None = None
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -353,6 +356,7 @@ _READERS: Mapping[str, _Reader] = {
     "tuple[str, ...]": _names,
     "Mapping[str, Any]": _each(lambda value, path: value),
     "Mapping[str, int]": _each(_WHOLE),
+    "Mapping[str, str] | None": _optional(_each(_TEXT)),
     "Mapping[str, Mapping[str, str]]": _each(_each(_TEXT)),
     "Mapping[str, tuple[str, ...]] | None": _optional(_each(_names)),
     "Mapping[str, OperatorFacts]": _each(_part(OperatorFacts)),

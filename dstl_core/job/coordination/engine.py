@@ -5,7 +5,7 @@ Rows are of the engine's own type: a DataFrame of Spark, a table or a stream of 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -13,6 +13,7 @@ import pyarrow as pa
 from dstl_core.job.spec.fingerprint import FINGERPRINT_VERSION, Fingerprint
 from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
 from dstl_core.job.spec.operators import Operator
+from dstl_core.job.spec.read_columns import ALL_COLUMNS, ReadColumns
 from dstl_core.job.task.reports import SubtaskReport
 
 RunTask = Callable[[TaskSpec, int], SubtaskReport]
@@ -68,15 +69,33 @@ class Engine(Protocol):
         """Runs the tasks of the pipeline of this name."""
         ...
 
-    def batch_of(self, rows: Any, what: str) -> Any:
+    def batch_of(self, rows: Any, what: str, reads: ReadColumns = ALL_COLUMNS) -> Any:
         """Rows that a user gives, as rows of this engine.
 
         Args:
             rows: The rows.
             what: Their name, for errors.
+            reads: The columns that are read. Others are left out if tasks cannot process them.
 
         Raises:
             ConfigError: Tasks cannot process them.
+        """
+        ...
+
+    def columns_of(self, rows: Any) -> dict[str, str]:
+        """The columns of rows, with the names of their types in Spark."""
+        ...
+
+    def select(self, rows: Any, names: Sequence[str]) -> Any:
+        """Some columns of rows."""
+        ...
+
+    def in_types(self, rows: Any, types: Mapping[str, str]) -> Any | None:
+        """Rows with other types of some columns; None if a value does not fit. It reads them all.
+
+        Args:
+            rows: The rows.
+            types: Columns to types of the same family.
         """
         ...
 

@@ -11,16 +11,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.errors import ConfigError, InputChangedError, InvariantViolation
 from dstl_core.functions import KeyedProcessFunction, WindowFunction
 from dstl_core.job.coordination.definitions import definitions_of
 from dstl_core.job.coordination.engine import Engine, TaskRunner
 from dstl_core.job.coordination.result import printable
+from dstl_core.job.coordination.same_input import facts_of_input
 from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.job.spec.job_spec import EpochSpec, JobSpec, TaskSpec
-from dstl_core.job.spec.lineage import InputPlace
 from dstl_core.job.spec.operators import (
     INPUT,
     Operator,
@@ -270,7 +269,9 @@ class InputEpoch:
         return epoch_facts(
             "epoch",
             reports,
-            given=self._fingerprint.of_input(self.input_id),
+            given=facts_of_input(
+                self.input_id, self._fingerprint, self.epoch.rows, self.epoch.engine
+            ),
             seconds=time.monotonic() - self.started,
             watermarks=self.epoch.watermarks,
             restored_from=self.restored_from,
@@ -279,31 +280,6 @@ class InputEpoch:
             definitions=definitions_of(self.epoch.job.operators),
             outputs=output_columns_of(self.epoch.job.operators),
         )
-
-
-def committed_before(
-    place: InputPlace, rows: Any, input_id: str | int, engine: Engine, *, rewind: bool
-) -> CompletedCheckpoint | None:
-    """The commit of an input, if it was committed with the same rows; None if it has to run.
-
-    Raises:
-        InputChangedError: The input was committed with other rows.
-    """
-    checkpoint = place.commit
-    stored = None if checkpoint is None else checkpoint.facts.input
-    if checkpoint is None or stored is None or (rewind and place.last_input != input_id):
-        return None
-    expected = Fingerprint.of_committed(stored)
-    fingerprint = engine.fingerprint(rows, expected.version)
-    if fingerprint == expected:
-        return checkpoint
-    if rewind:
-        return None
-    raise InputChangedError(
-        f"The input {input_id!r} was committed as checkpoint {checkpoint.checkpoint_id} with other "
-        f"rows or columns: expected {expected}, got {fingerprint}; give the correction its own "
-        f"input id, or give rewind=True to run it and all later inputs again."
-    )
 
 
 def _must_run(spec: TaskSpec, epoch: EpochSpec, parent: OperatorState | None) -> bool:

@@ -54,6 +54,10 @@ def check_job(job: Any) -> None:
         )
     if job.retain is not None and not isinstance(job.retain, str):
         raise _wrong(what, "retain", "a duration as text, such as '14 days'", job.retain)
+    for name in ("columns", "ignore_columns"):
+        names = getattr(job, name)
+        if not _are_names(names) and not (names is None and name == "columns"):
+            raise _wrong(what, name, "a list of names of columns", names)
     timeout: Any = job.checkpoint_timeout_s
     if not isinstance(timeout, int | float) or not 0.001 <= timeout < 1e12:
         raise _wrong(what, "checkpoint_timeout_s", "a number of seconds above 0", timeout)
@@ -77,6 +81,10 @@ def check_run(name: str, order_by: Any, watermark_ms: Any) -> None:
     check_order(order_by, what)
     if watermark_ms is not None and not _is_whole(watermark_ms):
         raise _wrong(what, "watermark_ms", "milliseconds as a whole number", watermark_ms)
+
+
+def _are_names(names: Any) -> bool:
+    return isinstance(names, list | tuple) and all(isinstance(each, str) for each in names)
 
 
 def _is_whole(number: Any) -> bool:

@@ -24,7 +24,7 @@ from dstl_core.job.coordination.definitions import (
     definitions_of,
 )
 from dstl_core.job.coordination.engine import Engine
-from dstl_core.job.coordination.epoch import EpochRun, InputEpoch, committed_before
+from dstl_core.job.coordination.epoch import EpochRun, InputEpoch
 from dstl_core.job.coordination.history import JobHistory
 from dstl_core.job.coordination.job_checks import check_input_id, check_job, check_run
 from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
@@ -39,6 +39,7 @@ from dstl_core.job.coordination.key_counts import keys_before, no_keys
 from dstl_core.job.coordination.micro_batches import micro_batch
 from dstl_core.job.coordination.one_at_a_time import OneAtATime
 from dstl_core.job.coordination.result import EpochResult
+from dstl_core.job.coordination.same_input import committed_before
 from dstl_core.job.coordination.savepoint import start_from_savepoint, write_savepoint
 from dstl_core.job.coordination.stored_output import StoredOutput
 from dstl_core.job.coordination.tasks import JobTasks
@@ -50,6 +51,7 @@ from dstl_core.job.spec.lineage import (
     find_input,
 )
 from dstl_core.job.spec.operators import LocalCopies, Operator, output_columns_of
+from dstl_core.job.spec.read_columns import ReadColumns
 from dstl_core.job.spec.state_changes import StateChanges
 from dstl_core.job.task.reports import SubtaskReport, epoch_facts
 from dstl_core.model.checkpoint import OperatorState
@@ -101,6 +103,9 @@ class JobOnEngine(Closing):
         value_logging: The updates of value state that are logged.
         allow_non_restored_state: Whether to leave out state of operators that the job lacks.
             Otherwise such state is an error.
+        columns: Columns of a batch that functions get which declare none; by default all. What the
+            operators do not read does not identify a batch: it may come, go and change.
+        ignore_columns: Patterns of columns that such functions do not get, e.g. ``"_dlt_*"``.
         serializers: The registry of types. Register the readers of your own serializers there: a
             copy of ``BUILT_IN`` with a reader for each of your snapshot classes.
     """
@@ -125,6 +130,8 @@ class JobOnEngine(Closing):
     num_retained_outputs: int | None = None
     retain: str | None = None
     serializers: SerializerRegistry = BUILT_IN
+    columns: Sequence[str] | None = None
+    ignore_columns: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         check_job(self)
@@ -296,7 +303,7 @@ class JobOnEngine(Closing):
             The result of this run, or the stored result if the id was committed before.
 
         Raises:
-            InputChangedError: The id was committed with other rows or columns.
+            InputChangedError: The id was committed with other rows, in the columns that it read.
             FencedError: Another driver took over.
             CheckpointError: Another driver committed before this one took over; run it again.
             ConfigError: A function depends on the order of rows and none is given, or the id is
@@ -379,15 +386,16 @@ class JobOnEngine(Closing):
         """The epoch of an input, ready to run, or its commit."""
         started = time.monotonic()
         check_input_id(input_id)
-        rows = self.engine.batch_of(rows, "The batch")
         check_run(self.name, order_by, watermark_ms)
+        reads = ReadColumns.of(self.operators, order_by, self.columns, self.ignore_columns)
+        rows = self.engine.batch_of(rows, "The batch", reads)
         if self.latest() is None:
             self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
         self._start_for_input()
         place = self._coordinator.find(lambda commits: find_input(lineage(commits), input_id))
         assert place is not None, "a started pipeline has a commit"
         self._check_running(place.latest)
-        before = committed_before(place, rows, input_id, self.engine, rewind=rewind)
+        before = committed_before(place, rows, reads, input_id, self.engine, rewind=rewind)
         if before is not None:
             return before
         parent = place.latest
@@ -401,7 +409,8 @@ class JobOnEngine(Closing):
         defined = definitions_of(self.operators)
         if defined:
             check_definitions(continued_definitions(self._tasks, parent), defined)
-        epoch = self._prepare(parent, rows, order_by, watermark_ms)
+        read = self.engine.select(rows, reads.of_batch(self.name, self.engine.columns_of(rows)))
+        epoch = self._prepare(parent, read, order_by, watermark_ms)
         epoch.check()
         return InputEpoch(
             epoch,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
@@ -79,13 +80,14 @@ class Fingerprint:
             ) from error
         return cls(stored.rows, hash_sum, version)
 
-    def of_input(self, input_id: str | int) -> InputFacts:
-        """The facts of an input with this fingerprint in a commit record."""
+    def of_input(self, input_id: str | int, columns: Mapping[str, str] | None = None) -> InputFacts:
+        """The facts of an input with this fingerprint, of these columns, in a commit record."""
         return InputFacts(
             id=input_id,
             rows=self.rows,
             hash_sum=f"{self.hash_sum:016x}",
             fingerprint_version=self.version,
+            columns=columns,
         )
 
     def __add__(self, other: Fingerprint) -> Fingerprint:

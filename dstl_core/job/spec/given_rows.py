@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from os import PathLike, fspath
 from typing import Any
 
 import pyarrow as pa
 
 from dstl_core.errors import ConfigError
-from dstl_core.job.spec.output_types import Rows, as_stored, stored_arrow_schema
+from dstl_core.job.spec.output_types import (
+    Rows,
+    as_stored,
+    stored_arrow_schema,
+    stored_arrow_type,
+)
 
 
 def paths_of(rows: Any) -> list[str] | None:
@@ -34,28 +39,47 @@ def arrow_of(rows: Any) -> pa.Table | pa.RecordBatchReader | None:
     return None
 
 
-def stored_schema(schema: pa.Schema, what: str) -> pa.Schema:
+def stored_schema(
+    schema: pa.Schema, what: str, reads: Callable[[str], bool] = lambda name: True
+) -> pa.Schema:
     """The columns of rows with the types of stored rows.
 
+    Args:
+        schema: The columns.
+        what: The name of the rows, for errors.
+        reads: Whether a column is read. Others are left out if Spark has no type for them.
+
     Raises:
-        ConfigError: Spark has no type for a column.
+        ConfigError: Spark has no type for a column that is read.
     """
     try:
-        return stored_arrow_schema(schema)
+        return stored_arrow_schema(pa.schema([f for f in schema if reads(f.name) or _is_stored(f)]))
     except ConfigError as error:
         raise ConfigError(f"{what} has a column of an unknown type: {error}") from None
 
 
+def _is_stored(field: pa.Field) -> bool:
+    try:
+        stored_arrow_type(field.type)
+    except ConfigError:
+        return False
+    return True
+
+
 def in_stored_types(rows: Rows, schema: pa.Schema, what: str) -> Rows:
-    """Casts rows to the types of stored rows.
+    """Casts the columns of ``schema`` to the types of stored rows.
 
     Raises:
         ConfigError: A value does not fit, for example a time between two microseconds.
     """
     try:
-        return as_stored(rows, schema)
+        return as_stored(_columns_in(rows, schema), schema)
     except pa.ArrowInvalid as error:
         raise ConfigError(
             f"{what} has a value that Spark's types cannot hold ({error}); round or cast the "
             f"column."
         ) from error
+
+
+def _columns_in(rows: Rows, schema: pa.Schema) -> Rows:
+    return rows if rows.schema.names == schema.names else rows.select(schema.names)

@@ -51,7 +51,7 @@ def check_input(schema: pa.Schema, operator: Operator, order_by: Sequence[str] |
             f"The windows of {operator.uid!r} are in event time; give event_time, the column with "
             f"the time of a row."
         )
-    for column in _named_columns(operator, order_by or ()):
+    for column in named_columns(operator, order_by or ()):
         if column not in schema.names:
             raise ConfigError(
                 f"There is no column {column!r} in the input of {operator.uid!r}; it has: "
@@ -87,7 +87,7 @@ def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | No
         return {*operator.columns, *(() if late is None else late.names)}
     if operator.function.columns is None:
         return None
-    return set(_named_columns(operator, order_by))
+    return set(named_columns(operator, order_by))
 
 
 def is_ordered(kind: pa.DataType) -> bool:
@@ -96,7 +96,7 @@ def is_ordered(kind: pa.DataType) -> bool:
     return not kinds.is_map(kind) and all(map(is_ordered, fields))
 
 
-def _named_columns(operator: Operator, order_by: Sequence[str]) -> list[str]:
+def named_columns(operator: Operator, order_by: Sequence[str]) -> list[str]:
     """The columns that an operator, its function and its order refer to."""
     named = [operator.key_by, operator.event_time, *order_by, *(operator.function.columns or ())]
     return [each for each in named if each is not None]

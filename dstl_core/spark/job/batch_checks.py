@@ -14,14 +14,25 @@ from dstl_core.errors import ConfigError
 from dstl_core.job.spec.input_checks import check_input, check_names
 from dstl_core.job.spec.operators import AggregateOperator, Operator
 from dstl_core.job.spec.output_types import twins_of
-from dstl_core.spark.engine.schema import holds
+from dstl_core.job.spec.read_columns import ALL_COLUMNS, ReadColumns
+from dstl_core.spark.engine.schema import holds, quoted
 
 _CASE_SENSITIVE = "spark.sql.caseSensitive"
-_NOT_HASHED = (T.VariantType, T.CalendarIntervalType, T.YearMonthIntervalType)
+_NOT_HASHED = (
+    T.VariantType,
+    T.CalendarIntervalType,
+    T.YearMonthIntervalType,
+    T.GeometryType,
+    T.GeographyType,
+)
 
 
-def check_batch(rows: Any, what: str) -> None:
-    """Raises ConfigError if tasks cannot process the batch."""
+def checked_batch(rows: Any, what: str, reads: ReadColumns = ALL_COLUMNS) -> DataFrame:
+    """A batch without the columns that nobody reads and tasks cannot process.
+
+    Raises:
+        ConfigError: Tasks cannot process the batch.
+    """
     if not isinstance(rows, DataFrame):
         raise ConfigError(
             f"{what} has to be a Spark DataFrame, a table or a stream of Arrow, or paths of "
@@ -39,12 +50,16 @@ def check_batch(rows: Any, what: str) -> None:
             f"{what} has the columns {twins[0]!r} and {twins[1]!r}, which Spark cannot tell apart; "
             f"rename one of them, or set {_CASE_SENSITIVE} to true."
         )
+    names = []
     for field in rows.schema.fields:
-        if holds(field.dataType, _NOT_HASHED):
+        if not holds(field.dataType, _NOT_HASHED):
+            names.append(field.name)
+        elif reads.reads(field.name):
             raise ConfigError(
                 f"{what} has a column {field.name!r} of type {field.dataType.simpleString()}, "
                 f"which Spark cannot hash or pass to Python; cast it, for example to a string."
             )
+    return rows if names == rows.columns else rows.select(*map(quoted, names))
 
 
 def check_rows(rows: DataFrame, operator: Operator, order_by: Sequence[str] | None) -> None:

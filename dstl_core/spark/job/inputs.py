@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -146,3 +146,20 @@ def fingerprint_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Finge
     hashes = rows.select(row_hash_of(rows, version).cast("decimal(38,0)").alias("hash"))
     found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
     return Fingerprint(found["rows"], int(found["hash"] or 0) % HASHES, version)
+
+
+def in_types(rows: DataFrame, types: Mapping[str, str]) -> DataFrame | None:
+    """Rows with other types of some columns; None if a value does not fit. It reads those columns.
+
+    Args:
+        rows: The rows.
+        types: Columns to types, as Spark names them.
+    """
+    values = {each.name: F.col(quoted(each.name)) for each in rows.schema}
+    for name, kind in types.items():
+        value = values[name]
+        values[name] = value.try_cast(kind)
+        back = values[name].cast(rows.schema[name].dataType)
+        if not rows.where(~back.eqNullSafe(value)).isEmpty():
+            return None
+    return rows.select(*(value.alias(name) for name, value in values.items()))

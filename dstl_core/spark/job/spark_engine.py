@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,14 +15,16 @@ from dstl_core.job.spec.fingerprint import FINGERPRINT_VERSION, Fingerprint
 from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
 from dstl_core.job.spec.operators import Operator
 from dstl_core.job.spec.output_types import stored_arrow_schema
+from dstl_core.job.spec.read_columns import ALL_COLUMNS, ReadColumns
 from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.job.task.subtask import run_epoch_subtask
 from dstl_core.spark.engine.key_groups import split_by_subtask
 from dstl_core.spark.engine.parquet_rows import ParquetRows
+from dstl_core.spark.engine.schema import quoted
 from dstl_core.spark.engine.session import SparkTasks, of_attempt
-from dstl_core.spark.job.batch_checks import check_batch, check_rows
+from dstl_core.spark.job.batch_checks import check_rows, checked_batch
 from dstl_core.spark.job.given_frames import frame_of
-from dstl_core.spark.job.inputs import fingerprint_of, latest_time_of, place
+from dstl_core.spark.job.inputs import fingerprint_of, in_types, latest_time_of, place
 from dstl_core.spark.job.sent_rows import received
 
 
@@ -82,11 +84,18 @@ class SparkEngine:
         """Runs the tasks of the pipeline of this name; the Spark UI shows the name."""
         return SparkRunner(self.spark, name)
 
-    def batch_of(self, rows: Any, what: str) -> DataFrame:
+    def batch_of(self, rows: Any, what: str, reads: ReadColumns = ALL_COLUMNS) -> DataFrame:
         """As ``Engine.batch_of``; it takes the rows of a local engine, too."""
-        frame = frame_of(self.spark, rows, what)
-        check_batch(frame, what)
-        return frame  # type: ignore[no-any-return]
+        return checked_batch(frame_of(self.spark, rows, what, reads), what, reads)
+
+    def columns_of(self, rows: DataFrame) -> dict[str, str]:
+        return {each.name: each.dataType.simpleString() for each in rows.schema}
+
+    def select(self, rows: DataFrame, names: Sequence[str]) -> DataFrame:
+        return rows if list(names) == rows.columns else rows.select(*map(quoted, names))
+
+    def in_types(self, rows: DataFrame, types: Mapping[str, str]) -> DataFrame | None:
+        return in_types(rows, types)
 
     def check_input(
         self, rows: DataFrame, operator: Operator, order_by: Sequence[str] | None

@@ -73,6 +73,10 @@ KINDS: dict[str, dict[str, Any]] = {
         "materialized_bytes": 700,
     },
     "epoch": {"input": INPUT, **WORK},
+    "epoch that names its columns": {
+        "input": {**INPUT, "columns": {"k": "string", "v": "bigint"}},
+        **WORK,
+    },
     "epoch with notes": {
         "input": INPUT,
         **WORK,
@@ -209,6 +213,7 @@ TYPES: dict[str, dict[str, Any]] = {
     "int | None": {"type": "integer"},
     "tuple[str, ...]": {"type": "array", "items": {"type": "string"}},
     "Mapping[str, Any]": {"type": "object"},
+    "Mapping[str, str] | None": {"type": "object", "additionalProperties": {"type": "string"}},
     "Mapping[str, int]": {"type": "object", "additionalProperties": {"type": "integer"}},
     "Mapping[str, Mapping[str, str]]": {
         "type": "object",

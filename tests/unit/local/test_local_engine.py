@@ -324,11 +324,11 @@ WRONG: list[tuple[Any, str]] = [
     (ROWS.set_column(0, "k", ROWS.column("v")), "The key column 'k' is bigint, and the key type"),
     (ROWS.set_column(0, "k", pa.nulls(300, pa.string())), "A key is null, in the column 'k'"),
     (
-        ROWS.append_column("d", pa.array([1] * 300, pa.duration("s"))),
+        ROWS.set_column(1, "v", pa.array([1] * 300, pa.duration("s"))),
         "The batch has a column of an unknown type: Spark has no type for Arrow's duration",
     ),
     (
-        ROWS.append_column("at", pa.array([1] * 300, pa.timestamp("ns"))),
+        ROWS.append_column("at", pa.array([1] * 300, pa.timestamp("ns"))).to_reader(),
         "The batch has a value that Spark's types cannot hold .* round or cast the column",
     ),
     ("/no/such/file.parquet", "There is no Parquet file at .*/no/such/file.parquet"),

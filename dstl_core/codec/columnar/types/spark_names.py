@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pyarrow as pa
 
 _NAMES: dict[pa.DataType, str] = {
@@ -33,3 +35,14 @@ def spark_name(kind: pa.DataType) -> str:
         fields = ",".join(f"{field.name}:{spark_name(field.type)}" for field in kind)
         return f"struct<{fields}>"
     return _NAMES.get(kind, str(kind))
+
+
+_DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
+
+
+def number_type(name: str) -> pa.DataType:
+    """The type of numbers with this name in Spark."""
+    decimal = _DECIMAL.fullmatch(name)
+    if decimal is not None:
+        return pa.decimal128(int(decimal[1]), int(decimal[2]))
+    return next(kind for kind, text in _NAMES.items() if text == name)
