@@ -158,7 +158,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/savepoint/migrate/value_conversion.py:MOST_KEYS": Sum.SHOWN,
     "dstl_core/savepoint/read/job_classes.py:MAX_JAR_BYTES": Sum.TOTAL,
     "dstl_core/savepoint/report/largest.py:LARGEST": Sum.SHOWN,
-    "dstl_core/savepoint/report/page_parts.py:MOST_SHOWN": Sum.SHOWN,
+    "dstl_core/savepoint/report/page.py:MOST_SHOWN": Sum.SHOWN,
     "dstl_core/savepoint/report/state_counts.py:_MAX_NUMBERS": Sum.SHOWN,
     "dstl_core/savepoint/report/union_counts.py:_MAX_DISTINCT": Sum.ONE,
     "dstl_core/savepoint/report/value_counts.py:MAX_WINDOWS": Sum.BYTES,

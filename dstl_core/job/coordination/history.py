@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.savepoint.report.page_parts import bars
+from dstl_core.savepoint.report.charts import bars
 from dstl_core.shown import html_table, html_text, moment_text, size_text
 
 SHOWN = 20

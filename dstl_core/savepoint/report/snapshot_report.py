@@ -15,7 +15,7 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames, ValuesOfStates
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import report_figures
-from dstl_core.savepoint.report.html_page import report_page
+from dstl_core.savepoint.report.page import report_page
 from dstl_core.shown import size_text
 from dstl_core.state.columns.progress import Advance, no_progress
 

@@ -12,7 +12,7 @@ from playwright.sync_api import sync_playwright
 
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import report_figures
-from dstl_core.savepoint.report.html_page import report_page
+from dstl_core.savepoint.report.page import report_page
 from tests.integration.browser.test_scenario import ARTEFACTS, find_browser
 from tests.unit.savepoint.test_report_contents import AT, DAY, KEYS, names, planted
 
@@ -66,6 +66,7 @@ def test_the_page_is_readable_without_scripts(
     shown.on("request", lambda request: asked.append(request.url))
     shown.goto(page.as_uri())
     assert asked == [page.as_uri()]
+    assert shown.locator(".verdict").text_content() == "3 findings to look at"
     assert shown.locator("h2").first.text_content() == "Needs attention"
     assert shown.locator("h2").nth(3).text_content() == EVIL
     title = shown.locator("title").first

@@ -33,12 +33,12 @@ from dstl_core.savepoint.check.diff import count_changes
 from dstl_core.savepoint.report.contents import operator_contents
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import bytes_to_read, report_figures
-from dstl_core.savepoint.report.html_contents import (
+from dstl_core.savepoint.report.page import (
     DETAILED_STATES,
-    contents_parts,
     detailed_states,
+    report_page,
+    templates,
 )
-from dstl_core.savepoint.report.html_page import report_page
 from dstl_core.savepoint.report.value_counts import MAX_WINDOWS, NumberCounts, WindowCounts
 from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from dstl_core.savepoint.write.folder import SavepointFolder
@@ -466,7 +466,9 @@ def test_the_page_says_the_same_in_every_form(form: str) -> None:
             for ranking in ("largest_keys", "most_entries", "largest_entries"):
                 state[ranking] = [row for row in state[ranking] if row["bytes"] > 29]
         detailed = detailed_states([operator])
-        pages.append("".join(contents_parts(operator, detailed)))
+        pages.append(
+            str(templates().get_template("parts.html.j2").module.contents(operator, detailed))
+        )
     assert pages[0] == pages[1]
     assert "user-0" not in pages[0]
 
@@ -559,7 +561,7 @@ def test_keys_and_values_are_shown_on_request_only(tmp_path: Path) -> None:
     assert "user-0" not in page
     assert "998" not in page
     shown = report_page(report_figures(snapshot, contents=CountOptions(AT, show_keys=True)))
-    assert "&quot;user-0007&quot;" in shown
+    assert "&#34;user-0007&#34;" in shown
     assert "Smallest -999, largest 998" in shown
 
 
