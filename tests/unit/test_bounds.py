@@ -175,6 +175,8 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/state/backends/rocksdb_store.py:MAX_TABLES": Sum.VALUE,
     "dstl_core/state/backends/timers.py:MAX_WATERMARK": Sum.VALUE,
     "dstl_core/state/held/held_values.py:MOST_BYTES": Sum.PACE,
+    "dstl_core/state/restore/rocksdb.py:_MAX_CURRENT_BYTES": Sum.ONE,
+    "dstl_core/state/restore/rocksdb.py:_MOST_DIGITS": Sum.VALUE,
     "dstl_core/state/tables/key_type.py:MAX_CHANGES": Sum.ONE,
     "dstl_core/state/tables/ttl.py:_MAX_TIMESTAMP": Sum.VALUE,
     "dstl_core/state/windows/windowing.py:MAX_TIMESTAMP": Sum.VALUE,

@@ -83,15 +83,7 @@ class SstFile:
         self.checksum_type, meta_index, index = self._footer()
         meta_blocks = dict(block_entries(self._block(meta_index), meta_index.offset))
         self.properties = self._properties(meta_blocks)
-        name = self.properties.get(b"rocksdb.column.family.name")
-        if name is None:
-            raise FormatError("A table file does not name its column family", field="properties")
-        try:
-            self.column_family = name.decode()
-        except UnicodeDecodeError:
-            raise FormatError(
-                "The name of a column family is not UTF-8", field="properties", got=name[:40].hex()
-            ) from None
+        self.column_family = self._named_family()
         if self.properties.get(b"rocksdb.comparator", _COMPARATOR) != _COMPARATOR:
             raise FormatError(
                 "A table file is not sorted by bytes",
@@ -104,6 +96,20 @@ class SstFile:
         """Whether the values of the index are differences."""
         self._index_blocks = self._find_index_blocks(index)
         self.tombstones = self._range_tombstones(meta_blocks)
+
+    def _named_family(self) -> str | None:
+        """The column family that the file was written for; None if it names none. A file that was
+        written apart from a database names none, and a family may have got another name since.
+        """
+        name = self.properties.get(b"rocksdb.column.family.name")
+        try:
+            return name.decode() if name else None
+        except UnicodeDecodeError:
+            raise FormatError(
+                "The name of a column family is not UTF-8",
+                field="properties",
+                got=(name or b"")[:40].hex(),
+            ) from None
 
     def number(self, name: str) -> int:
         """A numeric property; 0 if it is missing."""

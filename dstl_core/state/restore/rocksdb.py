@@ -1,8 +1,8 @@
 """Loads keyed state from RocksDB's files (incremental checkpoints, native savepoints) into tables.
 
 The meta stream has only a header. Each state is a column family of the same name; its rows are
-canonical keys and values. Source: ``RocksIncrementalSnapshotStrategy`` and
-``RocksDBIncrementalRestoreOperation`` of Flink 2.2.1.
+canonical keys and values. Which table files a family has, the MANIFEST says. Source:
+``RocksIncrementalSnapshotStrategy`` and ``RocksDBIncrementalRestoreOperation`` of Flink 2.2.1.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.sst.file import ReadRange, SstFile
+from dstl_core.codec.sst.manifest import ColumnFamily, Manifest, read_manifest
 from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.codec.state_meta import KeyedBackendHeader, read_keyed_header
 from dstl_core.errors import FormatError, error_context
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
     from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
 
 SST_SUFFIX = ".sst"
+_CURRENT, _MANIFEST = "CURRENT", "MANIFEST-"
+_MAX_CURRENT_BYTES = 64
+_MOST_DIGITS = 20
 _TAIL_BYTES = 16 << 10
 _TAIL_SHARE = 128
 """The last 16 KiB of a file, or a 128th of it, is read at once: it has the properties, and in
@@ -69,16 +73,97 @@ def read_meta_header(
 def open_table_files(
     handle: IncrementalRemoteKeyedStateHandle, resolver: HandleResolver
 ) -> dict[str, list[TableFile]]:
-    """Opens the table files; returns them by column family."""
+    """Opens the table files; returns them by column family, as the MANIFEST says. RocksDB does not
+    read files that it does not name, and neither does this.
+
+    Raises:
+        FormatError: A file is damaged, or is not the one that the MANIFEST means.
+    """
+    streams = dict(handle.shared + handle.private)
+    manifest_name = current_manifest(handle, resolver)
+    with error_context(location=resolver.describe(streams[manifest_name])):
+        manifest = read_manifest(resolver.read(streams[manifest_name]))
+        members = manifest.family_of_file
+        for number, family in members.items():
+            stream = streams.get(table_name(number))
+            found = "no such file" if stream is None else stream.state_size
+            if found != family.files[number].size:
+                raise FormatError(
+                    f"Table file {table_name(number)} of a MANIFEST is another one",
+                    expected=f"{family.files[number].size} bytes",
+                    got=found,
+                )
     families: dict[str, list[TableFile]] = {}
     for name, stream in handle.shared + handle.private:
-        if not name.endswith(SST_SUFFIX):
+        own = members.get(_number_of(name))
+        if own is None:
             continue
         location = resolver.describe(stream)
         with error_context(location=location):
             file = SstFile(_reader(stream, resolver), stream.state_size)
-        families.setdefault(file.column_family, []).append(TableFile(file, location))
+            _check_member(file, own, manifest)
+        families.setdefault(own.name, []).append(TableFile(file, location))
     return families
+
+
+def current_manifest(handle: IncrementalRemoteKeyedStateHandle, resolver: HandleResolver) -> str:
+    """The local name of the MANIFEST of a handle.
+
+    Raises:
+        FormatError: The handle has none, or its file CURRENT names another one.
+    """
+    streams = dict(handle.shared + handle.private)
+    current = streams.get(_CURRENT)
+    manifests = sorted(name for name in streams if name.startswith(_MANIFEST))
+    if current is None:
+        raise FormatError("RocksDB's files lack the file CURRENT", got=sorted(streams)[:5])
+    with error_context(location=resolver.describe(current)):
+        if current.state_size > _MAX_CURRENT_BYTES:
+            raise FormatError(
+                "The file CURRENT is too large",
+                expected=f"<= {_MAX_CURRENT_BYTES} bytes",
+                got=current.state_size,
+            )
+        raw = resolver.read(current)
+        name = raw[:-1].decode(errors="replace")
+        if raw[-1:] != b"\n" or name not in manifests:
+            raise FormatError(
+                "The file CURRENT names no MANIFEST of its database",
+                expected=" or ".join(manifests) or "a MANIFEST",
+                got=raw,
+            )
+    return name
+
+
+def table_name(number: int) -> str:
+    """The local name of a table file."""
+    return f"{number:06d}{SST_SUFFIX}"
+
+
+def _number_of(name: str) -> int:
+    """The number of a table file; -1 of another file."""
+    digits = name.removesuffix(SST_SUFFIX)
+    is_table = name.endswith(SST_SUFFIX) and digits.isascii() and digits.isdigit()
+    return int(digits) if is_table and len(digits) <= _MOST_DIGITS else -1
+
+
+def _check_member(file: SstFile, own: ColumnFamily, manifest: Manifest) -> None:
+    """Checks a table file against its family in the MANIFEST. A file keeps the name that its family
+    had when it was written, and one that RocksDB imported keeps the id of the other database.
+
+    Raises:
+        FormatError: The file says that it is of another family of the MANIFEST.
+    """
+    said, number = file.column_family, file.number("rocksdb.column.family.id")
+    if said in (None, own.name) or number == own.id:
+        return
+    names = {each.name for each in manifest.families.values()}
+    if said in names or number in manifest.families:
+        raise FormatError(
+            "A table file is of another column family than its MANIFEST says",
+            expected=f"{own.name!r} ({own.id})",
+            got=f"{said!r} ({number})",
+        )
 
 
 def _reader(stream: StreamStateHandle, resolver: HandleResolver) -> ReadRange:

@@ -1,0 +1,437 @@
+"""RocksDB's MANIFEST: which column families a database has, and which table files belong to each.
+
+    file   := block*, each of 32 KiB; the last one may be shorter
+    block  := record*, zeros where less than a header is left
+    record := u32 masked CRC-32C of type and payload, u16 length, u8 type, payload   (little-endian)
+    type   := 1 whole, or 2 first, 3 middle, 4 last part of an edit
+    edit   := (varint tag, fields)*
+
+Edits apply in order. An edit belongs to one column family, the default one if it names none. A
+checksum covers each record. Source: ``db/log_format.h``, ``db/version_edit.h`` and
+``db/version_edit.cc`` of RocksDB 8.10.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Set
+from dataclasses import dataclass, field
+from enum import IntEnum
+
+from dstl_core.codec.checksums import masked_crc32c
+from dstl_core.codec.sst.block import read_varint
+from dstl_core.errors import FormatError
+
+BLOCK_BYTES = 32 << 10
+HEADER_BYTES = 7
+_WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
+_COMPARATOR = b"leveldb.BytewiseComparator"
+_TERMINATE, _PATH_ID, _MUST_BE_KNOWN = 1, 65, 1 << 6
+_MAY_BE_IGNORED = 1 << 13
+_U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
+
+
+class _Tag(IntEnum):
+    COMPARATOR = 1
+    LOG_NUMBER = 2
+    NEXT_FILE_NUMBER = 3
+    LAST_SEQUENCE = 4
+    COMPACT_CURSOR = 5
+    DELETED_FILE = 6
+    NEW_FILE = 7
+    PREV_LOG_NUMBER = 9
+    MIN_LOG_NUMBER = 10
+    NEW_FILE_2 = 100
+    NEW_FILE_3 = 102
+    NEW_FILE_4 = 103
+    FAMILY = 200
+    FAMILY_ADD = 201
+    FAMILY_DROP = 202
+    TOP_FAMILY = 203
+    ATOMIC_GROUP = 300
+
+
+_NUMBERS = {
+    _Tag.LOG_NUMBER,
+    _Tag.NEXT_FILE_NUMBER,
+    _Tag.LAST_SEQUENCE,
+    _Tag.PREV_LOG_NUMBER,
+    _Tag.MIN_LOG_NUMBER,
+    _Tag.TOP_FAMILY,
+    _Tag.ATOMIC_GROUP,
+}
+_NEW_FILES = {_Tag.NEW_FILE, _Tag.NEW_FILE_2, _Tag.NEW_FILE_3, _Tag.NEW_FILE_4}
+
+
+@dataclass(frozen=True, slots=True)
+class ManifestFile:
+    """A table file: its number, level and size in bytes."""
+
+    number: int
+    level: int
+    size: int
+
+
+@dataclass
+class ColumnFamily:
+    """A column family, with its live table files by number."""
+
+    id: int
+    name: str
+    files: dict[int, ManifestFile] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """The column families of a database, by id."""
+
+    families: Mapping[int, ColumnFamily]
+
+    @property
+    def family_of_file(self) -> dict[int, ColumnFamily]:
+        """The family of each live table file, by number.
+
+        Raises:
+            FormatError: Two families have the same file.
+        """
+        found: dict[int, ColumnFamily] = {}
+        for family in self.families.values():
+            for number in family.files:
+                if number in found:
+                    raise FormatError(
+                        "Two column families of a MANIFEST have the same table file",
+                        expected=f"{found[number].name!r} or {family.name!r}",
+                        got=f"file {number}",
+                    )
+                found[number] = family
+        return found
+
+
+def read_manifest(raw: bytes) -> Manifest:
+    """The column families after all edits.
+
+    Raises:
+        FormatError: The file is damaged, or has what RocksDB 8.10 does not have.
+    """
+    families = {0: ColumnFamily(0, "default")}
+    last_left = 0
+    for edit, offset in _edits(raw):
+        last_left = _apply(families, edit, offset)
+    if last_left:
+        raise FormatError(
+            "A MANIFEST ends within a group of edits", expected=f"{last_left} more", got="its end"
+        )
+    return Manifest(families)
+
+
+# ----------------------------------------------------------------------------------------- records
+
+
+def _edits(raw: bytes) -> Iterator[tuple[bytes, int]]:
+    """Yields each edit, with the offset of its first record."""
+    parts: list[bytes] = []
+    start = 0
+    for kind, payload, offset in _records(raw):
+        if (kind in (_WHOLE, _FIRST)) != (not parts):
+            raise FormatError(
+                "The parts of an edit of a MANIFEST are not in order", offset=offset, got=kind
+            )
+        if not parts:
+            start = offset
+        parts.append(payload)
+        if kind in (_WHOLE, _LAST):
+            yield b"".join(parts), start
+            parts = []
+    if parts:
+        raise FormatError("A MANIFEST ends within an edit", offset=start)
+
+
+def _records(raw: bytes) -> Iterator[tuple[int, bytes, int]]:
+    """Yields type, payload and offset of each record, in which every checksum is right."""
+    at = 0
+    while at < len(raw):
+        left = BLOCK_BYTES - at % BLOCK_BYTES
+        if left < HEADER_BYTES:
+            if raw[at : at + left].strip(b"\0"):
+                raise FormatError("The end of a block of a MANIFEST is not empty", offset=at)
+            at += left
+            continue
+        length = int.from_bytes(raw[at + 4 : at + 6], "little")
+        end = at + HEADER_BYTES + length
+        if end > len(raw) or HEADER_BYTES + length > left:
+            raise FormatError(
+                "A record of a MANIFEST is longer than its block",
+                offset=at,
+                expected=f"<= {min(left, len(raw) - at)} bytes",
+                got=HEADER_BYTES + length,
+            )
+        kind = raw[at + 6]
+        stored = int.from_bytes(raw[at : at + 4], "little")
+        computed = masked_crc32c(raw[at + 6 : end])
+        if computed != stored:
+            raise FormatError(
+                "The checksum of a record of a MANIFEST is wrong; the file is damaged",
+                offset=at,
+                expected=f"{stored:08x}",
+                got=f"{computed:08x}",
+            )
+        if kind not in (_WHOLE, _FIRST, _MIDDLE, _LAST):
+            raise FormatError(
+                "A record of a MANIFEST has an unknown type", offset=at, expected="1..4", got=kind
+            )
+        yield kind, raw[at + HEADER_BYTES : end], at
+        at = end
+
+
+def _framed(edits: Iterator[bytes]) -> bytes:
+    """Edits as records in blocks."""
+    out = bytearray()
+    for edit in edits:
+        at = 0
+        while at < len(edit) or at == 0:
+            left = BLOCK_BYTES - len(out) % BLOCK_BYTES
+            if left < HEADER_BYTES:
+                out += bytes(left)
+                continue
+            part = edit[at : at + left - HEADER_BYTES]
+            is_last = at + len(part) == len(edit)
+            if not part and not is_last:
+                # A record without payload at the end of a block, as RocksDB writes it.
+                out += _record(_FIRST if at == 0 else _MIDDLE, b"")
+                continue
+            kind = (_WHOLE if is_last else _FIRST) if at == 0 else (_LAST if is_last else _MIDDLE)
+            out += _record(kind, part)
+            at += len(part)
+            if is_last:
+                break
+    return bytes(out)
+
+
+def _record(kind: int, payload: bytes) -> bytes:
+    body = bytes((kind,)) + payload
+    return masked_crc32c(body).to_bytes(4, "little") + len(payload).to_bytes(2, "little") + body
+
+
+# ------------------------------------------------------------------------------------------- edits
+
+
+@dataclass(slots=True)
+class _Field:
+    """A field of an edit: its tag, and the numbers and texts that follow."""
+
+    tag: int
+    start: int
+    end: int
+    numbers: tuple[int, ...] = ()
+    text: bytes = b""
+
+
+class _Reader:
+    """Reads the fields of an edit. Every length is checked."""
+
+    def __init__(self, edit: bytes, offset: int) -> None:
+        self._edit = edit
+        self._offset = offset
+        self._at = 0
+
+    def fields(self) -> Iterator[_Field]:
+        while self._at < len(self._edit):
+            start = self._at
+            found = self._field(self._number(_U32))
+            found.start, found.end = start, self._at
+            yield found
+
+    def _field(self, tag: int) -> _Field:
+        if tag in _NUMBERS:
+            return _Field(tag, 0, 0, (self._number(),))
+        if tag in _NEW_FILES:
+            return self._new_file(tag)
+        match tag:
+            case _Tag.FAMILY:
+                return _Field(tag, 0, 0, (self._number(_U32),))
+            case _Tag.COMPARATOR | _Tag.FAMILY_ADD:
+                return _Field(tag, 0, 0, (), self._text())
+            case _Tag.COMPACT_CURSOR:
+                return _Field(tag, 0, 0, (self._number(_U32),), self._text())
+            case _Tag.DELETED_FILE:
+                return _Field(tag, 0, 0, (self._number(_U32), self._number()))
+            case _Tag.FAMILY_DROP:
+                return _Field(tag, 0, 0)
+        if not tag & _MAY_BE_IGNORED:
+            raise FormatError(
+                "An edit of a MANIFEST has an unknown field", offset=self._offset, got=f"tag {tag}"
+            )
+        return _Field(tag, 0, 0, (), self._text())
+
+    def _new_file(self, tag: int) -> _Field:
+        level, number = self._number(_U32), self._number()
+        path_id = self._number(_U32) if tag == _Tag.NEW_FILE_3 else 0
+        size = self._number()
+        for _ in ("smallest", "largest"):
+            if len(self._text()) < 8:
+                raise FormatError(
+                    "A key of a MANIFEST is too short", offset=self._offset, expected=">= 8 bytes"
+                )
+        if tag != _Tag.NEW_FILE:
+            self._number(), self._number()
+        while tag == _Tag.NEW_FILE_4 and (custom := self._number(_U32)) != _TERMINATE:
+            value = self._text()
+            if custom == _PATH_ID:
+                path_id = int.from_bytes(value, "little")
+            elif custom & _MUST_BE_KNOWN:
+                raise FormatError(
+                    "A table file of a MANIFEST has an unknown field",
+                    offset=self._offset,
+                    got=f"tag {custom}",
+                )
+        if path_id:
+            raise FormatError(
+                "A table file of a MANIFEST is in another folder",
+                offset=self._offset,
+                expected="path 0",
+                got=path_id,
+            )
+        return _Field(tag, 0, 0, (level, number, size))
+
+    def _number(self, limit: int = _U64) -> int:
+        value, self._at = read_varint(self._edit, self._at, len(self._edit))
+        if value > limit:
+            raise FormatError(
+                "A number of a MANIFEST is too large",
+                offset=self._offset,
+                expected=f"<= {limit}",
+                got=value,
+            )
+        return value
+
+    def _text(self) -> bytes:
+        size = self._number(_U32)
+        end = self._at + size
+        if end > len(self._edit):
+            raise FormatError(
+                "A field of a MANIFEST is longer than its edit",
+                offset=self._offset,
+                expected=f"<= {len(self._edit) - self._at} bytes",
+                got=size,
+            )
+        text = self._edit[self._at : end]
+        self._at = end
+        return text
+
+
+def _apply(families: dict[int, ColumnFamily], edit: bytes, offset: int) -> int:
+    """Applies an edit; returns how many edits of its group follow."""
+    fields = list(_Reader(edit, offset).fields())
+    left = 0
+    own = _family_of(fields)
+    for each in fields:
+        match each.tag:
+            case _Tag.COMPARATOR if each.text != _COMPARATOR:
+                raise FormatError(
+                    "A column family is not sorted by bytes",
+                    offset=offset,
+                    expected=_COMPARATOR.decode(),
+                    got=each.text[:80],
+                )
+            case _Tag.FAMILY_ADD:
+                if own in families:
+                    raise _wrong_family("is added twice", own, offset)
+                families[own] = ColumnFamily(own, _name(each.text, offset))
+            case _Tag.FAMILY_DROP:
+                if families.pop(own, None) is None:
+                    raise _wrong_family("is dropped and not there", own, offset)
+            case _Tag.ATOMIC_GROUP:
+                [left] = each.numbers
+    if own in families:
+        _apply_files(families[own], fields, offset)
+    elif any(each.tag in _NEW_FILES for each in fields):
+        raise _wrong_family("gets a file and is not there", own, offset)
+    return left
+
+
+def _family_of(fields: list[_Field]) -> int:
+    """The family of an edit: the default one if it names none."""
+    named = [each.numbers[0] for each in fields if each.tag == _Tag.FAMILY]
+    return named[-1] if named else 0
+
+
+def _apply_files(family: ColumnFamily, fields: list[_Field], offset: int) -> None:
+    # Deletions come first, wherever they are: a file may move to another level within an edit.
+    for each in fields:
+        if each.tag == _Tag.DELETED_FILE:
+            level, number = each.numbers
+            found = family.files.pop(number, None)
+            if found is None or found.level != level:
+                raise FormatError(
+                    "A MANIFEST deletes a table file that is not there",
+                    offset=offset,
+                    got=f"file {number} of level {level}",
+                )
+    for each in fields:
+        if each.tag in _NEW_FILES:
+            level, number, size = each.numbers
+            if number in family.files:
+                raise FormatError(
+                    "A MANIFEST adds a table file twice", offset=offset, got=f"file {number}"
+                )
+            family.files[number] = ManifestFile(number, level, size)
+
+
+def _wrong_family(problem: str, family: int, offset: int) -> FormatError:
+    return FormatError(f"A column family of a MANIFEST {problem}", offset=offset, got=family)
+
+
+def _name(raw: bytes, offset: int) -> str:
+    try:
+        return raw.decode()
+    except UnicodeDecodeError:
+        raise FormatError(
+            "The name of a column family is not UTF-8", offset=offset, got=raw[:40].hex()
+        ) from None
+
+
+# ----------------------------------------------------------------------------------------- changes
+
+
+def changed_manifest(raw: bytes, renamed: Mapping[str, str], dropped: Set[str]) -> bytes:
+    """A MANIFEST in which column families have other names, or are gone. Table files stay.
+
+    Args:
+        raw: The MANIFEST.
+        renamed: Name to new name. Names that it lacks are ignored.
+        dropped: Names of families without their files.
+
+    Raises:
+        FormatError: The file is damaged, or two families would have the same name.
+    """
+    families = read_manifest(raw).families
+    ids = {
+        family.id: renamed[family.name] for family in families.values() if family.name in renamed
+    }
+    gone = sorted(family.id for family in families.values() if family.name in dropped)
+    left = [ids.get(key, each.name) for key, each in families.items() if key not in gone]
+    if len(set(left)) < len(left):
+        raise FormatError("Two column families would have the same name", got=sorted(left))
+
+    def edits() -> Iterator[bytes]:
+        for edit, offset in _edits(raw):
+            fields = list(_Reader(edit, offset).fields())
+            own = _family_of(fields)
+            for each in reversed(fields):
+                if each.tag == _Tag.FAMILY_ADD and own in ids:
+                    name = ids[own].encode()
+                    new = _varint(_Tag.FAMILY_ADD) + _varint(len(name)) + name
+                    edit = edit[: each.start] + new + edit[each.end :]
+            yield edit
+        for key in gone:
+            yield _varint(_Tag.FAMILY) + _varint(key) + _varint(_Tag.FAMILY_DROP)
+
+    return _framed(edits())
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
