@@ -15,16 +15,23 @@ from dstl_core.codec.serializers.base import (
     SnapshotContext,
     SnapshotReader,
 )
+from dstl_core.codec.serializers.libraries.flink_scala_api import READERS as LIBRARY_READERS
+from dstl_core.codec.serializers.libraries.flink_scala_api import CaseClassSerializer
 from dstl_core.codec.serializers.opaque import READERS as OPAQUE_READERS
 from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.pojo import READERS as POJO_READERS
 from dstl_core.codec.serializers.pojo import PojoSerializer
-from dstl_core.codec.serializers.scala import CASE_CLASSES, ScalaCaseClassSerializer
 from dstl_core.codec.serializers.scala import READERS as SCALA_READERS
+from dstl_core.codec.serializers.scala import ScalaCaseClassSerializer, ScalaTuple2Serializer
 from dstl_core.errors import FormatError
 
 _KRYO = KryoSerializer.snapshot_class
 _POJO = PojoSerializer.snapshot_class
+CASE_CLASSES = {
+    each.snapshot_class: (SCALA_READERS | LIBRARY_READERS)[each.snapshot_class]
+    for each in (ScalaCaseClassSerializer, ScalaTuple2Serializer, CaseClassSerializer)
+}
+"""Types whose fields have names in the class files of the job."""
 
 
 def with_job_types(registry: SerializerRegistry, kryo: KryoClasses) -> SerializerRegistry:
@@ -38,10 +45,9 @@ def with_job_types(registry: SerializerRegistry, kryo: KryoClasses) -> Serialize
     has_jar = not kryo.layouts.classes.is_empty
     if has_jar and _is_free(registry.get(_POJO), POJO_READERS[_POJO]):
         found.register(_POJO, _JobReader(_pojo_reader(FlinkTypes(kryo))))
-    for name in CASE_CLASSES if has_jar else ():
-        if _is_free(registry.get(name), SCALA_READERS[name]):
-            read = _case_class_reader(SCALA_READERS[name], kryo.layouts.classes)
-            found.register(name, _JobReader(read))
+    for name, built_in in CASE_CLASSES.items() if has_jar else ():
+        if _is_free(registry.get(name), built_in):
+            found.register(name, _JobReader(_case_class_reader(built_in, kryo.layouts.classes)))
     return found
 
 

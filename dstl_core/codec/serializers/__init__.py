@@ -41,8 +41,14 @@ from dstl_core.codec.serializers.base import (
     write_snapshot,
 )
 from dstl_core.codec.serializers.collections import ListSerializer, MapSerializer, TupleSerializer
+from dstl_core.codec.serializers.libraries import flink_scala_api, roaring_bitmap
 from dstl_core.codec.serializers.names import Types
-from dstl_core.codec.serializers.operators import cep, sequenced_multiset, two_phase_commit
+from dstl_core.codec.serializers.operators import (
+    cep,
+    sequenced_multiset,
+    sorted_long,
+    two_phase_commit,
+)
 from dstl_core.codec.serializers.runtime import (
     TimerSerializer,
     TtlSerializer,
@@ -95,4 +101,7 @@ BUILT_IN = SerializerRegistry(
     | sequenced_multiset.READERS
     | two_phase_commit.READERS
     | scala.READERS
+    | flink_scala_api.READERS
+    | roaring_bitmap.READERS
+    | sorted_long.READERS
 )

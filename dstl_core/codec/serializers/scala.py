@@ -364,5 +364,3 @@ READERS: dict[str, SnapshotReader] = dict(
 )
 READERS[ScalaCollectionSerializer.snapshot_class] = _read_collection
 READERS[ScalaEnumSerializer.snapshot_class] = _read_enum
-CASE_CLASSES = (ScalaCaseClassSerializer.snapshot_class, ScalaTuple2Serializer.snapshot_class)
-"""Types whose fields have names in the class files of the job."""
