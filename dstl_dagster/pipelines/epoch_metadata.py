@@ -69,13 +69,16 @@ class EpochMetadata:
         profiled: bool = True,
         tags: Mapping[str, str] | None = None,
     ) -> Iterator[dg.AssetMaterialization]:
-        """The materializations of a partition, with its own data version.
+        """The materializations of a partition, with its own data version; none of an output that
+        the epoch did not store.
 
         ``profiled`` reads a sample of the state, which takes longer than a small epoch.
         """
         shown = self.of_commit(commit, committed_before=committed_before, profiled=profiled)
         found = {self.pipeline.key(kind): shown[kind] for kind in EPOCH_KINDS}
         for uid in self.pipeline.outputs:
+            if not commit.facts.stores(uid):
+                continue  # the pipeline had no such output then
             found[self.pipeline.key("output", operator=uid)] = self._of_output(commit, uid)
         for asset_key, metadata in found.items():
             yield dg.AssetMaterialization(

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dstl_core.job.downstream.stored_files import check_stored
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata, epoch_keys
+from dstl_dagster.pipelines.windows import AGAIN
 
 if TYPE_CHECKING:
     from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
@@ -50,8 +52,16 @@ class EpochReport:
     def epoch(
         self, key: str | None, commit: CompletedCheckpoint, committed_before: bool
     ) -> Iterator[dg.AssetMaterialization]:
-        """The materializations of one window. Only the last one of a run is profiled."""
+        """The materializations of one window. Only the last one of a run is profiled.
+
+        Raises:
+            ConfigError: It was committed before without an output that the run is to make.
+        """
         self._left -= 1
+        pipeline = self._metadata.pipeline
+        for uid in pipeline.outputs:
+            if pipeline.key("output", operator=uid) in self._context.selected_asset_keys:
+                check_stored(pipeline.name, uid, [commit], AGAIN)
         self._latest = max(self._latest, commit.checkpoint_id)
         tags = {}
         backfill = self._context.run.tags.get(BACKFILL_TAG)

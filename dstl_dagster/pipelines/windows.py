@@ -23,6 +23,8 @@ from dstl_core.job.spec.lineage import find_input
 
 REWIND_TAG, TRUE = "dstl/rewind", "true"
 """A run with this tag and the value ``true`` first rewinds to the state before its first window."""
+AGAIN = f"run it and what came after it again, by a run with the tag {REWIND_TAG}={TRUE}"
+"""How inputs are applied again, as a part of a sentence."""
 ALLOW_GAP_TAG = "dstl/allow-gap"
 """A run with this tag and the value ``true`` may skip windows."""
 NOTE = "window"

@@ -13,12 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.kept_outputs import current_outputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import ConfigError, StateFileNotFoundError
 from dstl_core.job.downstream.stored_files import (
+    check_stored,
     keeps_output,
     newest_file,
     output_files,
@@ -26,7 +28,7 @@ from dstl_core.job.downstream.stored_files import (
     read_schema,
 )
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_dagster.pipelines.windows import commits_of_inputs, key_of
+from dstl_dagster.pipelines.windows import AGAIN, commits_of_inputs, key_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -136,13 +138,16 @@ def committed_output(
 
     Raises:
         ConfigError: A window is not in the latest state: it was not committed, or a rewind undid
-            it.
+            it; or it was committed without this output, or with other columns than others.
         StateFileNotFoundError: The output of a window is no longer retained.
     """
     if keys is None:
-        commits = current_outputs(store.commits())
+        read = list(store.commits())
+        check_stored(pipeline, uid, [each for each in lineage(read) if each.facts.input], AGAIN)
+        commits = current_outputs(read)
     else:
         commits = _commits_of(store, pipeline, keys)
+        check_stored(pipeline, uid, commits, AGAIN)
         kept = keeps_output(store, commits)
         gone = [
             key

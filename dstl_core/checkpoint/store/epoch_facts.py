@@ -216,6 +216,10 @@ class EpochFacts:
     definitions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     outputs: Mapping[str, tuple[str, ...]] | None = None
 
+    def stores(self, name: str) -> bool:
+        """Whether the epoch stored an output, also if it gave no rows."""
+        return self.outputs is None or name in self.outputs
+
     def output_of(self, name: str) -> tuple[int, tuple[str, ...]]:
         """Number of rows and names of the files of an output: the uid of an operator, or
         ``<uid>.late`` for the late rows of its windows.

@@ -396,7 +396,9 @@ class JobOnEngine(Closing):
         assert place is not None, "a started pipeline has a commit"
         self._check_running(place.latest)
         before = committed_before(place, rows, reads, input_id, self.engine, rewind=rewind)
-        if before is not None:
+        outputs = output_columns_of(self.operators)
+        # A rewind runs an input again also for an output that its epoch did not store.
+        if before is not None and not (rewind and before.facts.outputs not in (None, outputs)):
             return before
         parent = place.latest
         if rewind:
@@ -455,8 +457,10 @@ class JobOnEngine(Closing):
         """The stored output of a commit, by uid of the operator.
 
         Raises:
+            ConfigError: The epoch stored no output: the job had none then.
             StateFileNotFoundError: The output is no longer kept.
         """
+        self._output.check([checkpoint])
         if not self._keeps_output(checkpoint):
             raise StateFileNotFoundError(
                 f"The output of checkpoint {checkpoint.checkpoint_id} is no longer kept: only the "
@@ -478,8 +482,13 @@ class JobOnEngine(Closing):
 
         Output of epochs that a rewind undid, and output that is no longer kept
         (``num_retained_outputs``), is not in it.
+
+        Raises:
+            ConfigError: An epoch stored no output, or other columns: the job was another one then.
         """
-        return self._output.joined(self._coordinator.find(current_outputs))
+        commits = self._coordinator.find(list)
+        self._output.check([each for each in lineage(commits) if each.facts.input is not None])
+        return self._output.joined(current_outputs(commits))
 
     def _result(
         self, checkpoint: CompletedCheckpoint, started: float, *, committed_before: bool = False

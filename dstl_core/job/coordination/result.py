@@ -18,7 +18,8 @@ class EpochResult:
     Outputs are rows of the job's engine: DataFrames on Spark. ``output`` is the output of the last
     operator that has one. ``outputs`` has the output of each operator by uid, and late rows of
     windows by ``<uid>.late``. With ``output_retired`` both are missing: the epoch was committed
-    before, and its output is no longer kept.
+    before, and its output is no longer kept. An output that it did not store, since the job had no
+    such output then, is missing, too.
     """
 
     checkpoint: CompletedCheckpoint

@@ -10,8 +10,9 @@ import pyarrow as pa
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.job.coordination.engine import Engine
+from dstl_core.job.downstream.stored_files import check_stored
 from dstl_core.job.spec.job_spec import JobSpec
-from dstl_core.job.spec.operators import late_name, late_schema_of
+from dstl_core.job.spec.operators import late_name, late_schema_of, output_columns_of
 
 
 @dataclass(frozen=True)
@@ -25,6 +26,15 @@ class StoredOutput:
 
     engine: Engine
     job: JobSpec
+
+    def check(self, commits: Sequence[CompletedCheckpoint]) -> None:
+        """Checks that epochs stored the outputs of the job, with the same columns.
+
+        Raises:
+            ConfigError: An epoch stored no output, or other columns than another one.
+        """
+        for name in output_columns_of(self.job.operators):
+            check_stored(self.job.name, name, commits, "run them again with rewind=True")
 
     def joined(self, commits: Sequence[CompletedCheckpoint]) -> dict[str, Any]:
         """The joined output of several commits that keep theirs, by uid of the operator.
@@ -44,12 +54,13 @@ class StoredOutput:
         self, checkpoint: CompletedCheckpoint
     ) -> Iterator[tuple[str, pa.Schema, Sequence[str]]]:
         """Yields name, schema and file names of each output that a commit has stored."""
+        stores = checkpoint.facts.stores
         for at, operator in enumerate(self.job.operators):
             stored = checkpoint.facts.operators.get(operator.uid)
             schema = late_schema_of(operator)
-            if schema is not None:
+            if schema is not None and stores(late_name(operator.uid)):
                 yield late_name(operator.uid), schema, () if stored is None else stored.late_files
-            if operator.output_schema is None:
+            if operator.output_schema is None or not stores(operator.uid):
                 continue
             if stored is not None:
                 yield operator.uid, operator.output_schema, stored.output_files

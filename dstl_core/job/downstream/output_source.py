@@ -75,9 +75,9 @@ class OutputSource:
                 return f"{number} has the state of {facts.source.savepoint}"
             if not _has_columns(commit):
                 continue
+            if not facts.stores(self.name):
+                return f"{number} stored no output"
             if facts.outputs is not None:
-                if self.name not in facts.outputs:
-                    return f"{number} stored no output"
                 columns.add(facts.outputs[self.name])
             if len(columns) > 1:
                 return f"{number} gave other columns than the epochs before it"

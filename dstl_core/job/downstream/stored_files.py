@@ -12,9 +12,13 @@ import pyarrow.parquet as pq
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.kept_outputs import KeptOutputs, current_outputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.errors import ConfigError
 from dstl_core.job.spec.output_types import INSERTED_ROWS
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
+
+_SHOWN = 3
+"""Inputs that a message names."""
 
 
 def output_files(store: PipelineStore, commit: CompletedCheckpoint, uid: str) -> list[Location]:
@@ -29,6 +33,47 @@ def keeps_output(store: PipelineStore, commits: Sequence[CompletedCheckpoint]) -
     oldest = min((each.checkpoint_id for each in commits), default=0)
     kept = KeptOutputs.of(store.commits(), oldest)
     return [kept.keeps(each.checkpoint_id) for each in commits]
+
+
+def check_stored(
+    pipeline: str, uid: str, commits: Sequence[CompletedCheckpoint], way_back: str
+) -> None:
+    """Checks that epochs stored an output, all with the same columns.
+
+    Args:
+        pipeline: The name of the pipeline.
+        uid: The name of the output.
+        commits: The commits of the epochs, in any order.
+        way_back: How their inputs are run again, as the end of a sentence.
+
+    Raises:
+        ConfigError: An epoch stored no such output, or other columns than the newest one.
+    """
+    where = f"The output {uid!r} of pipeline {pipeline!r}"
+    without = [each for each in commits if not each.facts.stores(uid)]
+    if without:
+        raise ConfigError(
+            f"{where} is not stored for {_inputs(without)}: the pipeline had no such output when "
+            f"it applied them; {way_back}."
+        )
+    stored = [(each, (each.facts.outputs or {}).get(uid)) for each in commits]
+    known = [(each, columns) for each, columns in stored if columns is not None]
+    if not known:
+        return
+    _, newest = max(known, key=lambda each: each[0].checkpoint_id)
+    other = [each for each, columns in known if columns != newest]
+    if other:
+        raise ConfigError(
+            f"{where} has the columns {', '.join(newest)}, and other ones for {_inputs(other)}; "
+            f"{way_back}, or load inputs with the same columns."
+        )
+
+
+def _inputs(commits: Sequence[CompletedCheckpoint]) -> str:
+    """The inputs of some commits, for errors."""
+    ids = [str(each.facts.input.id) for each in commits if each.facts.input is not None]
+    shown = ", ".join(ids[:_SHOWN])
+    return f"{len(ids)} inputs ({shown}, ..)" if len(ids) > _SHOWN else f"the input {shown}"
 
 
 def newest_file(store: PipelineStore, uid: str) -> Location | None:

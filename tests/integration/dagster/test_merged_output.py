@@ -14,6 +14,7 @@ import dstl_dagster as dstl
 from dstl_core import DeltaSink, aggregates
 from dstl_core.errors import ConfigError
 from dstl_dagster.pipelines.windows import REWIND_TAG
+from dstl_dagster.snapshots.stored_rows import committed_output
 from tests.integration.dagster.conftest import instance_in
 from tests.integration.dagster.small_pipeline import LOCAL
 
@@ -128,3 +129,66 @@ def test_output_that_the_pipeline_does_not_have_is_refused(tmp_path: Any) -> Non
         dstl.merge_output(pipeline_with(output=True), storage, sink, output="late")
     with pytest.raises(ConfigError, match="no output 'totals' to merge"):
         dstl.output_changes(pipeline_with(), storage)
+
+
+def test_a_window_without_stored_output_is_an_error_and_never_no_rows(tmp_path: Any) -> None:
+    """Output was switched on, and then got another column, after some windows."""
+    storage = dstl.DstlStorageResource(base_path=str(tmp_path / "data"))
+    resources = {
+        "storage": storage,
+        "engine": LOCAL,
+        "dstl": dstl.DstlIOManager(storage=storage, spark=dstl.DstlSparkResource()),
+    }
+    days = {key: some_sales(Random(key), key) for key in KEYS[:3]}
+    loaded: list[int] = []
+
+    @dg.asset(
+        partitions_def=DAYS,
+        ins={
+            "sold": dg.AssetIn(pipeline_with(output=True).key("output"), input_manager_key="dstl")
+        },
+    )
+    def mart(sold: pa.Table) -> None:
+        loaded.append(sold.num_rows)
+
+    with instance_in(tmp_path) as instance:
+
+        def run(assets: Any, day: str, **options: Any) -> str | None:
+            """The error, if the run failed."""
+            result = dg.materialize(
+                assets,
+                partition_key=day,
+                resources=resources,
+                instance=instance,
+                raise_on_error=False,
+                **options,
+            )
+            failures = [each.event_specific_data.error for each in result.get_step_failure_events()]
+            return None if result.success else "".join(error.to_string() for error in failures)
+
+        _, second, third = KEYS[:3]
+        for key, output in zip(KEYS[:3], (None, ["sales"], True), strict=True):
+            [epochs, _] = assets_of(pipeline_with(output=output), days)
+            assert run([epochs], key) is None
+        [epochs, _] = assets_of(pipeline_with(output=True), days)
+        output_key = pipeline_with(output=True).key("output")
+        error = run([epochs, mart], KEYS[0], selection=[mart])
+        assert error is not None
+        assert "is not stored for the input 2026-01-01: the pipeline had no such output" in error
+        assert "by a run with the tag dstl/rewind=true" in error
+        # A run of the window reports no rows either.
+        error = run([epochs], KEYS[0])
+        assert error is not None and "is not stored for the input 2026-01-01" in error
+        assert instance.get_materialized_partitions(output_key) == {second, third}
+        assert run([epochs, mart], second, selection=[mart]) is None
+        store = pipeline_with().store(storage)
+        with pytest.raises(ConfigError, match="and other ones for the input 2026-01-02; run it"):
+            committed_output(store, "sales", "totals", [second, third])
+        with pytest.raises(ConfigError, match="not stored for the input 2026-01-01"):
+            committed_output(store, "sales", "totals", None)
+        # What the message says helps.
+        assert run([epochs], KEYS[0], tags={REWIND_TAG: "true"}) is None
+        loaded.clear()
+        for key in KEYS[:3]:
+            assert run([epochs, mart], key, selection=[mart]) is None
+        assert loaded == [len(set(days[key]["shop"].to_pylist())) for key in KEYS[:3]]

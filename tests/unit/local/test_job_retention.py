@@ -138,3 +138,41 @@ def test_a_job_goes_back_as_far_as_it_was_told_whatever_was_undone(session, tmp_
     for amount in (30, 300, 3_000):
         again = job.run(batch(session, amount), 3, order_by=["v"], rewind=True)
         assert [tuple(row) for row in again.output.collect()] == [("a", 3 + amount)]
+
+
+def test_output_that_was_switched_on_later_is_never_read_as_no_rows(session, tmp_path):
+    def job(*, output):
+        schema = OUTPUT if output else None
+        operator = KeyedOperator("totals", "k", Types.STRING, TotalsByRow(), schema)
+        return StatefulJob(session, "job", str(tmp_path), operator, parallelism=1, num_retained=9)
+
+    first = job(output=False).run(batch(session, 1), 1, order_by=["v"])
+    again = job(output=True).run(batch(session, 1), 1, order_by=["v"])
+    assert again.committed_before and (again.output, again.outputs) == (None, {})
+    refusal = (
+        "The output 'totals' of pipeline 'job' is not stored for the input 1: the pipeline had no "
+        "such output when it applied them; run them again with rewind=True."
+    )
+    with pytest.raises(ConfigError) as told:
+        job(output=True).output_of(first.checkpoint)
+    assert str(told.value) == refusal
+    job(output=True).run(batch(session, 2), 2, order_by=["v"])
+    with pytest.raises(ConfigError, match="not stored for the input 1"):
+        job(output=True).current_output()
+    # What the message says helps, with the same rows, too.
+    job(output=True).run(batch(session, 1), 1, order_by=["v"], rewind=True)
+    assert [row.total for row in job(output=True).current_output()["totals"].collect()] == [1]
+
+
+def test_the_last_input_runs_again_for_its_output_only_once(session, tmp_path):
+    def run(schema, **options):
+        operator = KeyedOperator("totals", "k", Types.STRING, TotalsByRow(), schema)
+        job = StatefulJob(session, "job", str(tmp_path), operator, parallelism=1, num_retained=9)
+        return job.run(batch(session, 1), 1, order_by=["v"], **options)
+
+    run(None)
+    assert run(OUTPUT).committed_before
+    assert not run(OUTPUT, rewind=True).committed_before
+    again = run(OUTPUT, rewind=True)
+    assert again.committed_before
+    assert [row.total for row in again.output.collect()] == [1]
