@@ -32,6 +32,16 @@ MaxParallelismOption = Annotated[
         help="New max parallelism of all operators. Operators at 1 stay there.",
     ),
 ]
+RenameStateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--rename-state", metavar="OP/STATE=NEW", help="Give a keyed state in RocksDB a new name."
+    ),
+]
+DropStateOption = Annotated[
+    list[str] | None,
+    typer.Option("--drop-state", metavar="OP/STATE", help="Leave a keyed state in RocksDB out."),
+]
 DistinctOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -66,6 +76,8 @@ def rewrite(
         list[str] | None,
         typer.Option("--merge", metavar="OP=INTO", help="Move all states of an operator to INTO."),
     ] = None,
+    rename_state: RenameStateOption = None,
+    drop_state: DropStateOption = None,
     distinct: DistinctOption = None,
     relocate: RelocateOption = None,
     share: ShareOption = False,
@@ -83,7 +95,8 @@ def rewrite(
 ) -> None:
     """Write an edited copy of a snapshot.
 
-    Edits rename, remove, rescale, split and merge operators, and shrink union states. Native keyed
+    Edits rename, remove, rescale, split and merge operators, rename and drop states, and shrink
+    union states. Native keyed
     state that no edit changes stays native: files of a checkpoint are shared with the copy, files
     of a savepoint are copied. Otherwise the copy is canonical and needs no file of the original.
     """
@@ -100,6 +113,8 @@ def rewrite(
         split=names.splitting("--split", split or ()),
         merge=names.merging("--merge", merge),
         distinct=names.places("--distinct", distinct or ()),
+        rename_states=names.renaming_states("--rename-state", rename_state or ()),
+        drop_states=names.places("--drop-state", drop_state or ()),
         files=files_of(share=share, copy=copy, canonical=canonical),
     )
     plan = edit.plan()
@@ -120,6 +135,8 @@ def _sentence(line: dict[str, Any]) -> str:
         parts.append(f"{_PREPOSITIONS.get(line['action'], 'as')} {line['new_operator']}")
     if line.get("states"):
         parts.append(f"states {', '.join(line['states'])}")
+    if "new_state" in line:
+        parts.append(f"as {line['new_state']}")
     if "elements" in line:
         before, after = line["elements"]
         parts.append(f"elements {before:,} -> {after:,}")

@@ -21,6 +21,8 @@ def rewrite_savepoint(
     split: Mapping[tuple[str, str], Sequence[str]] | None = None,
     merge: Mapping[str, str] | None = None,
     distinct: Sequence[tuple[str, str]] = (),
+    rename_states: Mapping[tuple[str, str], str] | None = None,
+    drop_states: Sequence[tuple[str, str]] = (),
     mode: Mode = "error",
     files: Files | None = None,
 ) -> str:
@@ -35,6 +37,8 @@ def rewrite_savepoint(
         split: (Operator, uid of a new operator) to the states that move there.
         merge: Operator to the operator that gets its states, except for states that are split off.
         distinct: Union states, as (operator, state), that keep one of equal elements.
+        rename_states: (Operator, keyed state) to its new name, in RocksDB's files.
+        drop_states: (Operator, keyed state) to leave out of RocksDB's files.
         mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` replaces it.
         files: What becomes of state that does not change: ``share``, ``copy``, ``canonical``, or by
             default what ``SavepointEdit.with_files`` says.
@@ -56,6 +60,8 @@ def rewrite_savepoint(
         split=split,
         merge=merge,
         distinct=distinct,
+        rename_states=rename_states,
+        drop_states=drop_states,
         files=files,
     )
     return edit.write(out, mode)

@@ -34,6 +34,7 @@ from dstl_core.savepoint.edit.operator_copy import (
     compose_operator,
     rewrite_operator,
 )
+from dstl_core.savepoint.edit.state_names import StateName, with_state_names
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
@@ -87,6 +88,7 @@ class SavepointEdit:
         moved: States that move to another operator.
         parallelism: Subtasks of new operators without a parallelism; None is one per core.
         distinct: Union states of the source that have lost equal elements, for the plan.
+        state_names: States of the source that have another name or are gone, for the plan.
         files: What becomes of state that does not change; None decides by the source and the edit:
             see ``with_files``.
     """
@@ -102,6 +104,7 @@ class SavepointEdit:
     parallelism: int | None = None
     moved: tuple[StateMove, ...] = ()
     distinct: tuple[DistinctElements, ...] = ()
+    state_names: tuple[StateName, ...] = ()
     files: Files | None = None
 
     def __post_init__(self) -> None:
@@ -360,6 +363,7 @@ class SavepointEdit:
             }
             for move in self.moved
         ]
+        lines += [each.plan_line() for each in self.state_names]
         lines += [each.plan_line() for each in self.distinct]
         lines += [
             {"operator": str(identifier), "action": "add", "bytes": None}
@@ -578,6 +582,8 @@ def edit_by_names(
     split: Mapping[tuple[str, str], Sequence[str]] | None = None,
     merge: Mapping[str, str] | None = None,
     distinct: Sequence[tuple[str, str]] = (),
+    rename_states: Mapping[tuple[str, str], str] | None = None,
+    drop_states: Sequence[tuple[str, str]] = (),
     files: Files | None = None,
 ) -> SavepointEdit:
     """Starts an edit by names of operators (uid, hash or name).
@@ -590,13 +596,15 @@ def edit_by_names(
         NoSuchStateError: An operator lacks a state to move.
         ConfigError: A new uid is empty.
     """
+    snapshot, names = with_state_names(snapshot, rename_states or {}, drop_states)
     snapshot, changes = with_distinct_elements(snapshot, distinct)
 
     def known(name: str) -> OperatorIdentifier:
         found = snapshot[name]
         return OperatorIdentifier(found.operator_id, found.uid or None)
 
-    edit = replace(edit_savepoint(snapshot), distinct=changes, files=files)
+    edit = edit_savepoint(snapshot).with_files(files)
+    edit = replace(edit, distinct=changes, state_names=names)
     for (name, new), states in (split or {}).items():
         edit = edit.split_operator(known(name), _new_uid(new), states)
     for name, into in (merge or {}).items():

@@ -269,6 +269,18 @@ class SnapshotNames:
 
         return cut_pairs(option, given, "OP=INTO", fits)
 
+    def renaming_states(self, option: str, given: Iterable[str]) -> dict[tuple[str, str], str]:
+        """States and their new names: ``OP/STATE=NEW``. Operators are named by hash."""
+        form = "OP/STATE=NEW"
+        found: dict[tuple[str, str], str] = {}
+        for text in given:
+            name, new = cut_pair(option, text, form, lambda name, _: bool(self._states(name)))
+            if not list(cuts(name, "/")):
+                raise ConfigError(f"{option} is wrong: expected {form}, got {text!r}.")
+            [place] = self.places(option, [name])
+            put_once(option, found, place, f"state {place[1]!r}", new)
+        return found
+
     def splitting(self, option: str, given: Iterable[str]) -> dict[tuple[str, str], list[str]]:
         """States of each operator and new uid: ``OP/STATE=NEW``. Operators are named by hash."""
         form = "OP/STATE=NEW"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -228,6 +229,101 @@ def test_the_old_uid_is_refused(
         flink.restore(tmp_path / "out", [keyed("old")], backend=source.backend)
 
 
+NEW_STATES = [State("count", "value", "long"), State("n", "map", "long", map_key="string")]
+"""Of ``STATES``: the value is ``count``, the map takes its name, and the list is gone."""
+STATE_EDITS = [
+    "--rename=old=new",
+    "--remove=gone",
+    "--rename-state=old/n=count",
+    "--rename-state=old/m=n",
+    "--drop-state=old/names",
+]
+
+
+def as_new(entries: Iterable[str]) -> list[str]:
+    """Entries with the names of ``NEW_STATES``, in plain Python."""
+    names = {"n": "count", "m": "n"}
+    found = (json.loads(each) for each in entries)
+    return texts(
+        entry | {"state": names[entry["state"]]} if "state" in entry else entry
+        for entry in found
+        if entry.get("state") != "names"
+    )
+
+
+def as_new_updates(updates: Iterable[Entry]) -> list[Entry]:
+    names = {"n": "count", "m": "n"}
+    return [
+        {**each, "op": "new"} | ({"state": names[each["state"]]} if "state" in each else {})
+        for each in updates
+        if each.get("state") != "names"
+    ]
+
+
+def check_renamed_states(
+    flink: FlinkChecker, run: Any, folder: Path, source: Source, files: str, parallelism: int
+) -> None:
+    out = folder / "out"
+    code, _, error = run("rewrite", str(source.path), str(out), *STATE_EDITS, files)
+    assert code == 0, error
+    before = digests(source.job)
+    operator = Operator("new", "string", NEW_STATES, TIMERS)
+    restored = flink.restore(
+        out,
+        [operator, Operator("list", operator_states=[ELEMENTS])],
+        backend="rocksdb",
+        parallelism=parallelism,
+        updates=as_new_updates(LATER),
+        checkpoints=2,
+        savepoint_to=folder / "savepoints",
+    )
+    found = [entry for entry in restored.entries if entry["op"] == "new"]
+    assert texts(found, "kg") == as_new(held("new", FIRST))
+    assert digests(source.job) == before
+    assert restored.savepoint is not None
+    saved = Snapshot.load(restored.savepoint)
+    assert {info.name for info in saved["new"].states if info.kind in ("value", "map")} == {
+        "count",
+        "n",
+    }
+    for place in (restored.savepoint, restored.checkpoints[-1]):
+        again = flink.restore(place, [operator], backend="rocksdb", strict=False)
+        assert texts(again.entries, "kg") == as_new(held("new", FIRST, LATER))
+
+
+@pytest.mark.parametrize("files", ["--share", "--copy"])
+@pytest.mark.parametrize("parallelism", [2, 3])
+def test_states_have_other_names_and_their_table_files_stay(
+    flink: FlinkChecker,
+    run: Any,
+    tmp_path: Path,
+    source: Source,
+    files: str,
+    parallelism: int,
+) -> None:
+    if source.backend == "hashmap":
+        code, _, error = run("rewrite", str(source.path), str(tmp_path / "out"), *STATE_EDITS)
+        assert (code, "use dstl migrate" in error) == (2, True)
+        return
+    check_renamed_states(flink, run, tmp_path, source, files, parallelism)
+
+
+def test_the_name_of_before_is_empty(
+    flink: FlinkChecker, run: Any, tmp_path: Path, source: Source
+) -> None:
+    if source.backend == "hashmap":
+        return
+    code, _, error = run("rewrite", str(source.path), str(tmp_path / "out"), *STATE_EDITS)
+    assert code == 0, error
+    restored = flink.restore(
+        tmp_path / "out",
+        [Operator("new", "string", [State("names", "list", "string")])],
+        backend="rocksdb",
+        strict=False,
+    )
+    assert [each for each in restored.entries if "state" in each] == []
+
+
 @pytest.fixture(scope="module", params=RELEASES)
 def release(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
@@ -263,3 +359,12 @@ def test_other_releases_restore_their_own_state_after_an_edit(
         )
         assert texts(again.entries, "kg") == held("new", FIRST, LATER)
         assert digests(source.job) == before
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["checkpoint-128", "checkpoint-4096", "savepoint"])
+def test_other_releases_restore_states_of_other_names(
+    release: FlinkChecker, run: Any, tmp_path: Path, kind: str
+) -> None:
+    source = write_source(release, tmp_path / "savepoint", kind)
+    check_renamed_states(release, run, tmp_path, source, "--share", 3)

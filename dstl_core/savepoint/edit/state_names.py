@@ -1,0 +1,186 @@
+"""Renames and drops keyed states of RocksDB's files: in the MANIFEST and the header, not in files.
+
+A state is a column family. Its table files do not depend on its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.sst.manifest import changed_manifest, read_manifest
+from dstl_core.codec.state_meta import (
+    BackendStateType,
+    KeyedBackendHeader,
+    StateMetaInfoSnapshot,
+    write_keyed_header,
+)
+from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError, error_context
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.handle import ByteStreamStateHandle, IncrementalRemoteKeyedStateHandle
+from dstl_core.savepoint.edit.changed_elements import with_operators
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.state.restore.rocksdb import current_manifest, read_meta_header, table_name
+
+
+@dataclass(frozen=True, slots=True)
+class StateName:
+    """A state that gets another name; None if it is dropped."""
+
+    operator: str
+    state: str
+    new: str | None
+
+    def plan_line(self) -> dict[str, Any]:
+        """The line for the plan of an edit."""
+        line: dict[str, Any] = {
+            "operator": self.operator,
+            "action": "drop" if self.new is None else "rename",
+            "bytes": None,
+            "states": [self.state],
+        }
+        return line if self.new is None else {**line, "new_state": self.new}
+
+
+def with_state_names(
+    snapshot: Snapshot,
+    renamed: Mapping[tuple[str, str], str],
+    dropped: Sequence[tuple[str, str]] = (),
+) -> tuple[Snapshot, tuple[StateName, ...]]:
+    """The snapshot with other names of keyed states, or without some, for ``edit_savepoint``.
+
+    Args:
+        snapshot: The snapshot.
+        renamed: Operator (uid, hash or name) and state to its new name. Two states may swap theirs.
+        dropped: Operator and state that are left out; timers are states, too:
+            ``_timer_state/event_user-timers``.
+
+    Raises:
+        NoSuchOperatorError: There is no such operator.
+        NoSuchStateError: The operator has no such keyed state.
+        SavepointError: The keyed state is in another form than RocksDB's files, two states would
+            have one name, or an operator would have no keyed state.
+        ConfigError: A name is empty, or a state is renamed and dropped.
+    """
+    changes: list[StateName] = []
+    by_operator: dict[str, dict[str, str | None]] = {}
+    for (name, state), new in [*renamed.items(), *((each, None) for each in dropped)]:
+        operator = snapshot[name]
+        own = by_operator.setdefault(f"hash:{operator.operator_id.hex}", {})
+        _check_state(operator, state, new)
+        if state in own:
+            raise ConfigError(
+                f"State {state!r} of operator {operator.label!r} is renamed or dropped twice; say "
+                f"once what becomes of it."
+            )
+        own[state] = new
+        changes.append(StateName(operator.label, state, new))
+    changed = {}
+    for name, names in by_operator.items():
+        operator = snapshot[name]
+        _check_names(operator, names)
+        changed[operator.operator_id] = _changed(operator, names)
+    return (with_operators(snapshot, changed) if changed else snapshot), tuple(changes)
+
+
+def _check_state(operator: OperatorSnapshot, state: str, new: str | None) -> None:
+    if new == "":
+        raise ConfigError(f"State {state!r} cannot get an empty name.")
+    metas = {info.name: info.meta for info in operator.states}
+    if state not in metas:
+        known = ", ".join(map(repr, metas)) or "none"
+        raise NoSuchStateError(
+            f"Operator {operator.label!r} has no keyed state {state!r}; it has: {known}.",
+            location=str(operator.snapshot.folder),
+        )
+    if new is not None and metas[state].backend_state_type is BackendStateType.PRIORITY_QUEUE:
+        raise SavepointError(
+            f"Timers {state!r} of operator {operator.label!r} cannot get another name: Flink makes "
+            f"the name itself."
+        )
+
+
+def _check_names(operator: OperatorSnapshot, names: Mapping[str, str | None]) -> None:
+    forms = {operator.form()}
+    if not all(isinstance(each, IncrementalRemoteKeyedStateHandle) for each in _handles(operator)):
+        raise SavepointError(
+            f"The keyed state of operator {operator.label!r} ({', '.join(sorted(forms))}) stores "
+            f"names of states between its records, so it is written anew for other names; declare "
+            f"the change and use dstl migrate.",
+            location=str(operator.snapshot.folder),
+        )
+    left = [names.get(info.name, info.name) for info in operator.states]
+    kept = [each for each in left if each is not None]
+    twice = sorted({each for each in kept if kept.count(each) > 1})
+    if twice:
+        raise SavepointError(
+            f"Two states of operator {operator.label!r} would have the name {twice[0]!r}; rename "
+            f"or drop one of them."
+        )
+    if not kept:
+        raise SavepointError(
+            f"Operator {operator.label!r} would have no keyed state; leave the operator out "
+            f"(remove, --remove), or keep a state."
+        )
+
+
+def _handles(operator: OperatorSnapshot) -> list[object]:
+    handles = (each.managed_keyed_state for each in operator.state.subtasks)
+    return [each for each in handles if each is not None]
+
+
+def _changed(operator: OperatorSnapshot, names: Mapping[str, str | None]) -> OperatorState:
+    subtasks = []
+    for subtask in operator.state.subtasks:
+        handle = subtask.managed_keyed_state
+        if isinstance(handle, IncrementalRemoteKeyedStateHandle):
+            with error_context(operator=operator.label):
+                label = f"{operator.operator_id.hex}-{subtask.index}"
+                new = _changed_handle(operator, handle, names, label)
+            subtask = replace(subtask, managed_keyed_state=new)
+        subtasks.append(subtask)
+    return replace(operator.state, subtasks=tuple(subtasks))
+
+
+def _changed_handle(
+    operator: OperatorSnapshot,
+    handle: IncrementalRemoteKeyedStateHandle,
+    names: Mapping[str, str | None],
+    label: str,
+) -> IncrementalRemoteKeyedStateHandle:
+    """The handle with another header and another MANIFEST, and without files of what is gone."""
+    resolver = operator.snapshot.resolver
+    header = read_meta_header(handle, resolver, operator.snapshot.registry)
+    place = current_manifest(handle, resolver)
+    stream = dict(handle.shared + handle.private)[place]
+    dropped = {name for name, new in names.items() if new is None}
+    renamed = {name: new for name, new in names.items() if new is not None}
+    with error_context(location=resolver.describe(stream)):
+        raw = resolver.read(stream)
+        gone = {
+            table_name(number)
+            for number, family in read_manifest(raw).family_of_file.items()
+            if family.name in dropped
+        }
+        manifest = changed_manifest(raw, renamed, dropped)
+        read_manifest(manifest)  # what is written can be read
+    replaced = {place: ByteStreamStateHandle(f"{label}-{place}", manifest)}
+    return replace(
+        handle,
+        meta_stream=ByteStreamStateHandle(f"{label}-meta", _header_bytes(header, names)),
+        shared=tuple((n, replaced.get(n, each)) for n, each in handle.shared if n not in gone),
+        private=tuple((n, replaced.get(n, each)) for n, each in handle.private if n not in gone),
+    )
+
+
+def _header_bytes(header: KeyedBackendHeader, names: Mapping[str, str | None]) -> bytes:
+    out = DataOutput()
+    states: list[StateMetaInfoSnapshot] = []
+    for meta in header.states:
+        name = names.get(meta.name, meta.name)
+        if name is not None:
+            states.append(replace(meta, name=name))
+    write_keyed_header(out, replace(header, states=tuple(states)))
+    return out.to_bytes()
