@@ -39,6 +39,16 @@ from dstl_core.codec.kryo.object_bodies import (
     Slot,
     slot,
 )
+from dstl_core.codec.kryo.scala_bodies import (
+    FINAL_SCALA,
+    MATH_CONTEXT,
+    MODULE,
+    PREFIX,
+    SCALA_BODIES,
+    SingletonBody,
+    is_singleton,
+    not_in_flink_2,
+)
 from dstl_core.errors import UnreadableValueError
 
 _COLLECTION = CollectionBody()
@@ -144,6 +154,7 @@ _FINAL_JDK = frozenset(
         "java.time.ZonedDateTime",
         "java.time.OffsetDateTime",
         "java.time.OffsetTime",
+        "java.math.MathContext",
         *_ENUMS,
         *WRAPPERS,
     }
@@ -207,6 +218,7 @@ _KNOWN: dict[str, Any] = (
     | {
         "java.util.Optional": OptionalBody(),
         _ROW: _row_body(),
+        MATH_CONTEXT.class_name: MATH_CONTEXT,
     }
 )
 
@@ -246,6 +258,8 @@ class ClassLayouts:
             return component in PRIMITIVE_NAMES.values() or self.is_final(component)
         if name in _KNOWN or name.startswith(_JDK):
             return name in _FINAL_JDK
+        if name.startswith(PREFIX) and self.classes.get(name) is None:
+            return name in FINAL_SCALA
         if self.classes.get(name) is None:
             raise _unknown(name)
         return self.classes.is_final(name)
@@ -274,6 +288,8 @@ class ClassLayouts:
         waiting, seen = [class_name], {class_name}
         while waiting:
             owner = waiting.pop()
+            if owner.startswith(PREFIX):
+                raise not_in_flink_2(owner)
             body = self.body(owner)
             for field in body.slots if isinstance(body, FieldsBody) else ():
                 inside = set(classes_in(field.type)) - seen
@@ -281,6 +297,9 @@ class ClassLayouts:
                     if not field.type.is_primitive:
                         self.is_final(field.type.name)  # each value of the field asks that
                     known = [name for name in sorted(inside) if self._is_of_job(name)]
+                    for name in inside:
+                        if name.startswith(PREFIX):
+                            raise not_in_flink_2(name)
                     for name in known:
                         self.body(name)
                 except UnreadableValueError as error:
@@ -334,7 +353,12 @@ class ClassLayouts:
             if component_name(name) in PRIMITIVE_NAMES.values():
                 return PrimitiveArrayBody(name)
             return ObjectArrayBody(name)
+        if name in SCALA_BODIES:
+            of_scala: Body = SCALA_BODIES[name]
+            return of_scala
         found = self.classes.get(name)
+        if is_singleton(name) or (found is not None and _is_object_of_scala(found)):
+            return SingletonBody(name)
         if found is None and _is_throwable(name):
             return THROWABLES
         if found is None:
@@ -406,6 +430,13 @@ def classes_in(declared: JavaType) -> Iterator[str]:
     for argument in declared.arguments:
         if argument is not None and not argument.is_lower:
             yield from classes_in(argument)
+
+
+def _is_object_of_scala(found: ClassFile) -> bool:
+    """Whether a class has one instance, which is its static field."""
+    return found.name.endswith("$") and any(
+        each.name == MODULE and each.has(Flag.STATIC) for each in found.fields
+    )
 
 
 def _decides_form(annotation: str, descriptor: str) -> bool:

@@ -70,7 +70,25 @@ FIRST_OWN_ID = 85
 REGISTERED = dict(enumerate(PRIMITIVE_OF)) | {
     _FIRST_JDK_ID + at: name for at, name in enumerate(_JDK_CLASSES)
 }
-"""Class names by id, the same in both versions. The ids between are Scala's."""
+"""Class names by id, the same in both versions. The ids between are Scala's: ``SCALA_IDS``."""
+
+_IMMUTABLE, _MUTABLE = "scala.collection.immutable.", "scala.collection.mutable."
+SCALA_IDS = {
+    15: "scala.Some",
+    16: "scala.util.Left",
+    17: "scala.util.Right",
+    18: _IMMUTABLE + "Vector",
+    23: _IMMUTABLE + "HashSet$HashTrieSet",
+    28: _IMMUTABLE + "HashMap$HashTrieMap",
+    29: _IMMUTABLE + "Range$Inclusive",
+    33: _MUTABLE + "HashMap",
+    34: _MUTABLE + "HashSet",
+    70: "scala.Symbol",
+    **{18 + count: f"{_IMMUTABLE}Set$Set{count}" for count in range(1, 5)},
+    **{23 + count: f"{_IMMUTABLE}Map$Map{count}" for count in range(1, 5)},
+    **{35 + count: f"scala.Tuple{count}" for count in range(1, 23)},
+}
+"""Class names by id in Kryo of Flink 1.x, where Flink's jar of Scala is on the class path."""
 
 READABLE_IN_KRYO_5 = {
     f"java.util.Collections${view}{kind}": f"java.util.{plain}"

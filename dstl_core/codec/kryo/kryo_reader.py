@@ -21,6 +21,7 @@ from dstl_core.codec.kryo.java_stream_writer import JavaStreamWriter
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import (
     READABLE_IN_KRYO_5,
+    SCALA_IDS,
     Dialect,
     KryoObject,
     expect_readable,
@@ -127,8 +128,14 @@ class KryoValueReader:
 
     def _registered_class(self, class_id: int, at: int) -> str:
         found = self._registered.get(class_id)
+        if found is None and self.is_old:
+            found = SCALA_IDS.get(class_id)
         if found is None:
-            what = "stands for a class of Scala" if 9 < class_id < 73 else "is not registered"
+            what = (
+                "stands for a class of Scala that dstl does not read"
+                if 9 < class_id < 73
+                else "is not registered"
+            )
             raise UnreadableValueError(f"Class id {class_id} of a Kryo value {what}", offset=at)
         return found
 

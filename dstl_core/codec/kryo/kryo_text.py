@@ -27,6 +27,7 @@ from dstl_core.codec.kryo.object_bodies import (
     PrimitiveArrayBody,
     items_of,
 )
+from dstl_core.codec.kryo.scala_bodies import ScalaBody
 from dstl_core.codec.serializers.base import JsonValue, opaque_text
 from dstl_core.codec.serializers.collections import java_double_text, text_key
 from dstl_core.codec.serializers.dates import (
@@ -67,6 +68,8 @@ class _Text:
         if leaf is not None:
             return leaf(content)
         body: Any = self._layouts.body(name)
+        if isinstance(body, ScalaBody):
+            return body.text(content, self.of)
         if isinstance(body, FieldsBody):
             if name.startswith(_TUPLE) and name[len(_TUPLE) :].isdigit():
                 return [self.of(content[f"f{at}"]) for at in range(len(content))]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot
-from dstl_core.errors import SavepointError
+from dstl_core.errors import SavepointError, UnreadableValueError
 from dstl_core.savepoint.check.restore_check import check_restore
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.state.tables.compatibility import Verdict
@@ -86,15 +86,53 @@ def test_a_damaged_class_file_costs_the_values_of_its_class(run: Any, tmp_path: 
     assert all("shop/Line.class" in line for line in ran.err.splitlines())
 
 
+def without_own_class(line: dict[str, Any]) -> dict[str, Any]:
+    """The truth has no class of a whole value or element, only of fields of another class."""
+    found: Any = line["value"]
+    if isinstance(found, dict):
+        return line | {"value": {key: item for key, item in found.items() if key != "@class"}}
+    shown = (
+        [without_own_class({"value": each})["value"] for each in found]
+        if line.get("kind") == "list"
+        else found
+    )
+    return line | {"value": shown}
+
+
+def test_values_that_chill_wrote_are_what_flink_holds(run: Any) -> None:
+    """Sealed traits, sorted collections, ``Any`` and numbers of Scala, in Kryo and beside it."""
+    ran = run("dump", str(savepoint("adt")), "--jar", jar("adt"))
+    found = [json.loads(line) for line in ran.out.splitlines()]
+    assert (ran.code, ran.err, len(found)) == (0, "", 64)
+    assert entries(map(without_own_class, found)) == entries(truth("adt"))
+    shapes = {
+        json.dumps(each["value"].get("@class"))
+        for each in found
+        if each["state"] == "shape" and isinstance(each["value"], dict)
+    }
+    assert shapes == {'"adt.Circle"', '"adt.Rect"', '"adt.Group"'}
+
+
 def test_states_beside_kryo_inside_a_type_of_scala_are_read() -> None:
-    """The type nests Kryo, which needs the job's classes; the state beside it needs none."""
+    """The type nests Kryo, which needs the job's classes; the states beside it need none."""
     [operator] = [op for op in Snapshot.load(savepoint("adt")).operators if op.states]
     assert {info.name for info in operator.states} >= {each["state"] for each in truth("adt")}
-    readable = [line for line in operator.dump() if line.get("state") == "bits"]
-    assert len(readable) == 8
-    assert entries(readable) == entries(
-        each for each in truth("adt") if each.get("state") == "bits"
-    )
+    states = ("any", "bits", "sorted", "sset", "sym")
+    readable = [line for line in operator.dump() if line["state"] in states]
+    assert entries(readable) == entries(each for each in truth("adt") if each["state"] in states)
+
+
+def test_no_upgrade_converts_a_value_that_chill_wrote(tmp_path: Path) -> None:
+    """Kryo of Flink 2.x has no chill."""
+    source = Snapshot.load(savepoint("adt"), jars=[jar("adt")])
+    blocked = ["bits", "holder", "sorted", "sset", "sym"]
+    steps = {step.state: step.action for step in SavepointUpgrade(source).plan()}
+    assert [name for name, action in sorted(steps.items()) if action == "blocked"] == blocked
+    for kept in ("any", "shape", "shapes"):
+        drop = [name for name in (*blocked, "any", "shape", "shapes") if name != kept]
+        with pytest.raises(UnreadableValueError, match=r"of Flink 2\.x has no serializer for it"):
+            SavepointUpgrade(source, drop=drop).write(tmp_path / kept)
+        assert not (tmp_path / kept).exists()
 
 
 @pytest.mark.parametrize("job", ["canonical", "native", "rocksdb"])
