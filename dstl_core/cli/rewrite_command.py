@@ -32,6 +32,14 @@ MaxParallelismOption = Annotated[
         help="New max parallelism of all operators. Operators at 1 stay there.",
     ),
 ]
+SplitOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--split",
+        metavar="OP/STATE=NEW",
+        help="Move a state to a new operator with this uid; repeat it for more states.",
+    ),
+]
 RenameStateOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -64,14 +72,7 @@ def rewrite(
         list[str] | None, typer.Option("--remove", metavar="OP", help="Leave an operator out.")
     ] = None,
     max_parallelism: MaxParallelismOption = None,
-    split: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--split",
-            metavar="OP/STATE=NEW",
-            help="Move a state to a new operator with this uid; repeat it for more states.",
-        ),
-    ] = None,
+    split: SplitOption = None,
     merge: Annotated[
         list[str] | None,
         typer.Option("--merge", metavar="OP=INTO", help="Move all states of an operator to INTO."),
@@ -96,9 +97,9 @@ def rewrite(
     """Write an edited copy of a snapshot.
 
     Edits rename, remove, rescale, split and merge operators, rename and drop states, and shrink
-    union states. Native keyed
-    state that no edit changes stays native: files of a checkpoint are shared with the copy, files
-    of a savepoint are copied. Otherwise the copy is canonical and needs no file of the original.
+    union states. Native keyed state that no edit changes stays native: files of a checkpoint are
+    shared with the copy, files of a savepoint are copied. Otherwise the copy is canonical and needs
+    no file of the original.
     """
     from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
     from dstl_core.savepoint.read.snapshot_names import SnapshotNames

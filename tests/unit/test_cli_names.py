@@ -191,9 +191,11 @@ NAMED = {
 }  # fmt: skip
 """Options whose value is no name of an operator, a state or a split."""
 TRIED = {
-    "--distinct OP/STATE", "--drop CHECKPOINT", "--drop OP[/STATE]", "--drop STATE",
+    "--distinct OP/STATE", "--drop CHECKPOINT", "--drop-state OP/STATE", "--drop OP[/STATE]",
+    "--drop STATE",
     "--key-type OP=TYPE", "--merge OP=INTO", "--op OP", "--relocate OLD=NEW", "--remove OP",
-    "--rename OLD=NEW", "--set SPLIT=POSITION", "--split OP/STATE=NEW", "--state STATE",
+    "--rename OLD=NEW", "--rename-state OP/STATE=NEW", "--set SPLIT=POSITION",
+    "--split OP/STATE=NEW", "--state STATE",
     "--ttl [[OP/]STATE=]TTL", "--type NAME=TYPE", "--type STATE=TYPE",
     "--unchanged OP[/STATE]",
 }  # fmt: skip

@@ -178,3 +178,33 @@ def test_the_command(run: Any, source: Snapshot, tmp_path: Path) -> None:
     for wrong in (["--rename-state", "visits"], ["--drop-state", "a-keyed/none"]):
         code, _, error = run("rewrite", path, f"{out}2", *wrong)
         assert code == 2 and is_one_sentence(error)
+
+
+AWKWARD = [
+    "a/b",
+    "a=b",
+    "a,b#c",
+    "größe/日本",
+    "$(id)`a`;b|c&d",
+    "-a",
+    "uid:a",
+    "a-keyed/cnt",
+    "cnt",
+]
+
+
+@pytest.mark.parametrize("name", AWKWARD)
+def test_the_command_takes_any_name(run: Any, source: Snapshot, tmp_path: Path, name: str) -> None:
+    """Of an operator, of a new state, and of a state that is there."""
+    one, two, three = (str(tmp_path / each) for each in ("one", "two", "three"))
+    uid, new = f"--rename=a-keyed={name}", f"--rename-state=a-keyed/m={name}-x"
+    assert run("rewrite", str(source.folder), one, uid, new, "--copy")[0] == 0
+    states = {info.name for info in Snapshot.load(one)[f"uid:{name}"].states}
+    assert f"{name}-x" in states and "m" not in states
+    for place in (f"{name}/{name}-x", f"uid:{name}/{name}-x"):
+        again = (f"--rename-state={place}=m", "--overwrite")
+        assert run("rewrite", one, two, *again)[0] == 0
+        assert "m" in {info.name for info in Snapshot.load(two)[f"uid:{name}"].states}
+        assert run("rewrite", one, three, f"--drop-state={place}", "--overwrite")[0] == 0
+        left = {info.name for info in Snapshot.load(three)[f"uid:{name}"].states}
+        assert left == states - {f"{name}-x"}
