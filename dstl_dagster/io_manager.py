@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
+from dstl_core.checkpoint.store.epoch_facts import LATE_SUFFIX
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.codec.declared_type import parse_type
 from dstl_core.codec.serializers import SerializerRegistry
@@ -18,6 +19,7 @@ from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.pipeline import KIND, PIPELINE
 from dstl_dagster.pipelines.pipeline import UID as OPERATOR
+from dstl_dagster.pipelines.windows import commits_of_inputs
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -60,6 +62,8 @@ class DstlIOManager(dg.ConfigurableIOManager):
 
     def handle_output(self, context: dg.OutputContext, obj: "DataFrame") -> None:
         """Writes the next savepoint of the asset."""
+        if PIPELINE in (context.definition_metadata or {}):
+            return  # an epoch has committed its rows
         folder = self._folder(context)
         number, _ = _latest(folder)
         path = str(folder.child(str(number + 1)))
@@ -78,7 +82,15 @@ class DstlIOManager(dg.ConfigurableIOManager):
         folder = self._folder(context)
         _, path = _latest(folder)
         if path is None:
-            raise SavepointError(f"There is no savepoint of the asset in {folder}.")
+            part = self._part_named(context.asset_key)
+            if part is not None:
+                return self._load_committed(context, part)
+            raise SavepointError(
+                f"There are no rows of the asset {context.asset_key.to_user_string()!r}: expected "
+                f"a savepoint in {folder}, or state or output of a pipeline that has committed in "
+                f"{self.storage.jobs}; if it has another key, give its spec the metadata "
+                f"{PIPELINE!r}, {KIND!r} and {OPERATOR!r}, as pipeline.spec(..) has them."
+            )
         uid = str(metadata[UID])
         return read_state(self.spark.spark_session, path, uid, None, self._registry)
 
@@ -101,6 +113,25 @@ class DstlIOManager(dg.ConfigurableIOManager):
         else:
             rows = committed_output(store, name, uid, keys)
         return rows.as_type(context.dagster_type.typing_type, lambda: self.spark.spark_session)
+
+    def _part_named(self, key: dg.AssetKey) -> dict[str, str] | None:
+        """The part of a pipeline with a key of ``DagsterDstlTranslator``, with or without a prefix:
+        ``<pipeline>/<pipeline>_<kind>_<uid>`` or ``<pipeline>/<kind>/<uid>``.
+        """
+        for at, name in enumerate(key.path[:-1]):
+            for kind in ("state", "output"):
+                names = self._operators_of(name)
+                for uid in names:
+                    text = uid.replace("/", "_")
+                    if key.path[at + 1 :] in ([f"{name}_{kind}_{text}"], [kind, text]):
+                        return {PIPELINE: name, KIND: kind, OPERATOR: uid}
+        return None
+
+    def _operators_of(self, name: str) -> list[str]:
+        """The uids of a pipeline, and the names of late rows; none if it has not committed."""
+        commit = next(commits_of_inputs(PipelineStore(self.storage.jobs, name)), None)
+        uids = [] if commit is None else list(commit.facts.operators)
+        return [*uids, *(f"{uid}{LATE_SUFFIX}" for uid in uids)]
 
     def _folder(self, context: dg.OutputContext | dg.InputContext) -> Location:
         parts = [*context.asset_key.path]
@@ -136,7 +167,7 @@ def _keys(context: dg.InputContext) -> Sequence[str] | None:
     keys = context.asset_partition_keys
     # Without partitions of its own, an asset depends on all that there are, committed or not.
     every = context.asset_partitions_def.get_partition_keys(
-        dynamic_partitions_store=context.step_context.instance
+        dynamic_partitions_store=context.instance
     )
     return None if set(keys) == set(every) else keys
 

@@ -18,7 +18,7 @@ from dstl_dagster.pipelines.jobs import (
     build_savepoint_job,
     build_verify_job,
 )
-from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.pipeline import KIND, PIPELINE, StatefulPipeline
 from dstl_dagster.pipelines.schedules import (
     build_epochs_schedule,
     build_materialization_schedule,
@@ -76,7 +76,7 @@ def build_pipeline_defs(
         ConfigError: There is a schedule, and no result of ``dstl_assets`` among the assets.
     """
     epochs = _epochs_of(pipeline, assets)
-    pipeline = pipeline if epochs is None else pipeline.retaining(epochs.specs)
+    pipeline = pipeline.as_defined(_specs_of(assets))
     materialize, reset, verify = (
         build_materialization_job(pipeline),
         build_reset_job(pipeline),
@@ -166,9 +166,18 @@ def _upkeep_schedules(
 def _epochs_of(pipeline: StatefulPipeline, assets: Sequence[Any]) -> dg.AssetsDefinition | None:
     """The assets that ``dstl_assets`` made."""
     for each in assets:
-        if isinstance(each, dg.AssetsDefinition) and pipeline.key("state") in each.keys:
-            return each
+        if any(_is_state_of(pipeline, spec) for spec in _specs_of([each])):
+            return each  # type: ignore[no-any-return]
     return None
+
+
+def _is_state_of(pipeline: StatefulPipeline, spec: dg.AssetSpec) -> bool:
+    return (spec.metadata.get(PIPELINE), spec.metadata.get(KIND)) == (pipeline.name, "state")
+
+
+def _specs_of(assets: Sequence[Any]) -> list[dg.AssetSpec]:
+    """The specs of the assets that run here, and not in another code location."""
+    return [s for each in assets if isinstance(each, dg.AssetsDefinition) for s in each.specs]
 
 
 def _windows_of(epochs: dg.AssetsDefinition) -> dg.TimeWindowPartitionsDefinition | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
@@ -90,6 +91,27 @@ class DagsterDstlTranslator:
             kinds={"flink", "pyspark"} if _is_on_spark(data) else {"flink"},
             tags={"dstl/pipeline": data.pipeline},
         )
+
+
+class RenamedParts(DagsterDstlTranslator):
+    """Another translator, but for the keys of some assets.
+
+    Args:
+        translator: The other one.
+        keys: Its keys to those that the assets have.
+    """
+
+    def __init__(
+        self, translator: DagsterDstlTranslator, keys: Mapping[dg.AssetKey, dg.AssetKey]
+    ) -> None:
+        super().__init__(unique_keys=translator.unique_keys)
+        self._translator = translator
+        self._keys = keys
+
+    def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
+        """The spec of one part."""
+        spec = self._translator.get_asset_spec(data)
+        return spec.replace_attributes(key=self._keys.get(spec.key, spec.key))
 
 
 def _is_on_spark(data: DstlTranslatorData) -> bool:

@@ -173,6 +173,13 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     ] = field(default_factory=list)
     max_retries: Annotated[int, shown("Times that Dagster retries a failed run of epochs.", 3)] = 3
     pool: Annotated[str | None, shown("Dagster's concurrency pool.", "payments")] = None
+    io_manager_key: Annotated[
+        str | None,
+        shown(
+            "Resource that loads state and output where an input names none: a `DstlIOManager`.",
+            "dstl",
+        ),
+    ] = None
     op_tags: Annotated[
         dict[str, str], shown("Tags of the op of the epochs.", {"dagster/priority": "2"})
     ] = field(default_factory=dict)
@@ -313,6 +320,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             partitions_def=self.partitions.build(),
             deps=upstream,
             pool=self.pool,
+            io_manager_key=self.io_manager_key,
             op_tags=self.op_tags,
             automation_condition=self.automation_condition,
             retry_policy=DEFAULT_RETRIES._replace(max_retries=self.max_retries),

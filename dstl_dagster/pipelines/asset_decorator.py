@@ -10,6 +10,7 @@ from typing import Any
 import dagster as dg
 
 from dstl_core.errors import ConfigError
+from dstl_dagster.pipelines.asset_values import bringing, loaded_by
 from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS
 from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED_KEY, RETAIN_KEY, StatefulPipeline
@@ -96,6 +97,7 @@ def dstl_assets(
     pool: str | None = None,
     num_retained: int | None = None,
     retain: str | None = None,
+    io_manager_key: str | None = None,
 ) -> Callable[[Callable[..., Any]], dg.AssetsDefinition]:
     """Makes state, changelog and checkpoint assets from a function that runs the epochs.
 
@@ -124,6 +126,8 @@ def dstl_assets(
         pool: Dagster's concurrency pool; the commit log decides which of two runs commits.
         num_retained: Replaces that of the pipeline, also for what ``build_pipeline_defs`` adds.
         retain: As ``num_retained``.
+        io_manager_key: Key of the ``DstlIOManager`` that loads state and output, for inputs that
+            name none, checks with rows as a parameter, and ``load_asset_value``.
 
     Raises:
         ConfigError: The partitions are static or of several dimensions, or an argument is wrong.
@@ -139,7 +143,7 @@ def dstl_assets(
     return partial(
         _multi_asset,
         name=name or pipeline.python_name("state"),
-        specs=_retaining(pipeline, specs, num_retained, retain),
+        specs=loaded_by(_retaining(pipeline, specs, num_retained, retain), io_manager_key),
         can_subset=True,
         partitions_def=partitions_def,
         backfill_policy=backfill_policy or dg.BackfillPolicy.single_run(),
@@ -163,7 +167,7 @@ def _retaining(
     said = {name: value for name, value in given.items() if value is not None}
     state, *others = specs
     found = [state.merge_attributes(metadata=said), *others]
-    pipeline.retaining(found)  # refuses what is wrong
+    pipeline.as_defined(found)  # refuses what is wrong
     return found
 
 
@@ -187,4 +191,4 @@ def _multi_asset(
     has_config = "config" in inspect.signature(function).parameters
     schema = None if has_config else dict(config.to_fields_dict())
     made: dg.AssetsDefinition = dg.multi_asset(config_schema=schema, **options)(function)
-    return made
+    return bringing(made)

@@ -26,6 +26,7 @@ from dstl_dagster.translator import (
     DagsterDstlTranslator,
     DstlAssetKind,
     DstlTranslatorData,
+    RenamedParts,
 )
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ NUM_RETAINED = 32
 """Enough to go back 14 windows, each with a materialization after it."""
 SMALL_LOG_BYTES = 1 << 20
 """A log below this size is not worth a Spark job that folds it into the base."""
-PIPELINE, KIND, UID = "dstl/pipeline", "dstl/kind", "dstl/operator"
+PIPELINE, KIND, UID, NAME = "dstl/pipeline", "dstl/kind", "dstl/operator", "dstl/name"
 """Metadata of the definition of a pipeline's assets: what the IO manager finds its rows by."""
 NUM_RETAINED_KEY, RETAIN_KEY = "dstl/num_retained", "dstl/retain"
 """Metadata of the definition of the state, where ``dstl_assets`` says what is retained."""
@@ -130,7 +131,8 @@ class StatefulPipeline:
         spec = self.translator.get_asset_spec(
             DstlTranslatorData(self.name, kind, uid, name, self.engine)
         )
-        return spec.merge_attributes(metadata={PIPELINE: self.name, KIND: kind, UID: uid})
+        named = {} if name is None else {NAME: name}
+        return spec.merge_attributes(metadata={PIPELINE: self.name, KIND: kind, UID: uid, **named})
 
     def key(
         self, kind: DstlAssetKind, name: str | None = None, *, operator: str | None = None
@@ -138,15 +140,24 @@ class StatefulPipeline:
         """The asset key of one part; ``operator`` is the first one of the job by default."""
         return self.spec(kind, name, operator=operator).key
 
-    def retaining(self, specs: Iterable[dg.AssetSpec]) -> StatefulPipeline:
-        """This pipeline, with the retention that ``dstl_assets`` was given."""
-        state = next((spec for spec in specs if spec.key == self.key("state")), None)
-        said = {} if state is None else state.metadata
+    def as_defined(self, specs: Iterable[dg.AssetSpec]) -> StatefulPipeline:
+        """This pipeline, as its assets are defined: with their keys, which may have got a prefix,
+        and with the retention that ``dstl_assets`` was given.
+        """
+        own = [spec for spec in specs if spec.metadata.get(PIPELINE) == self.name]
+        said = next((spec.metadata for spec in own if spec.metadata[KIND] == "state"), {})
+        keys = {self._key_of(spec.metadata): spec.key for spec in own}
+        renamed = any(key != old for old, key in keys.items())
         return replace(
             self,
+            translator=RenamedParts(self.translator, keys) if renamed else self.translator,
             num_retained=said.get(NUM_RETAINED_KEY, self.num_retained),
             retain=said.get(RETAIN_KEY, self.retain),
         )
+
+    def _key_of(self, metadata: Mapping[str, Any]) -> dg.AssetKey:
+        """The key that this pipeline gives to a part with this metadata."""
+        return self.key(metadata[KIND], metadata.get(NAME), operator=metadata[UID])
 
     def python_name(self, what: str) -> str:
         """A name for an op, job, sensor or schedule of this pipeline."""

@@ -79,7 +79,7 @@ def build_materialization_asset(
             metadata={"dstl/log_bytes": size.log, "dstl/log_bytes_cut": before.log - size.log},
         )
         yield dg.MaterializeResult(
-            spec.key, metadata=metadata, data_version=dg.DataVersion(latest.data_version)
+            metadata=metadata, data_version=dg.DataVersion(latest.data_version)
         )
 
     return materialization
@@ -114,7 +114,6 @@ def build_savepoint_asset(
         context.instance.add_run_tags(run_id, {**pipeline.run_tags, "dstl/savepoint": path[-250:]})
         snapshot = Snapshot.load(path, serializers=pipeline.registry)
         return dg.MaterializeResult(
-            spec.key,
             metadata={
                 **show.snapshot_metadata(snapshot),
                 **show.state_columns(snapshot, pipeline.uid, pipeline.key("state")),
@@ -303,7 +302,6 @@ def _copy_result(
     context: dg.AssetExecutionContext, spec: dg.AssetSpec, original: Snapshot, snapshot: Snapshot
 ) -> dg.MaterializeResult:
     return dg.MaterializeResult(
-        spec.key,
         metadata={
             **show.snapshot_metadata(snapshot),
             "dstl/source": str(original.folder),
@@ -350,7 +348,6 @@ def build_bootstrapped_asset(
                     write(session, storage.savepoint(name))
             snapshot = resource.load(name)
         return dg.MaterializeResult(
-            spec.key,
             metadata={**show.snapshot_metadata(snapshot), "dstl/there_before": there_before},
             data_version=dg.DataVersion(version_of(snapshot)),
         )

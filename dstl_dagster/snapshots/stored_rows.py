@@ -96,8 +96,8 @@ def committed_state(
         store: Folder of the pipeline.
         pipeline: Name of the pipeline.
         uid: Uid of the operator.
-        keys: Partition keys: the state is the one after the last of their windows. None means the
-            latest state.
+        keys: Partition keys: the state is the one after the last of their windows, and without any
+            it has no rows. None means the latest state.
         serializers: The registry of types.
 
     Raises:
@@ -106,7 +106,8 @@ def committed_state(
         StateFileNotFoundError: The checkpoint is no longer retained.
     """
     commit = store.require_latest()
-    if keys is not None:
+    has_rows = keys is None or len(keys) > 0
+    if keys:
         commit = max(_commits_of(store, pipeline, keys), key=lambda each: each.checkpoint_id)
     path = store.path_of(commit)
     try:
@@ -120,9 +121,13 @@ def committed_state(
 
     def in_arrow() -> pa.Table:
         reader = snapshot[f"uid:{uid}"].keyed()
-        return pa.Table.from_batches(reader.read(), reader.schema)
+        return pa.Table.from_batches(reader.read() if has_rows else [], reader.schema)
 
-    return StoredRows(in_arrow, lambda session: read_state(session, path, uid, None, serializers))
+    def in_spark(session: SparkSession) -> DataFrame:
+        rows = read_state(session, path, uid, None, serializers)
+        return rows if has_rows else rows.limit(0)
+
+    return StoredRows(in_arrow, in_spark)
 
 
 def committed_output(
