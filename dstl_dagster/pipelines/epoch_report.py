@@ -9,6 +9,7 @@ import dagster as dg
 
 from dstl_core.job.downstream.stored_files import check_stored
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata, epoch_keys
+from dstl_dagster.pipelines.run_options import CHECKPOINT_TAG
 from dstl_dagster.pipelines.windows import AGAIN
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class EpochReport:
 
     def outputs(self) -> Events:
         """The results of the op: what comes after it in the run can begin."""
-        tags = {"dstl/checkpoint_id": str(self._latest)}
+        tags = {CHECKPOINT_TAG: str(self._latest)}
         self._context.instance.add_run_tags(self._context.run.run_id, tags)
         if self._is_one:
             yield from self._results

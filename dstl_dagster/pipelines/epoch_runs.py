@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -11,14 +11,8 @@ from pydantic import Field
 
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.windows import (
-    ALLOW_GAP_TAG,
-    INPUT_NOTE,
-    REWIND_TAG,
-    TRUE,
-    CommittedWindows,
-    Windows,
-)
+from dstl_dagster.pipelines.run_options import RunOptions, mark_rewound
+from dstl_dagster.pipelines.windows import INPUT_NOTE, CommittedWindows, Windows
 
 if TYPE_CHECKING:
     from dstl_core.job.coordination.result import EpochResult
@@ -27,9 +21,6 @@ if TYPE_CHECKING:
 Batch = Callable[[Any, Any], Any]
 """Rows of the engine, from its session and a partition key or an input id."""
 InputId = Callable[[dg.AssetExecutionContext], str | int]
-
-REWOUND_UNTIL_TAG = "dstl/rewound-until"
-"""The last window that a run has to run again after it went back."""
 
 
 class EpochConfig(dg.Config):
@@ -86,16 +77,15 @@ class WindowRuns:
         Raises:
             ConfigError: There is no such window to go back to.
         """
-        config, tags = _config(context), _tags_now(context)
-        allow_gap = bool(config.get("allow_gap")) or tags.get(ALLOW_GAP_TAG) == TRUE
+        asked = RunOptions.of(context)
         keys = windows.in_order(context.partition_keys)
-        target = config.get("rewind_to")
-        if target is None and (tags.get(REWIND_TAG) == TRUE or REWOUND_UNTIL_TAG in tags):
+        target = asked.config.get("rewind_to")
+        done = asked.until is not None
+        if target is None and (asked.rewinds or done):
             target = keys[0]
         if target is None:
-            return cls(pipeline, windows, keys, False, allow_gap)
-        done = REWOUND_UNTIL_TAG in tags
-        until = [*keys, tags[REWOUND_UNTIL_TAG]] if done else keys
+            return cls(pipeline, windows, keys, False, asked.allow_gap)
+        until = keys if asked.until is None else [*keys, asked.until]
         again = windows.read().from_on(target, until)
         if not again or again[0] != target:
             raise ConfigError(
@@ -103,7 +93,7 @@ class WindowRuns:
                 f"{windows.pipeline!r} that is not after those of the run, {keys[0]!r} to "
                 f"{keys[-1]!r}."
             )
-        return cls(pipeline, windows, again, not done, allow_gap)
+        return cls(pipeline, windows, again, not done, asked.allow_gap)
 
     def run(
         self,
@@ -179,13 +169,12 @@ class InputRuns:
         Raises:
             ConfigError: Nothing says which input it is.
         """
-        config, tags = _config(context), _tags_now(context)
-        asked = bool(config.get("rewind")) or tags.get(REWIND_TAG) == TRUE
-        rewind = asked and REWOUND_UNTIL_TAG not in tags
+        asked = RunOptions.of(context)
+        rewind = (bool(asked.config.get("rewind")) or asked.rewinds) and asked.until is None
         if context.assets_def.partitions_def is not None:
             keys = sorted(context.partition_keys)
             return cls(pipeline, keys, keys, rewind)
-        found = config.get("input_id")
+        found = asked.config.get("input_id")
         if found is None and input_id is not None:
             found = input_id(context)
         if found is None:
@@ -220,20 +209,3 @@ class InputRuns:
         if rewind:
             mark_rewound(context.instance, context.run.run_id, str(found), str(self.ids[-1]))
         return result
-
-
-def _config(context: dg.AssetExecutionContext) -> Mapping[str, Any]:
-    found: Mapping[str, Any] = context.op_execution_context.op_config or {}
-    return found
-
-
-def _tags_now(context: dg.AssetExecutionContext) -> Mapping[str, str]:
-    """The tags of the run, with those that an attempt before this one has set."""
-    run = context.instance.get_run_by_id(context.run.run_id)
-    return context.run.tags if run is None else run.tags
-
-
-def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str, until: str) -> None:
-    """Records in the tags that a run has gone back, so that its retry continues instead."""
-    tags = {REWIND_TAG: f"done, to before {key}", REWOUND_UNTIL_TAG: until}
-    instance.add_run_tags(run_id, tags)

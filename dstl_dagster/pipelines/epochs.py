@@ -17,6 +17,7 @@ from dstl_dagster.pipelines.epoch_report import EpochReport, Events
 from dstl_dagster.pipelines.epoch_runs import Batch, InputId, InputRuns, WindowRuns
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.run_options import begin_tags
 from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -58,7 +59,7 @@ def run_epochs(
     pipeline = pipeline.as_defined(context.assets_def.specs)
     run_id = context.run.run_id
     store = pipeline.store(storage)
-    context.instance.add_run_tags(run_id, pipeline.run_tags)
+    context.instance.add_run_tags(run_id, {**pipeline.run_tags, **begin_tags(context.run)})
     with (
         no_retry_of_permanent_errors(),
         store.lease(run_id),

@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata
-from dstl_dagster.pipelines.epoch_runs import Batch, mark_rewound
+from dstl_dagster.pipelines.epoch_runs import Batch
 from dstl_dagster.pipelines.epochs import materialize_if_large, time_windows
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.windows import ALLOW_GAP_TAG, REWIND_TAG, TRUE, Windows
+from dstl_dagster.pipelines.run_options import RunOptions, mark_rewound
+from dstl_dagster.pipelines.windows import REWIND_TAG, TRUE, Windows
 from dstl_dagster.resources.engines import engine_of
 
 if TYPE_CHECKING:
@@ -51,11 +52,11 @@ def build_persist_op(
                 job = _open(context, pipeline, session, uploads)
                 if pipeline.starts_from is not None:
                     job.start(storage.path_of(pipeline.starts_from))
-                tags = context.run.tags
-                rewind = tags.get(REWIND_TAG) == TRUE
+                asked = RunOptions.of(context)
+                rewind = asked.rewinds
                 partitions = time_windows(context.job_def.partitions_def)
                 windows = Windows(pipeline.name, None, partitions, store).read()
-                windows.check(key, allow_gap=tags.get(ALLOW_GAP_TAG) == TRUE, rewind=rewind)
+                windows.check(key, allow_gap=asked.allow_gap, rewind=rewind)
                 rows, input_id = batch(session, key), windows.input_id(key)
                 pipeline.migrate(job, input_id if rewind else None)
                 persisted: dict[str, Any] = job.persist(
