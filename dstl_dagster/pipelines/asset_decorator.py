@@ -40,6 +40,7 @@ def build_dstl_asset_specs(
         automation_condition: Automation condition of the state; by default the translator's.
         freshness_policy: Freshness policy of the checkpoint; by default the translator's.
     """
+    _check_pipeline(pipeline)
     state, changelog, checkpoint = (pipeline.spec(kind) for kind in EPOCH_KINDS)
     upstream = [dg.AssetDep(dep) for dep in deps]
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
@@ -106,10 +107,9 @@ def dstl_assets(
             yield from run_epochs(context, flights, rows_of_day, storage=storage, engine=spark)
 
     Partitions are windows of input, never checkpoints. A backfill is one run, in order. Without
-    partitions, each run is an input with an id (``run_epochs(input_id=..)``); with dynamic ones,
-    each partition is an input, and its key is the id. The op takes the configuration of
-    ``EpochConfig``, or of ``InputConfig`` where partitions are no windows. If the function has a
-    parameter ``config``, its class derives from that.
+    partitions each run is an input with an id (``run_epochs(input_id=..)``), and each dynamic
+    partition is one. The op takes ``EpochConfig``, or ``InputConfig`` where partitions are no
+    windows; the class of a parameter ``config`` derives from it.
 
     Args:
         pipeline: The pipeline.
@@ -123,16 +123,14 @@ def dstl_assets(
         check_specs: Checks that the function reports.
         op_tags: Tags of the op.
         required_resource_keys: Resources that the function takes from ``context.resources``.
-        pool: Dagster's concurrency pool; the commit log decides which of two runs commits.
+        pool: Dagster's concurrency pool; the commit log decides which run commits.
         num_retained: Replaces that of the pipeline, also for what ``build_pipeline_defs`` adds.
         retain: As ``num_retained``.
-        io_manager_key: Key of the ``DstlIOManager`` that loads state and output, for inputs that
-            name none, checks with rows as a parameter, and ``load_asset_value``.
+        io_manager_key: Key of the ``DstlIOManager`` of state and output, where an input names none.
 
     Raises:
         ConfigError: The partitions are static or of several dimensions, or an argument is wrong.
     """
-    _check_pipeline(pipeline)
     specs = build_dstl_asset_specs(
         pipeline,
         deps=deps,

@@ -15,6 +15,7 @@ from dstl_dagster.pipelines.windows import commits_of_inputs, key_of
 
 CHECKED_COMMITS = 100
 """Commits that a check reads. Its cost does not grow with the log."""
+_PAGE = 1000
 _VERSION = "dagster/data_version"
 
 
@@ -37,7 +38,8 @@ class Drift:
 
     Args:
         commits: The commits that the latest state stands on, oldest first.
-        unreported: Those that Dagster does not show as the latest of their partition.
+        unreported: Those that Dagster does not show as the latest of their partition, or without
+            partitions not at all.
         last: The data version that Dagster shows last; None if it shows nothing.
         foreign: The data version that Dagster shows last, if no commit has it.
     """
@@ -49,18 +51,36 @@ class Drift:
 
     @classmethod
     def of(
-        cls, instance: dg.DagsterInstance, pipeline: StatefulPipeline, store: PipelineStore
+        cls,
+        instance: dg.DagsterInstance,
+        pipeline: StatefulPipeline,
+        store: PipelineStore,
+        *,
+        limit: int | None = CHECKED_COMMITS,
     ) -> Drift:
-        """Compares the event log of an instance with a store."""
+        """Compares the event log of an instance with a store.
+
+        Args:
+            instance: The instance.
+            pipeline: The pipeline.
+            store: The store.
+            limit: How many commits are compared, the newest first; None: all, and without
+                partitions those, too, that Dagster shows in the past.
+        """
         asset = pipeline.key("checkpoint")
-        newest = islice(commits_of_inputs(store), CHECKED_COMMITS)
+        newest = islice(commits_of_inputs(store), limit)
         commits = [WindowCommit(key_of(each), each) for each in newest][::-1]
+        known: set[str | None] = set()
         if commits and commits[-1].key is None:
-            commits = commits[-1:]  # without partitions, Dagster shows the last one only
+            # Without partitions, Dagster shows the last one, and the others in the past alone.
+            if limit is None:
+                known = _versions(instance, asset)
+            commits = commits if limit is None else commits[-1:]
         unreported = [
             each
             for each in commits
-            if _shown(instance, asset, each.key) != each.commit.data_version
+            if each.commit.data_version not in known
+            and _shown(instance, asset, each.key) != each.commit.data_version
         ]
         event = instance.get_latest_materialization_event(asset)
         last = None if event is None else _version_of(event.asset_materialization)
@@ -75,6 +95,16 @@ def _shown(instance: dg.DagsterInstance, asset: dg.AssetKey, key: str | None) ->
         dg.AssetRecordsFilter(asset, asset_partitions=partitions), limit=1
     ).records
     return _version_of(found[0].asset_materialization) if found else None
+
+
+def _versions(instance: dg.DagsterInstance, asset: dg.AssetKey) -> set[str | None]:
+    """The data versions of all events of an asset."""
+    found: set[str | None] = set()
+    page = instance.fetch_materializations(asset, limit=_PAGE)
+    while page.records:
+        found |= {_version_of(each.asset_materialization) for each in page.records}
+        page = instance.fetch_materializations(asset, limit=_PAGE, cursor=page.cursor)
+    return found
 
 
 def _version_of(event: dg.AssetMaterialization | None) -> str | None:

@@ -93,12 +93,12 @@ def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
 
 
 def build_report_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
-    """Reports those of the last hundred commits that Dagster's event log lacks. No Spark."""
+    """Reports every commit of the latest state that Dagster's event log lacks. No Spark."""
 
     @dg.op(name=pipeline.python_name("report_commits_op"), tags=pipeline.run_tags)
     def report(context: dg.OpExecutionContext, storage: DstlStorageResource) -> None:
         store = pipeline.store(storage)
-        drift = Drift.of(context.instance, pipeline, store)
+        drift = Drift.of(context.instance, pipeline, store, limit=None)
         again = list(drift.unreported)
         if drift.commits and (again or drift.foreign) and drift.commits[-1] not in again:
             again.append(drift.commits[-1])  # what the asset's page shows is what came last

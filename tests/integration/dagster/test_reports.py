@@ -8,7 +8,7 @@ from dagster._core.definitions.data_version import CachingStaleStatusResolver, S
 from dagster._core.loader import LoadingContextForTest
 
 from dstl_dagster import DagsterDstlTranslator, build_pipeline_checks, build_report_job
-from dstl_dagster.pipelines import state_profile
+from dstl_dagster.pipelines import drift, state_profile
 from tests.integration.dagster.small_pipeline import (
     LOCAL,
     PAYMENTS,
@@ -18,6 +18,8 @@ from tests.integration.dagster.small_pipeline import (
     small_defs,
     totals_in,
 )
+from tests.integration.dagster.test_named_inputs import assets_of as without_partitions
+from tests.integration.dagster.test_named_inputs import run as run_input
 from tests.integration.dagster.test_windows import assets_of, materialize
 
 pytestmark = pytest.mark.dagster
@@ -152,6 +154,38 @@ def test_the_job_report_commits_repairs_what_dagster_does_not_show(run_days, sto
         assert not shown.passed
         assert "2026-01-02 (checkpoint 3) is not shown" in shown.metadata["problems"].value
         assert "ck-99:of-nothing is shown and is no commit" in shown.metadata["problems"].value
+
+
+def test_the_job_report_commits_reports_every_commit(run_days, storage, instance, monkeypatch):
+    monkeypatch.setattr(drift, "CHECKED_COMMITS", 2)  # those that a check looks at
+    monkeypatch.setattr(drift, "_PAGE", 2)
+    assert run_days(DAYS[0], DAYS[5]).success
+    with dg.DagsterInstance.ephemeral() as other:
+        done = build_report_job(PAYMENTS).execute_in_process(
+            instance=other, resources={"storage": storage}
+        )
+        assert done.success
+        for kind in KINDS:
+            assert [each.partition for each in materializations(other, kind)] == [*DAYS[:6]]
+
+
+def test_the_job_report_commits_reports_every_input_without_partitions(
+    storage, instance, monkeypatch
+):
+    monkeypatch.setattr(drift, "_PAGE", 2)
+    epochs = without_partitions(input_id=lambda context: context.run.tags["file"])
+    for day in DAYS[:5]:
+        assert run_input(epochs, storage, instance, tags={"file": day}).success
+    with dg.DagsterInstance.ephemeral() as other:
+        for _ in range(2):  # the second time it reports nothing
+            done = build_report_job(PAYMENTS).execute_in_process(
+                instance=other, resources={"storage": storage}
+            )
+            assert done.success
+            versions = [
+                each.tags["dagster/data_version"] for each in materializations(other, "state")
+            ]
+            assert versions == [versions_in(storage)[day] for day in DAYS[:5]]
 
 
 def test_a_pipeline_with_the_keys_of_a_version_before_goes_on_with_new_ones(storage, instance):
