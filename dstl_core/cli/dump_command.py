@@ -9,6 +9,7 @@ import typer
 from dstl_core.cli.options import (
     ChangelogBaseOption,
     JarOption,
+    JobsOption,
     KeyTypeOption,
     OperatorOption,
     PathArgument,
@@ -39,6 +40,7 @@ def dump(
             help="Leave out values that were not accessed for 90m, 24h, ..",
         ),
     ] = None,
+    jobs: JobsOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
@@ -56,7 +58,9 @@ def dump(
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar, state_type)
     snapshot.require_typed_states()
     operators = selected(snapshot, op)
-    if not dump_lines(snapshot, operators, state, opaque=opaque, expiry=expiry, named=bool(op)):
+    if not dump_lines(
+        snapshot, operators, state, opaque=opaque, expiry=expiry, named=bool(op), jobs=jobs
+    ):
         raise typer.Exit(2)
 
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from dataclasses import dataclass
 
 from dstl_core.cli.options import duration_ms, require_state
-from dstl_core.cli.output import Advance, complain, progress, write_json, write_lines
+from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
 from dstl_core.clock import SystemClock
 from dstl_core.errors import DstlError
-from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadable, summarize
+from dstl_core.savepoint.access.units import Unit, jobs_for, run_units, units_of
+from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, UnreadableCounts
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
@@ -23,6 +24,7 @@ def dump_lines(
     opaque: bool,
     expiry: Expiry | None,
     named: bool,
+    jobs: int | None = 1,
 ) -> bool:
     """Prints the entries of operators. False if one cannot be read, while others may be.
 
@@ -33,13 +35,14 @@ def dump_lines(
         opaque: Whether values that only Java can read are printed.
         expiry: Leaves out expired values.
         named: Whether the user named the operators. The error of a single one is raised as it is.
+        jobs: Number of processes that read keyed state; None: all cores if the state is large.
 
     Raises:
         NoSuchStateError: None of the operators has the state.
     """
     total = sum(operator.state.state_size for operator in operators)
     with progress("reading", total, prints_lines=True) as advance:
-        printer = _Printer(state, opaque, expiry, advance)
+        printer = _Printer(state, opaque, expiry, jobs, advance)
         if named and len(operators) == 1:
             printer.print(operators[0])
         else:
@@ -60,23 +63,91 @@ def expiry_of(text: str | None) -> Expiry | None:
     return Expiry(duration_ms("--hide-expired", text), SystemClock().now_ms())
 
 
+@dataclass
+class _Dumped:
+    """The lines of some key groups, and what could not be read of them."""
+
+    lines: str
+    opaque: list[str]
+    unreadable: UnreadableCounts
+
+
+class _Dump:
+    """Formats ranges of one operator; it keeps nothing of one for the next."""
+
+    def __init__(
+        self, operator: OperatorSnapshot, state: str | None, opaque: bool, expiry: Expiry | None
+    ) -> None:
+        self._operator = operator
+        self._state = state
+        self._opaque = opaque
+        self._expiry = expiry
+        is_plain = expiry is None and operator.python is None
+        self._by_columns = is_plain and are_read_by_kernels(operator.keyed_size)
+
+    def __call__(self, unit: Unit) -> _Dumped:
+        handle = self._operator.keyed_handles[unit.handle]
+        if self._by_columns:
+            # Loads Arrow and the compiler, which small state does not pay for.
+            from dstl_core.savepoint.check.column_lines import ColumnLines
+
+            lines = ColumnLines(self._operator, self._state).lines(handle, unit.key_groups)
+            if lines is not None:
+                return _Dumped("".join(lines), [], UnreadableCounts())
+        reader = self._operator.entries(self._state)
+        entries = reader.readable_range(handle, unit.key_groups)
+        return self._dumped("".join(map(_line, self._shown(entries))), reader)
+
+    def rest(self) -> _Dumped:
+        """The entries outside ranges: timers in raw keyed state, and operator state."""
+        reader = self._operator.entries(self._state)
+        return self._dumped("".join(map(_line, self._shown(reader.readable_rest()))), reader)
+
+    def _dumped(self, lines: str, reader: EntryReader) -> _Dumped:
+        found = _Dumped(lines, [], UnreadableCounts())
+        for part in reader.unreadable:
+            if self._opaque and part.entry is not None:
+                found.opaque.append(_line(part.entry))
+            else:
+                found.unreadable.add(part)
+        return found
+
+    def _shown(self, entries: Iterator[Entry]) -> Iterator[Entry]:
+        for entry in entries:
+            shown: Entry | None = entry
+            if self._expiry is not None and isinstance(entry, KeyedEntry):
+                shown = self._expiry.without_expired(entry)
+            if shown is not None:
+                yield shown
+
+
+def _line(entry: Entry) -> str:
+    return to_json(entry.to_line()) + "\n"
+
+
 class _Printer:
     """Prints operators; ``remarks`` are the sentences for stderr."""
 
     def __init__(
-        self, state: str | None, opaque: bool, expiry: Expiry | None, advance: Advance
+        self,
+        state: str | None,
+        opaque: bool,
+        expiry: Expiry | None,
+        jobs: int | None,
+        advance: Advance,
     ) -> None:
         self._state = state
         self._opaque = opaque
         self._expiry = expiry
+        self._jobs = jobs
         self._advance = advance
-        self._unreadable: list[Unreadable] = []
+        self._unreadable = UnreadableCounts()
         self._notes: list[str] = []
         self.problems: list[str] = []
 
     @property
     def remarks(self) -> list[str]:
-        return [*self.problems, *self._notes, *summarize(self._unreadable)]
+        return [*self.problems, *self._notes, *self._unreadable.sentences()]
 
     def print_all(self, snapshot: Snapshot, operators: list[OperatorSnapshot]) -> None:
         found = self._state is None
@@ -93,39 +164,20 @@ class _Printer:
             require_state(snapshot, operators, self._state)
 
     def print(self, operator: OperatorSnapshot) -> None:
-        reader = operator.entries(self._state)
-        reader.on_progress = self._advance
-        by_columns = self._expiry is None and operator.python is None
-        if by_columns and are_read_by_kernels(operator.keyed_size):
-            self._print_by_columns(operator, reader)
-        else:
-            write_json(self._lines(iter(reader)))
-        if self._opaque:
-            shown = [each.entry for each in reader.unreadable if each.entry is not None]
-            write_json(entry.to_line() for entry in shown)
-            self._unreadable += [each for each in reader.unreadable if each.entry is None]
-        else:
-            self._unreadable += reader.unreadable
+        if self._state is not None:
+            operator.state_info(self._state)
+        dump = _Dump(operator, self._state, self._opaque, self._expiry)
+        opaque: list[str] = []
+        jobs = jobs_for(operator.keyed_size, self._jobs)
+        for unit, part in run_units(dump, units_of(operator), jobs):
+            opaque += self._print(part)
+            self._advance(unit.size)
+        opaque += self._print(dump.rest())
+        write_lines(opaque)
         if operator.keyed_handles and (found := operator.key_type) is not None and found.note:
             self._notes.append(f"operator {operator.label!r}: {found.note}")
 
-    def _print_by_columns(self, operator: OperatorSnapshot, reader: EntryReader) -> None:
-        # Loads Arrow and the compiler, which small state does not pay for.
-        from dstl_core.savepoint.check.column_lines import ColumnLines
-
-        columns = ColumnLines(operator, self._state)
-        for handle, key_groups in reader.keyed_ranges():
-            lines = columns.lines(handle, key_groups)
-            if lines is None:
-                write_json(self._lines(reader.readable_range(handle, key_groups)))
-            else:
-                write_lines(lines)
-        write_json(self._lines(reader.readable_rest()))
-
-    def _lines(self, entries: Iterator[Entry]) -> Iterator[dict[str, Any]]:
-        for entry in entries:
-            shown: Entry | None = entry
-            if self._expiry is not None and isinstance(entry, KeyedEntry):
-                shown = self._expiry.without_expired(entry)
-            if shown is not None:
-                yield shown.to_line()
+    def _print(self, part: _Dumped) -> list[str]:
+        write_lines([part.lines])
+        self._unreadable.merge(part.unreadable)
+        return part.opaque

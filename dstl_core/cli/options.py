@@ -76,6 +76,14 @@ StateTypeOption = Annotated[
         help="What a job of PyFlink declares of a state: LONG, list[LONG], map[STRING, LONG], ..",
     ),
 ]
+JobsOption = Annotated[
+    int | None,
+    typer.Option(
+        "--jobs",
+        metavar="N",
+        help="Number of processes that read keyed state; by default all cores for large state.",
+    ),
+]
 OutOption = Annotated[
     str | None, typer.Option("--out", metavar="OUT", help="Folder of the rewritten copy.")
 ]

@@ -11,10 +11,13 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, Literal, Protocol
 
-from dstl_core.shown import printable, printable_lines
+from dstl_core.clock import Clock, SystemClock
+from dstl_core.shown import printable, printable_lines, size_text
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
+LINE_MS = 30_000
+"""Time between two lines of progress, where stderr is no terminal."""
 Advance = Callable[[int], None]
 """Called with the number of bytes that were processed."""
 
@@ -117,13 +120,49 @@ def sharing_note(edit: Sharing) -> list[str]:
     return [f"shares files with {folder}: keep that snapshot, and restore with claim mode NO_CLAIM"]
 
 
+class ProgressLines:
+    """Writes a line about the progress of work every 30 s, e.g. into the log of a container."""
+
+    def __init__(self, what: str, total_bytes: int, clock: Clock) -> None:
+        self._what = what
+        self._total = total_bytes
+        self._clock = clock
+        self._done = 0
+        self._start = self._last = clock.monotonic_ms()
+
+    def __call__(self, done: int) -> None:
+        """Adds bytes that were processed."""
+        self._done += done
+        now = self._clock.monotonic_ms()
+        if now - self._last >= LINE_MS and 0 < self._done <= self._total:
+            self._last = now
+            left = (now - self._start) * (self._total - self._done) // self._done
+            percent = 100 * self._done // self._total
+            complain(
+                f"{self._what}: {size_text(self._done)} of {size_text(self._total)} ({percent} %), "
+                f"{_time_text(left)} left"
+            )
+
+
+def _time_text(milliseconds: int) -> str:
+    minutes = round(milliseconds / 60_000)
+    if minutes < 1:
+        return "less than a minute"
+    hours = f"{minutes // 60} h " if minutes >= 60 else ""
+    return f"about {hours}{minutes % 60} min"
+
+
 @contextmanager
 def progress(what: str, total_bytes: int, *, prints_lines: bool = False) -> Iterator[Advance]:
-    """Shows a progress bar on stderr while the block runs, if stderr is a terminal.
+    """Shows progress on stderr while the block runs: a bar on a terminal, and elsewhere a line
+    every ``LINE_MS``.
 
-    A block that prints lines to the same terminal gets no bar.
+    A block that prints lines to the same terminal shows none.
     """
-    if not sys.stderr.isatty() or (prints_lines and sys.stdout.isatty()):
+    if not sys.stderr.isatty():
+        yield ProgressLines(what, total_bytes, SystemClock())
+        return
+    if prints_lines and sys.stdout.isatty():
         yield lambda _: None
         return
     from rich.console import Console  # only a bar needs it

@@ -10,6 +10,7 @@ import typer
 from dstl_core.cli.options import (
     ChangelogBaseOption,
     JarOption,
+    JobsOption,
     JsonOption,
     KeyTypeOption,
     PathArgument,
@@ -58,6 +59,7 @@ def report(
     ttl: TtlOption = None,
     at: AtOption = None,
     as_json: JsonOption = False,
+    jobs: JobsOption = None,
     jar: JarOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -92,6 +94,7 @@ def report(
             ttls=ttls,
             at_ms=at_ms,
             on_progress=advance,
+            jobs=jobs,
         )
     if output is not None:
         found.write(output)

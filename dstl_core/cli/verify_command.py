@@ -9,6 +9,7 @@ import typer
 from dstl_core.cli.options import (
     ChangelogBaseOption,
     JarOption,
+    JobsOption,
     JsonOption,
     KeyTypeOption,
     PathArgument,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 def verify(
     path: PathArgument,
     as_json: JsonOption = False,
+    jobs: JobsOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
@@ -40,7 +42,7 @@ def verify(
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     total = sum(operator.state.state_size for operator in snapshot.operators)
     with progress("checking", total) as advance:
-        report = verify_snapshot(snapshot, on_progress=advance)
+        report = verify_snapshot(snapshot, on_progress=advance, jobs=jobs)
     if as_json:
         write_json([report.to_json()], indent=1)
     else:

@@ -15,7 +15,7 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
-from dstl_core.cli.output import to_json
+from dstl_core.cli.output import ProgressLines, to_json
 from dstl_core.codec.serializers import Types
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
@@ -30,6 +30,7 @@ from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
+from dstl_core.testing import ManualClock
 from tests.command_line import run
 from tests.golden_files import snapshot
 
@@ -263,3 +264,22 @@ def test_a_pipe_gets_the_bytes_of_the_values(command: tuple[str, ...], evil: Pat
     documents = [[text] if rest else text.split("\n")[:-1] for text in (piped, shown)]
     of_pipe, of_terminal = ([json.loads(each) for each in texts] for texts in documents)
     assert of_terminal == of_pipe
+
+
+def test_a_log_gets_a_line_of_progress_every_30_seconds(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    clock = ManualClock()
+    advance = ProgressLines("checking", 100 << 20, clock)
+    for _ in range(10):
+        advance(5 << 20)
+        clock.advance(9_000)
+    advance(20 << 20)
+    clock.advance(30_000)
+    advance(28 << 20)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines == [
+        "dstl: checking: 25.0 MiB of 100 MiB (25 %), about 2 min left",
+        "dstl: checking: 45.0 MiB of 100 MiB (45 %), about 1 min left",
+        "dstl: checking: 98.0 MiB of 100 MiB (98 %), less than a minute left",
+    ]

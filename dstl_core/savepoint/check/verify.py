@@ -14,16 +14,6 @@ from typing import Any
 
 from dstl_core.checkpoint.store.metadata_file import read_sidecar
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
-from dstl_core.codec.serializers import AnySerializer, OpaqueValue
-from dstl_core.codec.serializers.runtime import Timer
-from dstl_core.errors import (
-    UNREADABLE,
-    ConfigError,
-    DstlError,
-    PathNotAllowedError,
-    StateFileNotFoundError,
-    UnreadableValueError,
-)
 from dstl_core.model.checkpoint import OperatorSubtaskState, keyed_state_streams
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
@@ -38,23 +28,23 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 from dstl_core.model.key_group import (
-    KeyGroupRange,
-    assign_to_key_group,
     compute_key_group_range_for_operator_index,
+)
+from dstl_core.savepoint.access.units import jobs_for, run_units, units_of
+from dstl_core.savepoint.check.range_check import (
+    FAULTS,
+    MAX_FINDINGS_OF_A_KIND,
+    RangeCheck,
+    RangeReport,
+    unread_values,
 )
 from dstl_core.savepoint.check.summary import streams_of
 from dstl_core.savepoint.read.entries import summarize, unread_part
-from dstl_core.savepoint.read.entry_reader import EntryReader, key_group_ranges
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
-from dstl_core.state.tables.keyed_state import KeyedState
-from dstl_core.state.tables.state_table import MapTable, StateTable
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 
 _PART_BYTES = 8 << 20
-MAX_FINDINGS_OF_A_KIND = 5
-"""Number of findings to show per operator and state; further ones are only counted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,16 +117,29 @@ class Report:
 
 
 def verify_snapshot(
-    snapshot: Snapshot, on_progress: Callable[[int], None] = lambda _: None
+    snapshot: Snapshot,
+    on_progress: Callable[[int], None] = lambda _: None,
+    *,
+    jobs: int | None = 1,
 ) -> Report:
-    """Checks a whole snapshot. ``on_progress`` is called with the bytes of state that were read."""
+    """Checks a whole snapshot.
+
+    Args:
+        snapshot: The snapshot.
+        on_progress: Called with the bytes of state that were read.
+        jobs: Number of processes that read keyed state; None: all cores if the state is large.
+
+    Raises:
+        StorageError: A store gave no answer. It says nothing about the snapshot.
+        DstlError: A process ended before its work did.
+    """
     report = Report(str(snapshot.folder))
     with _reported(report, Finding("")):
         checkpoint_kind(snapshot.metadata.properties)
     with _reported(report, Finding("")):
         _check_metadata(snapshot, report)
     for operator in snapshot.operators:
-        _OperatorCheck(operator, report, on_progress).run()
+        _OperatorCheck(operator, report, on_progress, jobs).run()
         report.operators += 1
     return report
 
@@ -170,11 +173,6 @@ def sha256_of(file_io: FileIO, location: Location) -> str:
     return digest.hexdigest()
 
 
-_NO_FILE = (PathNotAllowedError, StateFileNotFoundError)
-_FINDINGS = (*UNREADABLE, *_NO_FILE)
-"""Faults of the snapshot. Any other error of the store ends the check: it is no finding."""
-
-
 class _reported:
     """Converts a fault of the snapshot to a finding."""
 
@@ -186,7 +184,7 @@ class _reported:
         return None
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> bool:
-        if not isinstance(error, _FINDINGS):
+        if not isinstance(error, FAULTS):
             return False
         where = self._where
         self._report.findings.append(
@@ -199,24 +197,26 @@ class _OperatorCheck:
     """Checks one operator."""
 
     def __init__(
-        self, operator: OperatorSnapshot, report: Report, on_progress: Callable[[int], None]
+        self,
+        operator: OperatorSnapshot,
+        report: Report,
+        on_progress: Callable[[int], None],
+        jobs: int | None,
     ) -> None:
         self._operator = operator
         self._report = report
         self._on_progress = on_progress
-        self._counts: dict[tuple[str | None, str], int] = {}
+        self._jobs = jobs
+        self._counts: Counter[tuple[str | None, str]] = Counter()
         self._digested: set[Location] = set()
-        self._unreadable: set[str | None] = set()
-        self._unread: set[str] = set()
+        self._noted: set[tuple[str, ...]] = set()
 
     def run(self) -> None:
         self._layout()
         self._files()
         for subtask in self._operator.state.subtasks:
             self._channels(subtask)
-            if subtask.managed_keyed_state is not None:
-                self._keyed(subtask.index, subtask.managed_keyed_state)
-        self._raw_timers()
+        self._keyed()
         self._operator_state()
         for (state, kind), count in self._counts.items():
             if count > MAX_FINDINGS_OF_A_KIND:
@@ -227,8 +227,8 @@ class _OperatorCheck:
     def _found(
         self, kind: str, problem: str, subtask: int | None = None, state: str | None = None
     ) -> None:
-        count = self._counts[state, kind] = self._counts.get((state, kind), 0) + 1
-        if count <= MAX_FINDINGS_OF_A_KIND:
+        self._counts[state, kind] += 1
+        if self._counts[state, kind] <= MAX_FINDINGS_OF_A_KIND:
             self._report.findings.append(Finding(problem, self._operator.label, subtask, state))
 
     # -------------------------------------------------------------------------------- layout
@@ -346,149 +346,44 @@ class _OperatorCheck:
 
     # ----------------------------------------------------------------------------- keyed state
 
-    def _keyed(self, subtask: int, handle: KeyedStateHandle) -> None:
-        for key_groups in key_group_ranges(handle):
-            checked = None
-            if are_read_by_kernels(self._operator.keyed_size):
-                # Loads Arrow and the compiler, which takes longer than checking small state.
-                from dstl_core.savepoint.read.stored_columns import check_range
+    def _keyed(self) -> None:
+        operator = self._operator
+        check = RangeCheck(operator)
+        subtasks = [
+            subtask.index
+            for subtask in operator.state.subtasks
+            if subtask.managed_keyed_state is not None
+        ]
+        lacking: set[int] = set()
+        jobs = jobs_for(operator.keyed_size, self._jobs)
+        for unit, part in run_units(check, units_of(operator), jobs):
+            # All key groups of a handle are in its files.
+            if not (part.lacks_files and unit.handle in lacking):
+                self._add(part, subtasks[unit.handle])
+            if part.lacks_files:
+                lacking.add(unit.handle)
+            self._on_progress(unit.size)
+        self._add(check.raw_timers(), None)
 
-                checked = check_range(self._operator, handle, key_groups)
-            if checked is not None:
-                self._report.entries += checked.entries
-                self._report.keys_checked += checked.entries
-                for state, records in checked.records.items():
-                    self._report.records[self._operator.label, state] += records
-                self._on_progress(
-                    handle.state_size * len(key_groups) // len(handle.key_group_range)
-                )
-                continue
-            try:
-                self._entries(subtask, self._restore(handle, key_groups), key_groups)
-            except _NO_FILE as error:
-                # All key groups of a handle are in its files.
-                self._found("unreadable key groups", str(error), subtask)
-                return
-            except _FINDINGS:
-                # The range has a problem; checking one key group after the other locates it.
-                for key_group in key_groups:
-                    self._one_key_group(subtask, handle, KeyGroupRange(key_group, key_group))
-            self._on_progress(handle.state_size * len(key_groups) // len(handle.key_group_range))
+    def _add(self, part: RangeReport, subtask: int | None) -> None:
+        report, label = self._report, self._operator.label
+        report.entries += part.entries
+        report.keys_checked += part.keys_checked
+        for name, records in part.records.items():
+            report.records[label, name] += records
+        report.incomplete.update((label, name) for name in part.incomplete)
+        for cause, text in part.notes.items():
+            self._note(cause, text)
+        for state, kind, problem in part.findings:
+            self._found(kind, problem, subtask, state)
+        for (state, kind), count in part.counts.items():
+            shown = min(count, MAX_FINDINGS_OF_A_KIND)
+            self._counts[state, kind] += count - shown
 
-    def _restore(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> KeyedState:
-        return self._operator.restore([handle], key_groups, keep_going=True)
-
-    def _one_key_group(
-        self, subtask: int, handle: KeyedStateHandle, key_group: KeyGroupRange
-    ) -> None:
-        try:
-            state = self._restore(handle, key_group)
-        except UnreadableValueError as error:
-            self._note_unreadable(None, error)
-            return
-        except _FINDINGS as error:
-            self._found("unreadable key group", str(error), subtask)
-            return
-        self._entries(subtask, state, key_group)
-
-    def _entries(self, subtask: int, state: KeyedState, key_groups: KeyGroupRange) -> None:
-        for table in state.tables.values():
-            for key_group in key_groups:
-                for scope, stored in table.groups.get(key_group, {}).items():
-                    self._one_entry(subtask, table, key_group, scope, stored)
-        if state.lost:
-            first = state.lost[0]
-            for each in state.lost:
-                self._report.incomplete.add((self._operator.label, each.meta.name))
-            self._note(
-                f"operator {self._operator.label!r}, state {first.meta.name!r}: not checked as a "
-                f"whole ({first.reason})"
-            )
-
-    def _one_entry(
-        self, subtask: int, table: StateTable[Any], key_group: int, scope: bytes, stored: Any
-    ) -> None:
-        try:
-            key, _, value = table.decode(scope, stored)
-        except UnreadableValueError as error:
-            self._note_unreadable(table.meta.name, error)
-            return
-        except UNREADABLE as error:
-            self._found("damaged entry", str(error), subtask, table.meta.name)
-            return
-        self._report.entries += 1
-        unread = unread_part(value)
-        if unread is not None:
-            self._note_unread_values(f"state {table.meta.name!r}", unread)
-        records = len(stored) if isinstance(table, MapTable) else 1
-        self._report.records[self._operator.label, table.meta.name] += records
-        if isinstance(value, Timer):
-            key = value.key
-        self._key(subtask, table.meta.name, table.codec.key_serializer, key, key_group)
-
-    def _raw_timers(self) -> None:
-        """Checks timers of RocksDB that were kept on the heap, and timers of old jobs."""
-        reader = EntryReader(self._operator, None)
-        for timer in reader.raw_timers():
-            self._report.entries += 1
-            self._key(None, timer.service, timer.key_type, timer.key, timer.key_group)
-        for each in reader.unreadable:
-            self._note(
-                f"operator {self._operator.label!r}: {each.state} is not checked ({each.reason})"
-            )
-
-    def _key(
-        self,
-        subtask: int | None,
-        state: str,
-        serializer: AnySerializer,
-        key: Any,
-        key_group: int,
-    ) -> None:
-        try:
-            key_hash = serializer.java_hash(key)
-        except ConfigError:
-            self._note(
-                f"operator {self._operator.label!r}: key groups are not checked, since the hash of "
-                f"{serializer.type_name} is not known"
-            )
-            return
-        expected = assign_to_key_group(key_hash, self._operator.max_parallelism)
-        self._report.keys_checked += 1
-        if expected != key_group:
-            self._found(
-                "wrong key group",
-                f"a key is in key group {key_group} but belongs to {expected}; Flink would "
-                f"never find it",
-                subtask,
-                state,
-            )
-
-    def _note_unreadable(self, state: str | None, error: DstlError) -> None:
-        """Notes once per state that a key or namespace needs a Java class, which is not damage."""
-        if state not in self._unreadable:
-            self._unreadable.add(state)
-            self._report.incomplete.add((self._operator.label, state))
-            place = "keyed state" if state is None else f"state {state!r}"
-            self._note(
-                f"operator {self._operator.label!r}, {place}: not checked as a whole "
-                f"({error.message})"
-            )
-
-    def _note_unread_values(self, place: str, unread: OpaqueValue) -> None:
-        """Notes once per state that values of it were counted, and not read."""
-        if place in self._unread:
-            return
-        self._unread.add(place)
-        needs = f"values of {unread.java_class} need Java classes of the job"
-        self._note(
-            f"operator {self._operator.label!r}, {place}: values are not checked "
-            f"({unread.reason or needs})"
-        )
-
-    def _note(self, text: str) -> None:
-        if text not in self._report.notes:
+    def _note(self, cause: tuple[str, ...], text: str) -> None:
+        if cause not in self._noted and text not in self._report.notes:
             self._report.notes.append(text)
+        self._noted.add(cause)
 
     # -------------------------------------------------------------------------- operator state
 
@@ -499,6 +394,7 @@ class _OperatorCheck:
                 self._report.entries += 1
                 unread = unread_part(entry.value)
                 if unread is not None:
-                    self._note_unread_values(f"state {entry.state!r}", unread)
+                    place = f"state {entry.state!r}"
+                    self._note(*unread_values(self._operator, place, unread))
         for sentence in summarize(reader.unreadable):
-            self._note(sentence)
+            self._note((sentence,), sentence)

@@ -236,17 +236,48 @@ class Unreadable:
     entry: KeyedEntry | OperatorStateEntry | None = None
 
 
-def summarize(unreadable: list[Unreadable]) -> Iterator[str]:
-    """Makes a sentence for each state with unreadable entries, without keys and values."""
-    groups: dict[tuple[str, str, str], list[Unreadable]] = {}
+@dataclass
+class _UnreadableState:
+    reason: str
+    entries: int = 0
+    hidden: set[int | None] = field(default_factory=set)
+
+
+class UnreadableCounts:
+    """Counts unreadable entries by state, and holds none of them."""
+
+    def __init__(self) -> None:
+        self._states: dict[tuple[str, str, str], _UnreadableState] = {}
+
+    def add(self, unreadable: Unreadable) -> None:
+        key = unreadable.operator, unreadable.kind, unreadable.state
+        known = self._states.setdefault(key, _UnreadableState(unreadable.reason))
+        if unreadable.entry is None:
+            known.hidden.add(unreadable.key_group)
+        else:
+            known.entries += 1
+
+    def merge(self, other: UnreadableCounts) -> None:
+        """Adds what was counted of other entries."""
+        for key, state in other._states.items():
+            known = self._states.setdefault(key, _UnreadableState(state.reason))
+            known.entries += state.entries
+            known.hidden |= state.hidden
+
+    def sentences(self) -> Iterator[str]:
+        """A sentence for each state with unreadable entries, without keys and values."""
+        for (operator, kind, name), state in self._states.items():
+            counts = [f"{state.entries} entries"] if state.entries else []
+            counts += [f"all of {len(state.hidden)} key groups"] if state.hidden else []
+            yield (
+                f"not readable: operator {operator!r}, {kind} state {name!r}, "
+                f"{' and '.join(counts)} ({state.reason})"
+            )
+
+
+def summarize(unreadable: Iterable[Unreadable]) -> Iterator[str]:
+    """Makes a sentence for each state with unreadable entries."""
+    counts = UnreadableCounts()
     for each in unreadable:
-        groups.setdefault((each.operator, each.kind, each.state), []).append(each)
-    for (operator, kind, state), parts in groups.items():
-        entries = sum(part.entry is not None for part in parts)
-        hidden = len({part.key_group for part in parts if part.entry is None})
-        counts = [f"{entries} entries"] if entries else []
-        counts += [f"all of {hidden} key groups"] if hidden else []
-        yield (
-            f"not readable: operator {operator!r}, {kind} state {state!r}, "
-            f"{' and '.join(counts)} ({parts[0].reason})"
-        )
+        counts.add(each)
+    return counts.sentences()

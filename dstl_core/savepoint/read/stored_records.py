@@ -22,6 +22,7 @@ from dstl_core.errors import error_context
 from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
+from dstl_core.savepoint.read.handle_forms import lacks_base
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.into_sections import KeyGroupsOpener
@@ -85,18 +86,19 @@ def open_part(
     operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
 ) -> StoredKeyGroups | None:
     """Opens one of ``handle_parts`` as sections; None if it is empty."""
-    return _opener(operator).open_sections(handle, key_groups)
+    return _opener(operator, handle).open_sections(handle, key_groups)
 
 
 def open_part_records(
     operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
 ) -> StoredRecords | None:
     """Opens one of ``handle_parts`` to read its records once; None if it is empty."""
-    return _opener(operator).open_records(handle, key_groups)
+    return _opener(operator, handle).open_records(handle, key_groups)
 
 
-def _opener(operator: OperatorCatalog) -> KeyGroupsOpener:
-    key_type = operator.key_type
+def _opener(operator: OperatorCatalog, handle: KeyedStateHandle) -> KeyGroupsOpener:
+    # The type of the key is in the header of another handle, which may be missing.
+    key_type = operator.key_type if lacks_base(handle) else None
     key = None if key_type is None else key_type.serializer
     return KeyGroupsOpener(operator.max_parallelism, operator.snapshot.tables, key)
 

@@ -7,7 +7,7 @@ key group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.errors import UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
+from dstl_core.savepoint.access.units import Unit, jobs_for, run_units, units_of
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
@@ -36,7 +37,11 @@ WATERMARK = "watermark"
 
 
 def operator_contents(
-    operator: OperatorSnapshot, options: CountOptions, on_progress: Advance = no_progress
+    operator: OperatorSnapshot,
+    options: CountOptions,
+    on_progress: Advance = no_progress,
+    *,
+    jobs: int | None = 1,
 ) -> dict[str, Any]:
     """The figures of every state of an operator, as values for JSON.
 
@@ -44,15 +49,15 @@ def operator_contents(
         operator: The operator to read.
         options: What to count.
         on_progress: Called with the bytes of state that were read.
+        jobs: Number of processes that read keyed state; None: all cores if it is large.
 
     Raises:
         FormatError: The state is damaged.
         StateFileNotFoundError: A file is missing.
     """
     portion = Portion(on_progress, operator.state.state_size)
-    keyed = _KeyedContents(operator, _watermark(operator), options, portion)
-    keyed.read()
-    states = [_with_spreads(operator, each) for each in keyed.states.values()]
+    keyed = _keyed_counts(operator, options, jobs, portion)
+    states = [_with_spreads(operator, each) for each in keyed]
     portion.reach(1)
     return {
         "states": sorted(states, key=lambda each: -(each["key_bytes"] + each["value_bytes"])),
@@ -60,39 +65,24 @@ def operator_contents(
     }
 
 
-class _KeyedContents:
-    """Reads the keyed state of an operator, and its timers, once."""
+class _RangeCounts:
+    """Counts ranges of one operator; it keeps nothing of one for the next."""
 
     def __init__(
-        self,
-        operator: OperatorSnapshot,
-        watermark_ms: int | None,
-        options: CountOptions,
-        portion: Portion,
+        self, operator: OperatorCatalog, watermark_ms: int | None, options: CountOptions
     ) -> None:
-        self.states: dict[tuple[str, bool], StateCounts] = {}
         self._operator = operator
         self._watermark = watermark_ms
         self._options = options
-        self._portion = portion
 
-    def read(self) -> None:
-        operator = self._operator
-        every = KeyGroupRange(0, operator.max_parallelism - 1)
-        for handle, own in handle_parts(operator, every):
-            self._part(operator, handle, own)
-            self._portion.add(handle.state_size * len(own) // len(handle.key_group_range))
-        for ready, key_groups in _raw_timers(operator):
-            for handle, own in handle_parts(ready, key_groups):
-                if handle in ready.timer_queues:
-                    self._part(ready, handle, own)
+    def __call__(self, unit: Unit) -> list[StateCounts]:
+        return self.count(self._operator.keyed_handles[unit.handle], unit.key_groups)
 
-    def _part(
-        self, operator: OperatorCatalog, handle: KeyedStateHandle, own: KeyGroupRange
-    ) -> None:
-        stored = open_part_records(operator, handle, own)
+    def count(self, handle: KeyedStateHandle, own: KeyGroupRange) -> list[StateCounts]:
+        """The counts of each state."""
+        stored = open_part_records(self._operator, handle, own)
         if stored is None:
-            return
+            return []
         formats = [
             RecordFormat(meta.as_key_value(), stored.header.key_serializer)
             for meta in stored.header.states
@@ -103,19 +93,43 @@ class _KeyedContents:
             for batch in stored.records([True] * len(formats)):
                 for state, records in _by_state(batch):
                     counts[state].add(records, decoders[state])
+        return [each.finish() for each in counts]
 
     def _counts_of(self, record_format: RecordFormat) -> StateCounts:
-        key = (record_format.meta.name, record_format.is_queue)
-        if key not in self.states:
-            operator = self._operator
-            self.states[key] = StateCounts(
-                record_format,
-                operator.max_parallelism,
-                self._watermark,
-                self._options,
-                self._options.ttl_of(operator.operator_id, record_format.meta.name),
-            )
-        return self.states[key]
+        operator = self._operator
+        return StateCounts(
+            record_format,
+            operator.max_parallelism,
+            self._watermark,
+            self._options,
+            self._options.ttl_of(operator.operator_id, record_format.meta.name),
+        )
+
+
+def _keyed_counts(
+    operator: OperatorSnapshot, options: CountOptions, jobs: int | None, portion: Portion
+) -> Iterable[StateCounts]:
+    """The counts of every keyed state of an operator, and of its timers."""
+    watermark = _watermark(operator)
+    states: dict[tuple[str, str], StateCounts] = {}
+
+    def add(counts: Iterable[StateCounts]) -> None:
+        for found in counts:
+            known = states.setdefault((found.name, found.kind), found)
+            if known is not found:
+                known.merge(found)
+
+    count = _RangeCounts(operator, watermark, options)
+    processes = jobs_for(operator.keyed_size, jobs)
+    for unit, counts in run_units(count, units_of(operator), processes):
+        add(counts)
+        portion.add(unit.size)
+    for ready, key_groups in _raw_timers(operator):
+        count = _RangeCounts(ready, watermark, options)
+        for handle, own in handle_parts(ready, key_groups):
+            if handle in ready.timer_queues:
+                add(count.count(handle, own))
+    return states.values()
 
 
 def _decoder(record_format: RecordFormat, prefix_bytes: int) -> StateDecoder | None:

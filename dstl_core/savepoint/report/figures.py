@@ -57,6 +57,7 @@ def report_figures(
     *,
     contents: CountOptions | None = None,
     on_progress: Advance = no_progress,
+    jobs: int | None = 1,
 ) -> dict[str, Any]:
     """Everything that the page shows, as values for JSON.
 
@@ -66,12 +67,13 @@ def report_figures(
         contents: Reads every record, to count keys, entries, ages, timers and windows. Without it,
             only metadata and headers are read.
         on_progress: Called with the bytes that were read; ``bytes_to_read`` says how many they are.
+        jobs: Number of processes that count keyed state; None: all cores if it is large.
 
     Raises:
         FormatError: The state of a source or of a sink is damaged.
     """
     summary = snapshot_summary(snapshot)
-    counted = {} if contents is None else _contents(snapshot, contents, on_progress)
+    counted = {} if contents is None else _contents(snapshot, contents, on_progress, jobs)
     details = {
         each.operator_id.hex: _details(each) | {"contents": counted.get(each.operator_id.hex)}
         for each in snapshot.operators
@@ -113,7 +115,7 @@ def report_figures(
     if older is not None and contents is not None:
         from dstl_core.savepoint.report.growth import state_growth  # loads the compiler
 
-        before = _contents(older, contents, on_progress)
+        before = _contents(older, contents, on_progress, jobs)
         figures["compared"]["states"] = list(
             state_growth(older, snapshot, before, counted, on_progress)
         )
@@ -132,7 +134,7 @@ def bytes_to_read(
 
 
 def _contents(
-    snapshot: Snapshot, options: CountOptions, on_progress: Advance
+    snapshot: Snapshot, options: CountOptions, on_progress: Advance, jobs: int | None
 ) -> dict[str, dict[str, Any]]:
     """The contents of each operator by its hash; ``problem`` says why one cannot be read."""
     # Loads Arrow and the compiler, which metadata and headers do not need.
@@ -141,7 +143,7 @@ def _contents(
     found = {}
     for each in snapshot.operators:
         try:
-            counted = operator_contents(each, options, on_progress) | {"problem": None}
+            counted = operator_contents(each, options, on_progress, jobs=jobs) | {"problem": None}
         except DAMAGED as error:
             counted = {"states": [], "operator_states": [], "problem": str(error)}
         found[each.operator_id.hex] = counted

@@ -41,6 +41,14 @@ class Largest:
             return
         order = found[np.argsort(-measures[found], kind="stable")[:LARGEST]]
         self.rows += [(int(measures[row]), describe(int(row))) for row in order]
+        self._cut()
+
+    def merge(self, later: Largest) -> None:
+        """Adds the rows of records that come after these."""
+        self.rows += later.rows
+        self._cut()
+
+    def _cut(self) -> None:
         self.rows.sort(key=lambda each: -each[0])
         del self.rows[LARGEST:]
 
@@ -117,6 +125,10 @@ class KeyTotals:
         self._names = names
         self._parts: list[_Part] = []
 
+    def __getstate__(self) -> dict[str, Any]:
+        """What a process sends to another one, after ``finish``: counts and names."""
+        return {name: value for name, value in vars(self).items() if name != "_names"}
+
     def add(self, keys: Ranges, sizes: Int64s, key_groups: Int64s) -> None:
         """Adds a record for each row: the place of its key, its bytes, its key group."""
         ones = np.ones(len(keys), np.int64)
@@ -129,6 +141,12 @@ class KeyTotals:
             self._parts = [every.take(~done)]
         elif len(self._parts) > _PARTS:
             self._parts = [_Part.together(self._parts)]
+
+    def merge(self, later: KeyTotals) -> None:
+        """Adds the keys of key groups that come after these; both are finished."""
+        self.keys += later.keys
+        self.by_bytes.merge(later.by_bytes)
+        self.by_entries.merge(later.by_entries)
 
     def finish(self) -> None:
         """Counts the keys of the last key group."""

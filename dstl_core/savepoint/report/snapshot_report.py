@@ -65,6 +65,7 @@ def report_snapshot(
     ttls: Mapping[str, int] | None = None,
     at_ms: int | None = None,
     on_progress: Advance = no_progress,
+    jobs: int | None = 1,
 ) -> SnapshotReport:
     """Reports on a savepoint or checkpoint: sizes, skew, hot keys, expiry, timers, growth.
 
@@ -80,6 +81,7 @@ def report_snapshot(
             ``""`` is for all other states. A snapshot does not record them.
         at_ms: The moment that ages count to; by default when the snapshot was written.
         on_progress: Called with the bytes that were read; ``bytes_to_read`` is their sum.
+        jobs: Number of processes that count keyed state; None: all cores if it is large.
 
     Raises:
         ConfigError: A name that ``ttls`` gives is of no state, or ambiguous; or no record is read.
@@ -99,7 +101,7 @@ def report_snapshot(
         of_all: dict[str, int] = {name: ms for name, ms in (ttls or {}).items() if not name}
         contents = CountOptions(at_ms, show_keys=show_keys, ttls=of_all, own_ttls=own_ttls)
     return SnapshotReport(
-        report_figures(snapshot, compare, contents=contents, on_progress=on_progress)
+        report_figures(snapshot, compare, contents=contents, on_progress=on_progress, jobs=jobs)
     )
 
 

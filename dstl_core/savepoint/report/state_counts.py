@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ from dstl_core.state.columns.state_columns import namespace_type
 
 COUNT_OPTIONS = ColumnOptions("utf16", "entries", "exact", "column", "null")
 """Columns that hold every value; one that needs Java is null."""
+Counts = TypeVar("Counts", AgeCounts, TimeCounts, WindowCounts)
 _MAX_NUMBERS = 32
 _NO_VALUES = ("$row_kind", "seconds", "nanos")
 """Fields that stand for the kind of a row, and for a time."""
@@ -184,11 +185,46 @@ class StateCounts:
                 if name in self._numbers:
                     self._numbers[name].add(column)
 
+    # --------------------------------------------------------------------------------- merging
+
+    def finish(self) -> StateCounts:
+        """Ends the counting of some key groups. Then it can be merged, and sent to a process."""
+        self._totals.finish()
+        return self
+
+    def merge(self, later: StateCounts) -> None:
+        """Adds the counts of key groups that come after these; both are finished."""
+        self.key_bytes += later.key_bytes
+        self.value_bytes += later.value_bytes
+        self.entries += later.entries
+        self.note = self.note or later.note
+        self._knows_keys &= later._knows_keys
+        self._elements += later._elements
+        self._totals.merge(later._totals)
+        self._values.merge(later._values)
+        self._numbers = self._merged_numbers(later)
+        self._ages = _merged(self._ages, later._ages)
+        self._timers = _merged(self._timers, later._timers)
+        self._windows = _merged(self._windows, later._windows)
+
+    def _merged_numbers(self, later: StateCounts) -> dict[str, NumberCounts] | None:
+        if self._numbers is None or later._numbers is None:
+            return None  # one of them has given up
+        for name, numbers in later._numbers.items():
+            if name in self._numbers:
+                self._numbers[name].merge(numbers)
+            elif len(self._numbers) < _MAX_NUMBERS:
+                self._numbers[name] = numbers
+        return self._numbers
+
+    def __getstate__(self) -> dict[str, Any]:
+        """What a process sends to another one: the counts, and no type of a key."""
+        return {name: value for name, value in vars(self).items() if name != "_names"}
+
     # --------------------------------------------------------------------------------- figures
 
     def to_json(self) -> dict[str, Any]:
         """The figures. Spreads over key groups and subtasks are for the caller."""
-        self._totals.finish()
         entries = int(self.entries.sum())
         by_bytes = self._totals.by_bytes
         keys: int | None = entries if self._is_single else self._totals.keys
@@ -217,6 +253,14 @@ class StateCounts:
     def _relative(self, found: dict[str, Any]) -> dict[str, Any]:
         is_event = self._has_watermark and self.kind != "proc-timer"
         return found | {"counts_from": "watermark" if is_event else "time of the snapshot"}
+
+
+def _merged(one: Counts | None, later: Counts | None) -> Counts | None:
+    """The counts of both; None if one of them has given up."""
+    if one is None or later is None:
+        return None
+    one.merge(later)
+    return one
 
 
 def _rows(largest: Largest) -> list[dict[str, Any]]:

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 import pyarrow as pa
@@ -16,9 +16,19 @@ LADDER = (0, _MINUTE, _HOUR, _DAY, 7 * _DAY, 30 * _DAY, 365 * _DAY)
 """Bounds of distances in milliseconds, on both sides of the moment that they count from."""
 _EDGES = np.array([*(-each for each in LADDER[:0:-1]), *LADDER], np.int64)
 _FAR = 1 << 62
+Number = TypeVar("Number", int, float)
 MAX_WINDOWS = 100_000
 """Distinct windows are counted up to this number."""
 _POWERS = np.array([1 << each for each in range(64)], np.uint64)
+
+
+def _of_both(
+    choose: Callable[[Number, Number], Number], one: Number | None, other: Number | None
+) -> Number | None:
+    """The smaller, or the larger, of two numbers that may be missing."""
+    if one is None or other is None:
+        return one if other is None else other
+    return choose(one, other)
 
 
 class NumberCounts:
@@ -52,13 +62,22 @@ class NumberCounts:
         self.count += len(numbers)
         if not len(numbers):
             return
-        low, high = numbers.min().item(), numbers.max().item()
-        self.smallest = low if self.smallest is None else min(self.smallest, low)
-        self.largest = high if self.largest is None else max(self.largest, high)
+        self.smallest = _of_both(min, self.smallest, numbers.min().item())
+        self.largest = _of_both(max, self.largest, numbers.max().item())
         buckets = np.where(numbers == 0, 0, (exponents + 2048) * np.sign(numbers).astype(np.int64))
         for bucket, count in zip(*np.unique(buckets, return_counts=True), strict=True):
             sign = int(np.sign(bucket))
             self._buckets[sign, abs(int(bucket)) - 2048 if sign else 0] += int(count)
+
+    def merge(self, other: NumberCounts) -> None:
+        """Adds the values of other records."""
+        self.count += other.count
+        self.nulls += other.nulls
+        self.not_finite += other.not_finite
+        self.smallest = _of_both(min, self.smallest, other.smallest)
+        self.largest = _of_both(max, self.largest, other.largest)
+        self._is_integer &= other._is_integer
+        self._buckets += other._buckets
 
     def to_json(self, *, show_values: bool) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -114,15 +133,22 @@ class TimeCounts:
         if not len(moments):
             return
         self.count += len(moments)
-        low, high = int(moments.min()), int(moments.max())
-        self.earliest = low if self.earliest is None else min(self.earliest, low)
-        self.latest = high if self.latest is None else max(self.latest, high)
+        self.earliest = _of_both(min, self.earliest, int(moments.min()))
+        self.latest = _of_both(max, self.latest, int(moments.max()))
         at = self._reference
         distances = np.clip(moments, max(at - _FAR, -(1 << 63)), min(at + _FAR, (1 << 63) - 1)) - at
         parts = np.searchsorted(_EDGES, distances, side="left")  # a timer is due at its time
         self._counts += np.bincount(parts, minlength=len(self._counts))
         if sizes is not None:
             np.add.at(self._bytes, parts, sizes)
+
+    def merge(self, other: TimeCounts) -> None:
+        """Adds other moments, which count from the same one."""
+        self.count += other.count
+        self.earliest = _of_both(min, self.earliest, other.earliest)
+        self.latest = _of_both(max, self.latest, other.latest)
+        self._counts += other._counts
+        self._bytes += other._bytes
 
     def to_json(self) -> dict[str, Any]:
         bounds = [None, *map(int, _EDGES), None]
@@ -168,6 +194,12 @@ class AgeCounts:
             if sizes is not None:
                 self._expired_bytes += int(sizes[expired].sum())
 
+    def merge(self, other: AgeCounts) -> None:
+        """Adds the ages of other values."""
+        self._times.merge(other._times)
+        self._expired += other._expired
+        self._expired_bytes += other._expired_bytes
+
     def to_json(self) -> dict[str, Any]:
         found = self._times.to_json()
         return {
@@ -206,6 +238,12 @@ class WindowCounts:
         if len(self._windows) <= MAX_WINDOWS:
             pairs = np.unique(np.column_stack([starts, ends]), axis=0)
             self._windows.update(map(tuple, pairs.tolist()))
+
+    def merge(self, other: WindowCounts) -> None:
+        """Adds the windows of other entries."""
+        self._ends.merge(other._ends)
+        if len(self._windows) <= MAX_WINDOWS:
+            self._windows |= other._windows
 
     def to_json(self) -> dict[str, Any]:
         found = self._ends.to_json()

@@ -9,7 +9,7 @@ import pytest
 from dstl_core import Snapshot, report_snapshot, verify_snapshot
 from dstl_core.codec.columnar.keyed import sst_rows
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
-from dstl_core.savepoint.check import verify
+from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.check.column_lines import ColumnLines
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.state.restore import into_tables, rocksdb
@@ -32,7 +32,7 @@ def counted(
     by_columns = request.param == "by columns"
     monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 32 << 10)
     monkeypatch.setattr(rocksdb, "_TAIL_BYTES", 1 << 10)
-    for module in (verify, into_tables):
+    for module in (range_check, into_tables):
         monkeypatch.setattr(module, "are_read_by_kernels", lambda size: by_columns)
     return counted_snapshot(TABLES)
 
@@ -91,7 +91,7 @@ def test_the_bytes_of_the_state_are_read_once(
     monkeypatch: pytest.MonkeyPatch, read: Callable[[Snapshot], None]
 ) -> None:
     """Only blocks with the end of a range and the start of the next one are read for both."""
-    monkeypatch.setattr(verify, "are_read_by_kernels", lambda size: True)
+    monkeypatch.setattr(range_check, "are_read_by_kernels", lambda size: True)
     monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 128 << 10)
     snapshot, files = counted_snapshot(TABLES)
     read(snapshot)
@@ -100,7 +100,7 @@ def test_the_bytes_of_the_state_are_read_once(
 
 
 def test_parts_of_a_range_are_merged_from_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(verify, "are_read_by_kernels", lambda size: True)
+    monkeypatch.setattr(range_check, "are_read_by_kernels", lambda size: True)
     monkeypatch.setattr(sst_rows, "BYTES_AT_ONCE", 8 << 10)
     snapshot, files = counted_snapshot(TABLES)
     verified(snapshot)

@@ -1,0 +1,1 @@
+"""Ways to the state of a snapshot: in units of work, and by key."""

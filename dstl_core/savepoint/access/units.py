@@ -1,0 +1,137 @@
+"""Divides the keyed state of an operator into units of work, and runs a function of a unit on all.
+
+The same function runs in this process or in a pool of processes. It is pure: it gets a unit and
+returns what it found, and the results come in the order of the units.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+from multiprocessing import get_context
+from typing import Any, TypeVar
+
+from dstl_core.errors import ConfigError, DstlError
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.read.entry_reader import key_group_ranges
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+
+POOL_FROM_BYTES = 128 << 20
+"""By default, keyed state of this size and more is read by several processes: one core reads it in
+about a second.
+"""
+_WAITING = 2
+"""Units for each process that run, or whose results wait for those of earlier ones."""
+
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """Some key groups of one handle.
+
+    ``handle`` is its place in ``keyed_handles``, and ``size`` the bytes that the key groups take in
+    it, if all have equal shares.
+    """
+
+    handle: int
+    key_groups: KeyGroupRange
+    size: int
+
+
+def units_of(operator: OperatorCatalog) -> list[Unit]:
+    """The units of an operator's keyed state. They are read one at a time by one process."""
+    return [
+        Unit(at, key_groups, handle.state_size * len(key_groups) // len(handle.key_group_range))
+        for at, handle in enumerate(operator.keyed_handles)
+        for key_groups in key_group_ranges(handle)
+    ]
+
+
+def jobs_for(size: int, jobs: int | None) -> int:
+    """The number of processes for state of some size.
+
+    Args:
+        size: Bytes of keyed state.
+        jobs: The number that was asked for; None: one process, and all cores for large state.
+
+    Raises:
+        ConfigError: The number is wrong.
+    """
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"Number of processes (jobs, --jobs): expected 1 or more, got {jobs}.")
+    if not sys.platform.startswith("linux"):
+        return 1  # elsewhere, a process that has threads cannot be forked
+    if jobs is not None:
+        return jobs
+    return len(os.sched_getaffinity(0)) if size >= POOL_FROM_BYTES else 1
+
+
+def run_units(
+    task: Callable[[Unit], Result], units: Sequence[Unit], jobs: int
+) -> Iterator[tuple[Unit, Result]]:
+    """Yields each unit with the result of the task, in the order of the units.
+
+    A pool holds at most ``2 * jobs`` results. Its processes are forks, so that they share what is
+    loaded: the metadata and the kernels. This process runs the first unit, which loads them.
+
+    Args:
+        task: What to do. A result is pickled, unless one process does all.
+        units: The units.
+        jobs: Number of processes.
+
+    Raises:
+        DstlError: A process ended before its unit did. Errors of the task are raised as they are.
+    """
+    alone = units if jobs == 1 else units[:1]
+    for unit in alone:
+        yield unit, task(unit)
+    others = units[len(alone) :]
+    if others:
+        yield from _pooled(task, others, min(jobs, len(others)))
+
+
+def _pooled(
+    task: Callable[[Unit], Result], units: Sequence[Unit], jobs: int
+) -> Iterator[tuple[Unit, Result]]:
+    pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (task,))
+    waiting: deque[tuple[Unit, Future[Any]]] = deque()
+    try:
+        for unit in units:
+            waiting.append((unit, pool.submit(_run, unit)))
+            if len(waiting) == _WAITING * jobs:
+                yield _next(waiting)
+        while waiting:
+            yield _next(waiting)
+    except BrokenProcessPool as error:
+        raise DstlError(
+            f"One of {jobs} processes was killed while it read key groups "
+            f"{waiting[0][0].key_groups if waiting else 'of the last unit'}, perhaps for want of "
+            f"memory; run it with fewer of them (jobs, --jobs)."
+        ) from error
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _next(waiting: deque[tuple[Unit, Future[Any]]]) -> tuple[Unit, Any]:
+    result = waiting[0][1].result()
+    return waiting.popleft()[0], result
+
+
+_task: list[Callable[[Unit], Any]] = []
+"""The task of a process of a pool."""
+
+
+def _adopt(task: Callable[[Unit], Any]) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
+    _task[:] = [task]
+
+
+def _run(unit: Unit) -> Any:
+    return _task[0](unit)

@@ -1,0 +1,208 @@
+"""Checks the keyed state of an operator, one range of key groups at a time."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstl_core.codec.serializers import AnySerializer, OpaqueValue
+from dstl_core.codec.serializers.runtime import Timer
+from dstl_core.errors import (
+    UNREADABLE,
+    ConfigError,
+    DstlError,
+    PathNotAllowedError,
+    StateFileNotFoundError,
+    UnreadableValueError,
+)
+from dstl_core.model.handle import KeyedStateHandle
+from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.savepoint.access.units import Unit
+from dstl_core.savepoint.read.entries import unread_part
+from dstl_core.savepoint.read.entry_reader import EntryReader
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
+from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.state_table import MapTable, StateTable
+
+NO_FILE = (PathNotAllowedError, StateFileNotFoundError)
+FAULTS = (*UNREADABLE, *NO_FILE)
+"""Faults of the snapshot. Any other error of the store ends the check: it is no finding."""
+MAX_FINDINGS_OF_A_KIND = 5
+"""Number of findings to show per operator and state; further ones are only counted."""
+
+
+@dataclass
+class RangeReport:
+    """What a check of some key groups found; reports of several ranges add up.
+
+    ``findings`` has the state, the kind and the problem of the first findings, and ``counts`` the
+    number of all by state and kind. ``notes`` has one sentence a cause. ``records`` counts records
+    by state. ``incomplete`` names the states, or None for all, with records that only Java can
+    read. With ``lacks_files``, the files of the handle are missing.
+    """
+
+    entries: int = 0
+    keys_checked: int = 0
+    records: Counter[str] = field(default_factory=Counter)
+    incomplete: set[str | None] = field(default_factory=set)
+    findings: list[tuple[str | None, str, str]] = field(default_factory=list)
+    counts: Counter[tuple[str | None, str]] = field(default_factory=Counter)
+    notes: dict[tuple[str, ...], str] = field(default_factory=dict)
+    lacks_files: bool = False
+
+    def found(self, kind: str, problem: str, state: str | None = None) -> None:
+        self.counts[state, kind] += 1
+        if self.counts[state, kind] <= MAX_FINDINGS_OF_A_KIND:
+            self.findings.append((state, kind, problem))
+
+
+class RangeCheck:
+    """Checks ranges of one operator; it keeps nothing of one for the next."""
+
+    def __init__(self, operator: OperatorSnapshot) -> None:
+        self._operator = operator
+        self._by_kernels = are_read_by_kernels(operator.keyed_size)
+
+    def __call__(self, unit: Unit) -> RangeReport:
+        handle, key_groups = self._operator.keyed_handles[unit.handle], unit.key_groups
+        report = RangeReport()
+        try:
+            checked = self._by_columns(handle, key_groups)
+            if checked is not None:
+                return checked
+            self._entries(report, self._restore(handle, key_groups), key_groups)
+        except NO_FILE as error:
+            report.lacks_files = True
+            report.found("unreadable key groups", str(error))
+        except FAULTS:
+            # The range has a problem; checking one key group after the other locates it.
+            report = RangeReport()
+            for key_group in key_groups:
+                self._one_key_group(report, handle, KeyGroupRange(key_group, key_group))
+        return report
+
+    def _by_columns(
+        self, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    ) -> RangeReport | None:
+        """The report if all is well; None if the record-wise code has to look."""
+        if not self._by_kernels:
+            return None
+        # Loads Arrow and the compiler, which takes longer than checking small state.
+        from dstl_core.savepoint.read.stored_columns import check_range
+
+        checked = check_range(self._operator, handle, key_groups)
+        if checked is None:
+            return None
+        return RangeReport(checked.entries, checked.entries, Counter(checked.records))
+
+    def raw_timers(self) -> RangeReport:
+        """Checks timers of RocksDB that were kept on the heap, and timers of old jobs."""
+        report = RangeReport()
+        reader = EntryReader(self._operator, None)
+        for timer in reader.raw_timers():
+            report.entries += 1
+            self._key(report, timer.service, timer.key_type, timer.key, timer.key_group)
+        for part in reader.unreadable:
+            text = f"{self._place}: {part.state} is not checked ({part.reason})"
+            report.notes[text,] = text
+        return report
+
+    @property
+    def _place(self) -> str:
+        return f"operator {self._operator.label!r}"
+
+    def _restore(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> KeyedState:
+        return self._operator.restore([handle], key_groups, keep_going=True)
+
+    def _one_key_group(
+        self, report: RangeReport, handle: KeyedStateHandle, key_group: KeyGroupRange
+    ) -> None:
+        try:
+            state = self._restore(handle, key_group)
+        except UnreadableValueError as error:
+            self._note_unreadable(report, None, error)
+            return
+        except FAULTS as error:
+            report.found("unreadable key group", str(error))
+            return
+        self._entries(report, state, key_group)
+
+    def _entries(self, report: RangeReport, state: KeyedState, key_groups: KeyGroupRange) -> None:
+        for table in state.tables.values():
+            for key_group in key_groups:
+                for scope, stored in table.groups.get(key_group, {}).items():
+                    self._one_entry(report, table, key_group, scope, stored)
+        if state.lost:
+            first = state.lost[0]
+            report.incomplete.update(lost.meta.name for lost in state.lost)
+            text = (
+                f"{self._place}, state {first.meta.name!r}: not checked as a whole ({first.reason})"
+            )
+            report.notes.setdefault((text,), text)
+
+    def _one_entry(
+        self,
+        report: RangeReport,
+        table: StateTable[Any],
+        key_group: int,
+        scope: bytes,
+        stored: Any,
+    ) -> None:
+        name = table.meta.name
+        try:
+            key, _, value = table.decode(scope, stored)
+        except UnreadableValueError as error:
+            self._note_unreadable(report, name, error)
+            return
+        except UNREADABLE as error:
+            report.found("damaged entry", str(error), name)
+            return
+        report.entries += 1
+        unread = unread_part(value)
+        if unread is not None:
+            report.notes.setdefault(*unread_values(self._operator, f"state {name!r}", unread))
+        report.records[name] += len(stored) if isinstance(table, MapTable) else 1
+        if isinstance(value, Timer):
+            key = value.key
+        self._key(report, name, table.codec.key_serializer, key, key_group)
+
+    def _key(
+        self, report: RangeReport, state: str, serializer: AnySerializer, key: Any, key_group: int
+    ) -> None:
+        try:
+            key_hash = serializer.java_hash(key)
+        except ConfigError:
+            text = (
+                f"{self._place}: key groups are not checked, since the hash of "
+                f"{serializer.type_name} is not known"
+            )
+            report.notes.setdefault((text,), text)
+            return
+        expected = assign_to_key_group(key_hash, self._operator.max_parallelism)
+        report.keys_checked += 1
+        if expected != key_group:
+            report.found(
+                "wrong key group",
+                f"a key is in key group {key_group} but belongs to {expected}; Flink would "
+                f"never find it",
+                state,
+            )
+
+    def _note_unreadable(self, report: RangeReport, state: str | None, error: DstlError) -> None:
+        """Notes once per state that a key or namespace needs a Java class, which is not damage."""
+        report.incomplete.add(state)
+        place = "keyed state" if state is None else f"state {state!r}"
+        text = f"{self._place}, {place}: not checked as a whole ({error.message})"
+        report.notes.setdefault(("unreadable", place), text)
+
+
+def unread_values(
+    operator: OperatorSnapshot, place: str, unread: OpaqueValue
+) -> tuple[tuple[str, ...], str]:
+    """A note, and its cause, that values of a state were counted, and not read."""
+    needs = f"values of {unread.java_class} need Java classes of the job"
+    return ("unread", place), (
+        f"operator {operator.label!r}, {place}: values are not checked ({unread.reason or needs})"
+    )

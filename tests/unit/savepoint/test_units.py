@@ -1,0 +1,176 @@
+"""The same work in one process and in a pool: equal results, errors, processes that die."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot, report_snapshot, verify_snapshot
+from dstl_core.cli import dump_lines
+from dstl_core.errors import ConfigError, DstlError, FormatError
+from dstl_core.model.handle import KeyGroupsSavepointStateHandle, RelativeFileStateHandle
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.access import units
+from dstl_core.savepoint.access.units import POOL_FROM_BYTES, Unit, jobs_for, run_units, units_of
+from dstl_core.savepoint.check import range_check
+from dstl_core.savepoint.read import entry_reader
+from dstl_core.state.restore import into_tables
+from tests.command_line import run
+from tests.golden_files import PLANTED, SNAPSHOTS, as_lines
+from tests.golden_files import snapshot as golden
+
+__all__ = ["run"]
+
+FILES = "a-hashmap-canonical-files"
+SEVERAL_FORMS = [
+    "a-hashmap-canonical-compressed",
+    "a-hashmap-changelog-multi",
+    "a-rocksdb-heaptimers-checkpoint",
+    "d-windows-hashmap",
+    "e-ttl-hashmap",
+    "x-kryo-hashmap",
+    "x-lsm-rocksdb-incremental",
+    "x-sql-join-hashmap",
+]
+PLACES = [*map(golden, SEVERAL_FORMS), *sorted(path.parent for path in PLANTED.rglob("_metadata"))]
+
+
+@pytest.fixture(params=["by columns", "by record"])
+def small_units(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    by_columns = request.param == "by columns"
+    monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 1 << 10)
+    for module in (range_check, into_tables, dump_lines):
+        monkeypatch.setattr(module, "are_read_by_kernels", lambda size: by_columns)
+
+
+@pytest.mark.usefixtures("small_units")
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.parents[1].name)
+def test_results_do_not_depend_on_the_number_of_processes(run: Any, place: Path) -> None:
+    assert any(len(units_of(operator)) > 2 for operator in Snapshot.load(place).operators)
+    one, three = (verify_snapshot(Snapshot.load(place), jobs=jobs) for jobs in (1, 3))
+    assert one == three
+    figures = [
+        dict(report_snapshot(Snapshot.load(place), at_ms=0, show_keys=True, jobs=jobs).figures)
+        for jobs in (1, 3)
+    ]
+    assert figures[0] == figures[1]
+    assert run("dump", str(place), "--opaque") == run("dump", str(place), "--opaque", "--jobs", "3")
+
+
+@pytest.mark.usefixtures("small_units")
+@pytest.mark.parametrize("name", SEVERAL_FORMS)
+def test_several_processes_print_what_flink_has_restored(run: Any, name: str) -> None:
+    [fixture] = [each for each in SNAPSHOTS if each.name == name]
+    ran = run("dump", str(fixture.snapshot), "--jobs", "3")
+    assert ran.code == 0
+    assert as_lines(ran.lines) == as_lines(fixture.truth)
+
+
+@pytest.mark.usefixtures("small_units")
+def test_damage_is_found_by_several_processes(run: Any, tmp_path: Path) -> None:
+    place = tmp_path / "s"
+    shutil.copytree(golden(FILES), place)
+    [operator] = [each for each in Snapshot.load(place).operators if each.keyed_handles]
+    handle = operator.keyed_handles[0]
+    assert isinstance(handle, KeyGroupsSavepointStateHandle)
+    assert isinstance(handle.stream, RelativeFileStateHandle)
+    file = place / handle.stream.relative_path
+    raw = bytearray(file.read_bytes())
+    middle = sorted(filter(None, handle.offsets.offsets))[len(handle.offsets.offsets) // 8]
+    raw[middle + 4 : middle + 12] = b"\x7f" * 8  # the first record of a key group
+    file.write_bytes(raw)
+    one, three = (verify_snapshot(Snapshot.load(place), jobs=jobs) for jobs in (1, 3))
+    assert one.findings
+    assert one == three
+    assert run("dump", str(place)).err == run("dump", str(place), "--jobs", "3").err
+    file.unlink()
+    one, three = (verify_snapshot(Snapshot.load(place), jobs=jobs) for jobs in (1, 3))
+    assert len([finding for finding in one.findings if finding.subtask is not None]) == 1
+    assert one == three
+
+
+# -------------------------------------------------------------------------------------- the pool
+
+UNITS = [Unit(0, KeyGroupRange(at, at), 1) for at in range(12)]
+
+
+def test_results_come_in_the_order_of_the_units() -> None:
+    ended = get_context("fork").Event()
+
+    def task(unit: Unit) -> int:
+        group = unit.key_groups.start_key_group
+        if group == 1:
+            assert ended.wait(60)  # until a later unit has ended, in another process
+        if group == 2:
+            ended.set()
+        return group
+
+    assert [result for _, result in run_units(task, UNITS, 2)] == list(range(12))
+
+
+def test_units_run_in_other_processes() -> None:
+    meeting = get_context("fork").Barrier(3)
+
+    def task(unit: Unit) -> int:
+        if 1 <= unit.key_groups.start_key_group <= 3:
+            meeting.wait(60)
+        return os.getpid()
+
+    processes = [result for _, result in run_units(task, UNITS, 3)]
+    assert processes[0] == os.getpid()
+    assert len(set(processes[1:4])) == 3
+    assert os.getpid() not in processes[1:]
+    assert {result for _, result in run_units(lambda unit: os.getpid(), UNITS, 1)} == {os.getpid()}
+
+
+def test_only_a_few_results_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    context = get_context("fork")
+    begun = context.Value("i", 0)
+
+    def task(unit: Unit) -> None:
+        with begun.get_lock():
+            begun.value += 1
+
+    results = run_units(task, UNITS, 2)
+    next(results)
+    next(results)
+    assert begun.value <= 1 + 4
+    assert len(list(results)) == len(UNITS) - 2
+    assert begun.value == len(UNITS)
+
+
+def test_an_error_of_a_task_is_raised_as_it_is() -> None:
+    def task(unit: Unit) -> None:
+        if unit.key_groups.start_key_group == 5:
+            raise FormatError("A record is damaged", offset=7, location="file:/f")
+
+    done = []
+    with pytest.raises(FormatError, match=r"A record is damaged, at byte 7 \[file:/f\]") as caught:
+        done += run_units(task, UNITS, 2)
+    assert caught.value.context["offset"] == 7
+
+
+def test_a_process_that_is_killed_is_one_sentence() -> None:
+    def task(unit: Unit) -> None:
+        if unit.key_groups.start_key_group == 3:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    with pytest.raises(DstlError, match=r"One of 2 processes was killed .* fewer of them"):
+        list(run_units(task, UNITS, 2))
+
+
+def test_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    assert jobs_for(POOL_FROM_BYTES, None) == 3
+    assert jobs_for(POOL_FROM_BYTES - 1, None) == 1
+    assert jobs_for(1, 2) == 2
+    with pytest.raises(ConfigError, match="expected 1 or more, got 0"):
+        jobs_for(1, 0)
+    monkeypatch.setattr(units.sys, "platform", "darwin")
+    assert jobs_for(POOL_FROM_BYTES, 2) == 1
