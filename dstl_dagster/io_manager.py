@@ -44,8 +44,9 @@ class DstlIOManager(dg.ConfigurableIOManager):
     rows of the input's partitions, by the commit log: the state after the last of them, or what the
     operator gave in them. An asset without partitions gets the latest state, or all output that the
     latest state stands on. The annotation of the input says in which type: a DataFrame of pyspark,
-    pandas or polars, a ``polars.LazyFrame``, or a ``pyarrow.Table``. Only Spark's needs Spark. Name
-    this IO manager as the ``input_manager_key`` of the input.
+    pandas or polars, a ``polars.LazyFrame``, a ``duckdb.DuckDBPyRelation``, or a ``pyarrow.Table``.
+    Only Spark's needs Spark. Columns of pandas have types of Arrow (``pandas.ArrowDtype``), so
+    every value is the stored one. Name this IO manager as the ``input_manager_key`` of the input.
 
     **Storing.** The metadata of the asset's definition describes the columns of the DataFrame:
     ``dstl/uid``, ``dstl/key_by`` and ``dstl/types`` (column to Flink type, for types that Spark

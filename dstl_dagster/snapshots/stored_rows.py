@@ -47,11 +47,15 @@ class StoredRows:
     in_spark: Callable[[SparkSession], DataFrame]
 
     def as_type(self, wanted: Any, session: Callable[[], SparkSession]) -> Any:
-        """Returns the rows in the type of an annotation.
+        """Returns the rows in the type of an annotation, with the values that are stored.
+
+        The columns of pandas have types of Arrow. Its own types have no null for whole numbers, so
+        a long with nulls would become a double and lose digits.
 
         Args:
-            wanted: A DataFrame of Spark, pandas or polars, a LazyFrame of polars, or a Table of
-                pyarrow. None and ``Any``, for an input without an annotation, mean Spark's.
+            wanted: A DataFrame of Spark, pandas or polars, a LazyFrame of polars, a relation of
+                DuckDB, or a Table of pyarrow. None and ``Any``, for an input without an annotation,
+                mean Spark's.
             session: Returns the Spark session. It is called for Spark's DataFrame only.
 
         Raises:
@@ -63,23 +67,25 @@ class StoredRows:
         if (library, name) == ("pyarrow", "Table"):
             return self.in_arrow()
         if (library, name) == ("pandas", "DataFrame"):
-            return self.in_arrow().to_pandas()
+            arrow_type = importlib.import_module("pandas").ArrowDtype
+            return self.in_arrow().to_pandas(types_mapper=arrow_type)
+        if (library, name) == ("duckdb", "DuckDBPyRelation"):
+            return importlib.import_module("duckdb").from_arrow(self.in_arrow())
         if library == "polars" and name in ("DataFrame", "LazyFrame"):
             frame = importlib.import_module("polars").from_arrow(self.in_arrow())
             return frame.lazy() if name == "LazyFrame" else frame
         raise ConfigError(
             f"Rows of a pipeline cannot be loaded as {library}.{name}: expected a DataFrame of "
-            f"pyspark, pandas or polars, a polars.LazyFrame, or a pyarrow.Table; change the "
-            f"annotation of the input."
+            f"pyspark, pandas or polars, a polars.LazyFrame, a duckdb.DuckDBPyRelation, or a "
+            f"pyarrow.Table; change the annotation of the input."
         )
 
 
 def _library_and_name(wanted: Any) -> tuple[str, str]:
     if wanted is Any or wanted is None:
         return "typing", "Any"
-    return str(getattr(wanted, "__module__", "")).partition(".")[0], getattr(
-        wanted, "__name__", str(wanted)
-    )
+    library = str(getattr(wanted, "__module__", "")).partition(".")[0]
+    return library.removeprefix("_"), getattr(wanted, "__name__", str(wanted))
 
 
 def committed_state(
