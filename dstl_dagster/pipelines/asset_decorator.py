@@ -16,6 +16,8 @@ from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED_KEY, RETAIN_KEY, StatefulPipeline
 
 InputPartitions = dg.TimeWindowPartitionsDefinition | dg.DynamicPartitionsDefinition
+STATE_TAG = "dstl/state-of"
+"""The tag of a state, with the name of its pipeline."""
 DEFAULT_RETRIES = dg.RetryPolicy(
     max_retries=3, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL
 )
@@ -46,12 +48,10 @@ def build_dstl_asset_specs(
     if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
         before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
         upstream.append(dg.AssetDep(state.key, partition_mapping=before))
+    condition = _beside_itself(automation_condition or state.automation_condition, pipeline.name)
     return [
-        state.replace_attributes(
-            deps=upstream,
-            automation_condition=_beside_itself(
-                automation_condition or state.automation_condition, state.key
-            ),
+        state.replace_attributes(deps=upstream, automation_condition=condition).merge_attributes(
+            tags={STATE_TAG: pipeline.name}
         ),
         changelog.replace_attributes(deps=[state.key]),
         checkpoint.replace_attributes(
@@ -65,13 +65,14 @@ def build_dstl_asset_specs(
 
 
 def _beside_itself(
-    condition: dg.AutomationCondition | None, state: dg.AssetKey
+    condition: dg.AutomationCondition | None, pipeline: str
 ) -> dg.AutomationCondition | None:
     """A condition that waits for upstream assets, and not for the state of the window before, on
     which a state depends: conditions such as ``on_cron`` wait until each dependency was updated.
+    The state is found by its tag, since its key may get a prefix.
     """
     ignore = getattr(condition, "ignore", None)  # only conditions on dependencies have it
-    return condition if ignore is None else ignore(dg.AssetSelection.assets(state))
+    return condition if ignore is None else ignore(dg.AssetSelection.tag(STATE_TAG, pipeline))
 
 
 def _check_pipeline(pipeline: Any) -> None:
