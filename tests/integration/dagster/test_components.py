@@ -347,7 +347,8 @@ def test_specs_are_translated_and_automated_in_yaml():
     assert (state.group_name, state.owners) == ("finance", ["team:payments"])
     assert state.tags["operator"] == "totals" and state.tags["dstl/pipeline"] == "payments"
     cron = dg.AutomationCondition.on_cron("15 * * * *")
-    assert state.automation_condition == cron.ignore(dg.AssetSelection.assets(state.key))
+    own = dg.AssetSelection.tag("dstl/state-of", "payments")
+    assert state.automation_condition == cron.ignore(own)
     assert [each.asset_key for each in specs["lake/payments/payments_checkpoint"].deps] == [
         dg.AssetKey(["lake", "payments", "payments_changelog_totals"])
     ]
