@@ -40,6 +40,18 @@ def dump(
             help="Leave out values that were not accessed for 90m, 24h, ..",
         ),
     ] = None,
+    key: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--key",
+            metavar="KEY",
+            help="Only this key, without a scan: a string as it is, others as JSON. Repeatable.",
+        ),
+    ] = None,
+    key_file: Annotated[
+        str | None,
+        typer.Option("--key-file", metavar="FILE", help="Only the keys in a file, one a line."),
+    ] = None,
     jobs: JobsOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -52,12 +64,16 @@ def dump(
 
     If one operator cannot be read, the others are still printed.
     """
-    from dstl_core.cli.dump_lines import dump_lines, expiry_of
+    from dstl_core.cli.dump_lines import dump_keys, dump_lines, expiry_of, keys_of
 
     expiry = expiry_of(hide_expired)
+    keys = keys_of(key, key_file)
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar, state_type)
     snapshot.require_typed_states()
     operators = selected(snapshot, op)
+    if keys:
+        dump_keys(snapshot, operators, state, keys, opaque=opaque, expiry=expiry)
+        return
     if not dump_lines(
         snapshot, operators, state, opaque=opaque, expiry=expiry, named=bool(op), jobs=jobs
     ):

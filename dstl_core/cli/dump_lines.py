@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from dstl_core.cli.options import duration_ms, require_state
 from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
 from dstl_core.clock import SystemClock
-from dstl_core.errors import DstlError
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.access.units import Unit, jobs_for, run_units, units_of
 from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, UnreadableCounts
 from dstl_core.savepoint.read.entry_reader import EntryReader
@@ -50,6 +50,99 @@ def dump_lines(
     for sentence in printer.remarks:
         complain(sentence)
     return not printer.problems
+
+
+def dump_keys(
+    snapshot: Snapshot,
+    operators: list[OperatorSnapshot],
+    state: str | None,
+    texts: list[str],
+    *,
+    opaque: bool,
+    expiry: Expiry | None,
+) -> None:
+    """Prints the entries and timers of some keys, without a scan of the state.
+
+    Args:
+        snapshot: The snapshot of the operators.
+        operators: Where to look; those whose keys are of another type have none of them.
+        state: Only this state.
+        texts: The keys: a string as it is, other keys as JSON.
+        opaque: Whether values that only Java can read are printed.
+        expiry: Leaves out expired values.
+
+    Raises:
+        ConfigError: A text is a key of none of the operators.
+        NoSuchStateError: None of the operators has the state.
+    """
+    # Loads Arrow, which parses keys.
+    from dstl_core.savepoint.access.key_lookup import KeyLookup
+    from dstl_core.savepoint.access.key_text import parse_key
+
+    if state is not None:
+        require_state(snapshot, operators, state)
+    unreadable = UnreadableCounts()
+    fitting: set[str] = set()
+    printed = 0
+    problem: ConfigError | None = None
+    for operator in operators:
+        key_type = operator.key_type
+        if key_type is None or (state is not None and not operator.has_state(state)):
+            continue
+        keys = []
+        for text in texts:
+            try:
+                keys.append(parse_key(key_type.serializer, text))
+                fitting.add(text)
+            except ConfigError as error:
+                problem = error
+        lookup = KeyLookup(operator, keys, state)
+        for line in map(_line, _shown(lookup, expiry)):
+            write_lines([line])
+            printed += 1
+        for part in lookup.unreadable:
+            if opaque and part.entry is not None:
+                write_lines([_line(part.entry)])
+                printed += 1
+            else:
+                unreadable.add(part)
+    if problem is not None and fitting != set(texts):
+        raise problem
+    for sentence in unreadable.sentences():
+        complain(sentence)
+    if not printed:
+        complain("nothing is stored under these keys")
+
+
+def _shown(entries: Iterable[Entry], expiry: Expiry | None) -> Iterator[Entry]:
+    """Entries without expired values."""
+    for entry in entries:
+        shown: Entry | None = entry
+        if expiry is not None and isinstance(entry, KeyedEntry):
+            shown = expiry.without_expired(entry)
+        if shown is not None:
+            yield shown
+
+
+def keys_of(keys: list[str] | None, file: str | None) -> list[str]:
+    """The values of ``--key``, and the lines of ``--key-file``.
+
+    Raises:
+        ConfigError: The file cannot be read, or is empty.
+    """
+    if file is None:
+        return keys or []
+    try:
+        with open(file, encoding="utf-8") as lines:
+            found = lines.read().splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The file of keys {file!r} cannot be read ({error}); give a file in UTF-8 with a key "
+            f"a line (--key-file)."
+        ) from error
+    if not found:
+        raise ConfigError(f"The file of keys {file!r} is empty; give a key a line (--key-file).")
+    return [*(keys or []), *found]
 
 
 def expiry_of(text: str | None) -> Expiry | None:
@@ -96,12 +189,14 @@ class _Dump:
                 return _Dumped("".join(lines), [], UnreadableCounts())
         reader = self._operator.entries(self._state)
         entries = reader.readable_range(handle, unit.key_groups)
-        return self._dumped("".join(map(_line, self._shown(entries))), reader)
+        return self._dumped("".join(map(_line, _shown(entries, self._expiry))), reader)
 
     def rest(self) -> _Dumped:
         """The entries outside ranges: timers in raw keyed state, and operator state."""
         reader = self._operator.entries(self._state)
-        return self._dumped("".join(map(_line, self._shown(reader.readable_rest()))), reader)
+        return self._dumped(
+            "".join(map(_line, _shown(reader.readable_rest(), self._expiry))), reader
+        )
 
     def _dumped(self, lines: str, reader: EntryReader) -> _Dumped:
         found = _Dumped(lines, [], UnreadableCounts())
@@ -111,14 +206,6 @@ class _Dump:
             else:
                 found.unreadable.add(part)
         return found
-
-    def _shown(self, entries: Iterator[Entry]) -> Iterator[Entry]:
-        for entry in entries:
-            shown: Entry | None = entry
-            if self._expiry is not None and isinstance(entry, KeyedEntry):
-                shown = self._expiry.without_expired(entry)
-            if shown is not None:
-                yield shown
 
 
 def _line(entry: Entry) -> str:

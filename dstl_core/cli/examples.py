@@ -19,6 +19,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
     ),
     "dump": (
         ("dstl dump savepoint --op a-keyed --state cnt", "one state"),
+        ("dstl dump savepoint --op a-keyed --key key-4", "what is stored under a key"),
         ("dstl dump savepoint --hide-expired 24h", "without values that nobody used for a day"),
     ),
     "verify": (("dstl verify savepoint", "every file and record; exit code 1 for CI"),),

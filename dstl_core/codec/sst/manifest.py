@@ -59,16 +59,29 @@ _NUMBERS = {
     _Tag.TOP_FAMILY,
     _Tag.ATOMIC_GROUP,
 }
+_TRAILER_BYTES = 8
+"""The sequence number and the kind of an entry, at the end of its key."""
 _NEW_FILES = {_Tag.NEW_FILE, _Tag.NEW_FILE_2, _Tag.NEW_FILE_3, _Tag.NEW_FILE_4}
+
+
+KeyRange = tuple[bytes, bytes | None]
+"""The first key, and the first one behind the last; None: there is no key behind."""
 
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A table file: its number, level and size in bytes."""
+    """A table file: its number, level, size in bytes, and its smallest and largest key."""
 
     number: int
     level: int
     size: int
+    smallest: bytes
+    largest: bytes
+
+    def may_hold(self, keys: KeyRange) -> bool:
+        """Whether keys of the range can be in the file."""
+        start, stop = keys
+        return self.largest >= start and (stop is None or self.smallest < stop)
 
 
 @dataclass
@@ -223,6 +236,7 @@ class _Field:
     end: int
     numbers: tuple[int, ...] = ()
     text: bytes = b""
+    keys: tuple[bytes, ...] = ()
 
 
 class _Reader:
@@ -266,11 +280,11 @@ class _Reader:
         level, number = self._number(_U32), self._number()
         path_id = self._number(_U32) if tag == _Tag.NEW_FILE_3 else 0
         size = self._number()
-        for _ in ("smallest", "largest"):
-            if len(self._text()) < 8:
-                raise FormatError(
-                    "A key of a MANIFEST is too short", offset=self._offset, expected=">= 8 bytes"
-                )
+        keys = self._text(), self._text()
+        if min(map(len, keys)) < _TRAILER_BYTES:
+            raise FormatError(
+                "A key of a MANIFEST is too short", offset=self._offset, expected=">= 8 bytes"
+            )
         if tag != _Tag.NEW_FILE:
             self._number(), self._number()
         while tag == _Tag.NEW_FILE_4 and (custom := self._number(_U32)) != _TERMINATE:
@@ -290,7 +304,8 @@ class _Reader:
                 expected="path 0",
                 got=path_id,
             )
-        return _Field(tag, 0, 0, (level, number, size))
+        bounds = tuple(key[:-_TRAILER_BYTES] for key in keys)
+        return _Field(tag, 0, 0, (level, number, size), keys=bounds)
 
     def _number(self, limit: int = _U64) -> int:
         value, self._at = read_varint(self._edit, self._at, len(self._edit))
@@ -373,7 +388,7 @@ def _apply_files(family: ColumnFamily, fields: list[_Field], offset: int) -> Non
                 raise FormatError(
                     "A MANIFEST adds a table file twice", offset=offset, got=f"file {number}"
                 )
-            family.files[number] = ManifestFile(number, level, size)
+            family.files[number] = ManifestFile(number, level, size, *each.keys)
 
 
 def _wrong_family(problem: str, family: int, offset: int) -> FormatError:

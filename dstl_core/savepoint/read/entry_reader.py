@@ -76,6 +76,10 @@ class EntryReader:
         """The readable entries and timers of one of ``keyed_ranges``."""
         return self._readable(self._of_range(handle, key_groups))
 
+    def readable_state(self, state: KeyedState) -> Iterator[KeyedEntry | TimerEntry]:
+        """The readable entries and timers of restored state."""
+        return self._readable(self._of_state(state))
+
     def readable_rest(self) -> Iterator[Entry]:
         """The readable entries outside ``keyed_ranges``: raw timers and operator state."""
         yield from self.raw_timers()
@@ -136,8 +140,10 @@ class EntryReader:
     def _of_range(
         self, handle: KeyedStateHandle, key_groups: KeyGroupRange
     ) -> Iterator[KeyedEntry | TimerEntry]:
-        state = self._operator.restore([handle], key_groups, keep_going=True)
-        for key_group in key_groups:
+        return self._of_state(self._operator.restore([handle], key_groups, keep_going=True))
+
+    def _of_state(self, state: KeyedState) -> Iterator[KeyedEntry | TimerEntry]:
+        for key_group in state.key_groups:
             for table in state.tables.values():
                 if self._only in (None, table.meta.name):
                     yield from self._of_table(table, key_group)

@@ -136,7 +136,7 @@ class KeyedStateReader:
         self._operator = operator
         self._options = options
         self._key_type = key_type.serializer
-        self._keys = _KeyFilter(self._key_type, options.keys, operator.max_parallelism)
+        self._keys = KeyFilter(self._key_type, options.keys, operator.max_parallelism)
         try:
             self._form: _Form
             if state == KEYED:
@@ -218,7 +218,7 @@ def _parts(
     return whole_parts(operator, wanted)
 
 
-class _KeyFilter:
+class KeyFilter:
     """Selects the records of the requested keys, and the key groups of these keys."""
 
     def __init__(
@@ -268,7 +268,7 @@ class _Form(Protocol):
     is_joined: bool
 
     def rows(
-        self, stored: StoredRecords, wanted: frozenset[str], keys: _KeyFilter
+        self, stored: StoredRecords, wanted: frozenset[str], keys: KeyFilter
     ) -> Iterator[dict[str, pa.Array]]: ...
 
 
@@ -301,7 +301,7 @@ class _Flat:
             self.columns[KEY_GROUP_COLUMN] = pa.int32()
 
     def rows(
-        self, stored: StoredRecords, wanted: frozenset[str], keys: _KeyFilter
+        self, stored: StoredRecords, wanted: frozenset[str], keys: KeyFilter
     ) -> Iterator[dict[str, pa.Array]]:
         state = _state_id(stored, self._info)
         if state is None:
@@ -404,7 +404,7 @@ class _Keyed:
         return True
 
     def rows(
-        self, stored: StoredRecords, wanted: frozenset[str], keys: _KeyFilter
+        self, stored: StoredRecords, wanted: frozenset[str], keys: KeyFilter
     ) -> Iterator[dict[str, pa.Array]]:
         header = stored.header
         decoders: dict[int, StateDecoder] = {}
@@ -441,7 +441,7 @@ class _Keyed:
         decoders: Mapping[int, StateDecoder],
         names: Mapping[int, str],
         wanted: frozenset[str],
-        keys: _KeyFilter,
+        keys: KeyFilter,
     ) -> Iterator[dict[str, pa.Array]]:
         """Reads a single state with one record per key: its records are the rows, with no join."""
         [(state, decoder)] = decoders.items()
@@ -519,7 +519,7 @@ def _by_source(batches: Iterator[SpanBatch]) -> Iterator[SpanBatch]:
         yield SpanBatch(np.concatenate([part.spans for part in parts]), parts[0].source)
 
 
-def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: _KeyFilter) -> SpanBatch:
+def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: KeyFilter) -> SpanBatch:
     parts = [
         keys.apply(decoder, batch.take(batch.states == state)).spans
         for state, decoder in decoders.items()

@@ -22,6 +22,7 @@ from dstl_core.codec.state_meta import KEY_SERIALIZER
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.access.key_text import key_of
 from dstl_core.savepoint.read.function_reader import read_keys
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.table_base import (
@@ -50,7 +51,6 @@ from dstl_core.spark.savepoints.reading import (
     name_of,
 )
 from dstl_core.spark.savepoints.snapshot_frames import SnapshotFrames
-from dstl_core.spark.savepoints.source_options import key_of
 from dstl_core.spark.savepoints.window_reader import WindowSavepointReader
 from dstl_core.state.windows.windowing import WindowAssigner
 

@@ -5,21 +5,17 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from decimal import Decimal
 from typing import Any
 
-import pyarrow as pa
-
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
-from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
-from dstl_core.errors import UNREADABLE, ConfigError
+from dstl_core.codec.serializers import Types
+from dstl_core.errors import ConfigError
 from dstl_core.flink_text import whole_number
+from dstl_core.savepoint.access.key_text import parse_key
 from dstl_core.savepoint.read.keyed_reader import KEYED
 from dstl_core.savepoint.read.snapshot_names import relocations
 from dstl_core.savepoint.read.table_base import KINDS, SPLIT_BYTES, TableOptions
 from dstl_core.spark.engine.table_frames import SnapshotPlace, TableSpec
-from dstl_core.state.columns.arrow_values import column_type
-from dstl_core.state.columns.column_fit import values_of_column
 from dstl_core.state.tables.named_objects import registry_from
 
 _OPERATOR_OPTIONS = {"operator.uid": "uid", "operator.uid.hash": "hash", "operator.name": "name"}
@@ -141,57 +137,6 @@ def _json_of(text: str) -> Any:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
-
-
-def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) -> Any:
-    """Parses a key: the text itself for a string key, JSON for a key of another type."""
-    if serializer == Types.STRING and not is_json:
-        return text
-    try:
-        exact = Decimal if serializer == Types.BIG_DEC else None  # 12.5 and 12.50 are two keys
-        value = _plain(serializer, json.loads(text, parse_float=exact))
-    except (ValueError, RecursionError, ArithmeticError):  # an exponent may be too large
-        value = text  # a date without quotes
-    return key_of(serializer, value)
-
-
-def key_of(serializer: AnySerializer, value: Any) -> Any:
-    """Converts a key to the value that state has.
-
-    A key may be a value of state or of a column: a date, a ``datetime`` or a ``Decimal``, each also
-    as text; a struct as a list or dictionary of its fields.
-
-    Raises:
-        ConfigError: The value is not a key of this type.
-    """
-    try:
-        serialize_to_bytes(serializer, value)
-        serializer.java_hash(value)
-    except (*UNREADABLE, TypeError, ValueError, AttributeError):
-        return _key_of_column(serializer, value)
-    return value
-
-
-def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
-    try:
-        wanted = column_type(serializer)
-        if serializer == Types.BIG_DEC:
-            value = Decimal(str(value))
-        elif pa.types.is_struct(wanted) and isinstance(value, list | tuple):
-            value = dict(zip(wanted.names, value, strict=True))
-        [key] = values_of_column(serializer, pa.array([value]), "The key")
-    except (*UNREADABLE, ArithmeticError, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"key is wrong: expected a {serializer.type_name}, got {value!r}."
-        ) from error
-    return key
-
-
-def _plain(serializer: AnySerializer, value: Any) -> Any:
-    if isinstance(serializer, TupleSerializer) and isinstance(value, list):
-        parts = zip(serializer.fields, value, strict=True)
-        return tuple(_plain(part, each) for part, each in parts)
-    return value
 
 
 def _columns(text: str | None) -> tuple[str, ...] | None:

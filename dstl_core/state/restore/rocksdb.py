@@ -7,7 +7,7 @@ canonical keys and values. Which table files a family has, the MANIFEST says. So
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.sst.file import ReadRange, SstFile
-from dstl_core.codec.sst.manifest import ColumnFamily, Manifest, read_manifest
+from dstl_core.codec.sst.manifest import ColumnFamily, KeyRange, Manifest, read_manifest
 from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.codec.state_meta import KeyedBackendHeader, read_keyed_header
 from dstl_core.errors import FormatError, error_context
@@ -56,6 +56,8 @@ class TableFile:
         return TableReader(self.file)
 
 
+WantedKeys = Callable[[str], Sequence[KeyRange]]
+"""The keys that are wanted of a column family."""
 Families = Mapping[str, Sequence[TableFile]]
 """Table files by column family."""
 
@@ -71,10 +73,17 @@ def read_meta_header(
 
 
 def open_table_files(
-    handle: IncrementalRemoteKeyedStateHandle, resolver: HandleResolver
+    handle: IncrementalRemoteKeyedStateHandle,
+    resolver: HandleResolver,
+    wanted: WantedKeys | None = None,
 ) -> dict[str, list[TableFile]]:
     """Opens the table files; returns them by column family, as the MANIFEST says. RocksDB does not
     read files that it does not name, and neither does this.
+
+    Args:
+        handle: The handle.
+        resolver: Reads the files.
+        wanted: The keys that will be read of a family; files without them are not opened.
 
     Raises:
         FormatError: A file is damaged, or is not the one that the MANIFEST means.
@@ -95,8 +104,11 @@ def open_table_files(
                 )
     families: dict[str, list[TableFile]] = {}
     for name, stream in handle.shared + handle.private:
-        own = members.get(_number_of(name))
+        number = _number_of(name)
+        own = members.get(number)
         if own is None:
+            continue
+        if wanted is not None and not any(map(own.files[number].may_hold, wanted(own.name))):
             continue
         location = resolver.describe(stream)
         with error_context(location=location):
@@ -210,22 +222,30 @@ def load_rocksdb(
 
     It skips rows outside the key groups of the handle: a rescaled database may still have them.
     """
-    tables = {
-        meta.name: state.table(meta.as_key_value(), header.key_serializer) for meta in header.states
-    }
     key_groups = handle.key_group_range.get_intersection(state.key_groups)
-    if not len(key_groups):
-        return
     size = state.prefix_bytes
     start = key_groups.start_key_group.to_bytes(size, "big")
     after = key_groups.end_key_group + 1
     stop = after.to_bytes(size, "big") if after < 1 << 8 * size else None
+    keys = [(start, stop)] if len(key_groups) else []
+    load_rows(state, header, families, lambda family: keys)
+
+
+def load_rows(
+    state: KeyedTables, header: KeyedBackendHeader, families: Families, wanted: WantedKeys
+) -> None:
+    """Loads the rows of some keys into the tables of a state."""
+    tables = {
+        meta.name: state.table(meta.as_key_value(), header.key_serializer) for meta in header.states
+    }
+    size = state.prefix_bytes
     for family, files in families.items():
         table = tables.get(family)
         if table is None:
             continue
         with error_context(location=locations_of(files)):
-            for key, value in merged_rows([each.file for each in files], start, stop):
-                if len(key) < size:
-                    raise FormatError("A row's key is too short", expected=size, got=len(key))
-                table.load_record(int.from_bytes(key[:size], "big"), key, value)
+            for start, stop in wanted(family):
+                for key, value in merged_rows([each.file for each in files], start, stop):
+                    if len(key) < size:
+                        raise FormatError("A row's key is too short", expected=size, got=len(key))
+                    table.load_record(int.from_bytes(key[:size], "big"), key, value)

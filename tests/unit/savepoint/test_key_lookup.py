@@ -1,0 +1,110 @@
+"""``dump --key``: what Flink has under a key, from the files and blocks that can hold it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core.savepoint.access import key_lookup
+from dstl_core.savepoint.access.key_lookup import KeyLookup
+from dstl_core.state.restore import rocksdb
+from tests.command_line import is_one_sentence, run
+from tests.counting_file_io import counted_snapshot
+from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture, as_lines
+from tests.golden_files import snapshot as golden
+
+__all__ = ["run"]
+
+[TABLES] = (GOLDEN / "many-table-files").glob("savepoint-*")
+FORMS = {
+    "a-hashmap-canonical",
+    "a-hashmap-canonical-compressed",
+    "a-hashmap-changelog-multi",
+    "a-hashmap-native",
+    "a-rocksdb-changelog-materialized",
+    "a-rocksdb-checkpoint-incremental",
+    "a-rocksdb-heaptimers-checkpoint",
+    "a-rocksdb-p2-max4096",
+    "b-types-hashmap",
+    "d-windows-hashmap",
+    "e-ttl-hashmap",
+    "o-hard-keys-rocksdb",
+    "x-lsm-rocksdb-incremental",
+    "x-rescaled-rocksdb-incremental",
+}
+FIXTURES = [fixture for fixture in SNAPSHOTS if fixture.name in FORMS]
+MOST_KEYS = 8
+
+
+def text_of(key: Any) -> str:
+    return key if isinstance(key, str) else json.dumps(key)
+
+
+@pytest.mark.parametrize("fixture", FIXTURES, ids=str)
+@pytest.mark.parametrize("by_columns", [False, True], ids=["by record", "by columns"])
+def test_a_key_has_what_flink_has_restored(
+    run: Any, fixture: Fixture, by_columns: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(key_lookup, "are_read_by_kernels", lambda size: by_columns)
+    keyed = [entry for entry in fixture.truth if "key" in entry]
+    operators = {entry["op"] for entry in keyed}
+    for op in operators:
+        own = [entry for entry in keyed if entry["op"] == op]
+        texts = list(dict.fromkeys(text_of(entry["key"]) for entry in own))
+        for text in texts[:: max(1, len(texts) // MOST_KEYS)]:
+            expected = [entry for entry in own if text_of(entry["key"]) == text]
+            ran = run("dump", str(fixture.snapshot), "--op", op, "--key", text)
+            assert ran.code == 0
+            assert as_lines(ran.lines) == as_lines(expected)
+
+
+def test_keys_come_from_a_file_too(run: Any, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_text("5\n2999\n")
+    ran = run("dump", str(TABLES), "--key-file", str(file), "--key", "16", "--state", "visits")
+    assert {line["key"]: line["value"] for line in ran.lines} == {5: 15, 2999: 8997, 16: 48}
+    assert (ran.code, ran.err) == (0, "")
+
+
+def test_what_is_not_there(run: Any, tmp_path: Path) -> None:
+    ran = run("dump", str(TABLES), "--key", "3000")
+    assert (ran.code, ran.out) == (0, "")
+    assert ran.err == "dstl: nothing is stored under these keys\n"
+    for arguments, problem in (
+        (("--key", "many"), "key is wrong: expected a Long, got 'many'"),
+        (("--key", "1", "--state", "no"), "State 'no' is in no operator"),
+        (("--key-file", str(tmp_path / "no")), "cannot be read"),
+    ):
+        ran = run("dump", str(TABLES), *arguments)
+        assert ran.code == 2
+        assert is_one_sentence(ran.err)
+        assert problem in ran.err
+
+
+def test_other_keys_of_table_files_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rocksdb, "_TAIL_BYTES", 1 << 10)
+    snapshot, files = counted_snapshot(TABLES)
+    operator = snapshot["big"]
+    assert [entry.value for entry in KeyLookup(operator, [1201], "visits")] == [3603]
+    # The end of a file and a block of it; and what names the files of the handle.
+    tables = {name for name, count in files.ends.items() if files.reads[name] > 1}
+    assert len(tables) == 1
+    assert sum(files.reads.values()) <= 6
+    assert files.bytes < 40_000
+    assert files.sizes == 0
+
+
+def test_one_section_of_canonical_state_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    fixture = golden("a-hashmap-canonical-files")
+    snapshot, files = counted_snapshot(fixture)
+    operator = snapshot["a-keyed"]
+    key = next(operator.keyed_entries("cnt")).key
+    read = sum(files.reads.values())
+    size = files.bytes
+    assert list(KeyLookup(operator, [key], "cnt"))
+    assert sum(files.reads.values()) - read <= 4
+    whole = sum(file.stat().st_size for file in fixture.iterdir() if file.name[0] != "_")
+    assert files.bytes - size < whole / 2
