@@ -9,6 +9,7 @@ import typer
 
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    CopyOption,
     JarOption,
     JsonOption,
     KeyTypeOption,
@@ -16,9 +17,11 @@ from dstl_core.cli.options import (
     PathArgument,
     RelocateOption,
     RootOption,
+    ShareOption,
+    files_of,
     load,
 )
-from dstl_core.cli.output import print_lines, write_json, write_savepoint
+from dstl_core.cli.output import print_lines, sharing_note, write_json, write_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.shown import cut_text, size_text, table_lines
 
@@ -55,6 +58,8 @@ def upgrade(
             "'items=List<shop.Line>' or 'shop.Cart.lines=List<shop.Line>'; repeat it.",
         ),
     ] = None,
+    share: ShareOption = False,
+    copy: CopyOption = False,
     overwrite: OverwriteOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
@@ -65,7 +70,8 @@ def upgrade(
     """Convert a savepoint of Flink 1.x for Flink 2.x.
 
     Kryo values and collections get the types that the same job has in Flink 2.x. All else is copied
-    byte for byte. With --plan, the exit code is 1 if a state is blocked.
+    byte for byte. Keyed state gets canonical form; with --copy or --share, that of an operator with
+    nothing to convert keeps its form. With --plan, the exit code is 1 if a state is blocked.
     """
     from dstl_core.savepoint.edit.upgrade import BLOCKED, SavepointUpgrade
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
@@ -74,7 +80,8 @@ def upgrade(
         raise ConfigError("OUT is missing: give the folder of the new savepoint, or --plan.")
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     named = cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last)
-    found = SavepointUpgrade(snapshot, to, drop or (), named)
+    files = files_of(share=share, copy=copy, canonical=False) or "canonical"
+    found = SavepointUpgrade(snapshot, to, drop or (), named, files=files)
     steps = found.plan()
     written = None
     if out is not None and not plan:
@@ -112,6 +119,7 @@ def _print(found: SavepointUpgrade, steps: list[UpgradeStep], written: str | Non
         lines.append(f"{size_text(found.source_size)} of state to read; nothing was written")
     else:
         entries = sum(found.converted.values())
+        lines += sharing_note(found)
         lines.append(f"{entries:,} entries converted; written: {written}")
     print_lines(lines)
 

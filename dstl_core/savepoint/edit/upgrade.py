@@ -13,6 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import get_args
 
 from dstl_core.codec.classfile.declared_states import DeclaredState, declared_states
 from dstl_core.codec.classfile.generic_types import JavaType
@@ -41,6 +42,7 @@ from dstl_core.savepoint.edit.converted_state import (
     convert_operator,
     place_of,
 )
+from dstl_core.savepoint.edit.kept_state import Files, KeptState, can_be_kept
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
@@ -102,6 +104,9 @@ class SavepointUpgrade:
         drop: States to leave out, as ``STATE`` or ``OP/STATE``; OP is a uid, hash or name.
         types: Declared types that the jars do not show, as Java writes them, by ``STATE``,
             ``OP/STATE``, or ``CLASS.FIELD`` of a POJO. They take the place of those in jars.
+        files: What becomes of operators with nothing to convert. ``canonical`` writes them in
+            canonical form, for both state backends; ``copy`` and ``share`` keep the form that they
+            have, as ``SavepointEdit.with_files`` says.
 
     Raises:
         ConfigError: The version is unknown, the snapshot is of Flink 2.x, or a name is ambiguous,
@@ -114,7 +119,13 @@ class SavepointUpgrade:
         to: str = "2.2",
         drop: Sequence[str] = (),
         types: Mapping[str, str] | None = None,
+        *,
+        files: Files = "canonical",
     ) -> None:
+        if files not in get_args(Files):
+            raise ConfigError(
+                f"files is wrong: expected {', '.join(get_args(Files))}, got {files!r}."
+            )
         if to not in METADATA_VERSIONS:
             raise ConfigError(
                 f"The target is wrong: expected {', '.join(METADATA_VERSIONS)}, got {to!r}; give "
@@ -127,6 +138,7 @@ class SavepointUpgrade:
                 location=str(source.folder),
             )
         self._source = source
+        self._files = files
         self._version = METADATA_VERSIONS[to]
         self._rules = Rules(parse_flink_version(to), stored_line=2)
         self._names = SnapshotNames(source)
@@ -293,12 +305,16 @@ class SavepointUpgrade:
             )
         for operator in self._source.operators:
             check_writable(operator)
+        shares = self._files == "share"
         target = SavepointFolder(path, mode=mode, run_key=run_key)
         if target.is_finished:
             return str(target.folder)
         writing, reading = written_and_read_back(on_progress, self.source_size)
         target.advance = writing.add
-        states = [self._written(operator, target) for operator in self._source.operators]
+        kept = None
+        if self._files != "canonical":
+            kept = KeptState(self._source, target, shares=shares)
+        states = [self._written(operator, target, kept) for operator in self._source.operators]
         metadata = replace(
             self._source.metadata,
             version=self._version,
@@ -312,15 +328,27 @@ class SavepointUpgrade:
         }
         writing.finish()
         read_back(target, metadata, self._source, reading, self.converted)
+        if kept is not None and shares:
+            kept.leave_notes()
+            facts["shares_files_of"] = str(self._source.folder)
         return target.publish(metadata, facts)
 
-    def _written(self, operator: OperatorSnapshot, target: SavepointFolder) -> OperatorState:
+    @property
+    def shares_files_of(self) -> str | None:
+        """The folder of the source, if the result needs its files."""
+        return str(self._source.folder) if self._files == "share" else None
+
+    def _written(
+        self, operator: OperatorSnapshot, target: SavepointFolder, kept: KeptState | None
+    ) -> OperatorState:
         _LOG.info("%s: operator %s", target.folder, operator.label)
         conversions: dict[Place, StateConversion | None] = {}
         for info in operator.states + operator.operator_states:
             step, conversion = self._step(operator, info)
             if step.action == DROP or conversion is not None:
                 conversions[place_of(info.meta)] = conversion
+        if not conversions and kept is not None and self._can_stay(operator):
+            return kept.of(operator, replace(operator.state, uid=operator.uid))
         if not conversions:
             source = operator.with_timer_queues
             return rewrite_operator(source, replace(operator.state, uid=operator.uid), target)
@@ -329,6 +357,12 @@ class SavepointUpgrade:
             return convert_operator(operator, conversions, target, count)
         with tempfile.TemporaryDirectory(prefix="dstl-") as folder:
             return convert_operator(self._canonical(operator, folder), conversions, target, count)
+
+    def _can_stay(self, operator: OperatorSnapshot) -> bool:
+        """Whether an operator without conversions keeps its files: elements that share chunks get
+        places of their own, and a log of changes becomes part of the state.
+        """
+        return can_be_kept(operator) and not self._misplaced(operator)
 
     def _counter(self, operator: str) -> Callable[[str, int], None]:
         def count(state: str, entries: int) -> None:

@@ -368,3 +368,38 @@ def test_other_releases_restore_states_of_other_names(
 ) -> None:
     source = write_source(release, tmp_path / "savepoint", kind)
     check_renamed_states(release, run, tmp_path, source, "--share", 3)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("kind", ["checkpoint-128", "savepoint"])
+@pytest.mark.parametrize("files", ["--share", "--copy"])
+def test_files_of_flink_1_restore_in_flink_2(
+    flink: FlinkChecker,
+    run: Any,
+    tmp_path: Path,
+    tmp_path_factory: pytest.TempPathFactory,
+    kind: str,
+    files: str,
+) -> None:
+    """An upgrade with nothing to convert changes the metadata only."""
+    old = FlinkChecker(tmp_path_factory.mktemp("flink"), jars_of("1.20.5"))
+    source = write_source(old, tmp_path / "savepoint", kind)
+    old.close()
+    out = tmp_path / "out"
+    code, _, error = run("upgrade", str(source.path), str(out), files)
+    assert code == 0, error
+    before = digests(source.job)
+    operators = [keyed("old"), keyed("gone"), Operator("list", operator_states=[ELEMENTS])]
+    restored = flink.restore(
+        out,
+        operators,
+        backend="rocksdb",
+        parallelism=3,
+        updates=of("old", LATER),
+        checkpoints=2,
+        savepoint_to=tmp_path / "savepoints",
+    )
+    assert texts([e for e in restored.entries if e["op"] == "old"], "kg") == held("old", FIRST)
+    again = flink.restore(restored.savepoint, [keyed("old")], backend="hashmap", strict=False)
+    assert texts(again.entries, "kg") == held("old", FIRST, LATER)
+    assert digests(source.job) == before

@@ -6,13 +6,16 @@ import os
 import shutil
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
+from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.checkpoint.store.references import file_handles
+from dstl_core.codec.metadata.metadata_format import write_metadata
 from dstl_core.errors import ConfigError, SavepointError, StorageError
 from dstl_core.model.handle import (
     FileStateHandle,
@@ -21,6 +24,9 @@ from dstl_core.model.handle import (
 )
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN, as_lines, snapshot
 
@@ -177,6 +183,42 @@ def test_onto_its_own_folder_only_the_metadata_changes(tmp_path: Path) -> None:
     assert changed == {job / "chk-1" / "_metadata", job / "chk-1" / "_dstl.json"}
     assert before.keys() <= after.keys()
     assert len(list(Snapshot.load(job / "chk-1")["renamed"].dump())) > 30
+
+
+def of_flink_1(name: str, folder: Path) -> Path:
+    """State without Kryo is the same in Flink 1.20, whose metadata has version 4."""
+    place = copied(name, folder)
+    file = load_metadata_file(open_file_io(Location.parse(place)), Location.parse(place))
+    (place / "_metadata").write_bytes(write_metadata(replace(file.metadata, version=4)))
+    return place
+
+
+@pytest.mark.parametrize("name", ["a-rocksdb-native-incremental", CHECKPOINT])
+@pytest.mark.parametrize("files", ["share", "copy"])
+def test_an_upgrade_keeps_operators_with_nothing_to_convert(
+    tmp_path: Path, name: str, files: Any
+) -> None:
+    before = Snapshot.load(of_flink_1(name, tmp_path))
+    upgrade = SavepointUpgrade(before, "2.2", files=files)
+    upgrade.write(tmp_path / "out")
+    after = Snapshot.load(tmp_path / "out", allow_roots=[str(tmp_path)])
+    assert [each.form() for each in after.operators] == [each.form() for each in before.operators]
+    assert as_lines(lines(after)) == as_lines(lines(before))
+    assert verify_snapshot(after).findings == []
+    assert (names_in(tmp_path / "out") == {"_metadata", "_dstl.json"}) == (files == "share")
+    notes = list(tmp_path.rglob("_dstl_shared_*.json"))
+    assert bool(notes) == (files == "share") == (upgrade.shares_files_of is not None)
+
+
+def test_an_upgrade_is_canonical_unless_it_is_told(tmp_path: Path) -> None:
+    before = Snapshot.load(of_flink_1(CHECKPOINT, tmp_path))
+    SavepointUpgrade(before, "2.2").write(tmp_path / "out")
+    assert {each.form() for each in Snapshot.load(tmp_path / "out").operators} == {
+        "canonical",
+        "none",
+    }
+    with pytest.raises(ConfigError, match="expected share, copy, canonical, got 'link'"):
+        SavepointUpgrade(before, "2.2", files="link")  # type: ignore[arg-type]
 
 
 # ------------------------------------------------------------------------------ what is refused
