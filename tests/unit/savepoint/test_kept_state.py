@@ -17,10 +17,17 @@ from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.checkpoint.store.references import file_handles
 from dstl_core.codec.metadata.metadata_format import write_metadata
 from dstl_core.errors import ConfigError, SavepointError, StorageError
+from dstl_core.model.checkpoint import (
+    ChangeStream,
+    CheckpointMetadata,
+    SnapshotFilesHandle,
+    with_streams,
+)
 from dstl_core.model.handle import (
     FileStateHandle,
     KeyGroupsSavepointStateHandle,
     RelativeFileStateHandle,
+    StreamStateHandle,
 )
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.check.verify import verify_snapshot
@@ -29,6 +36,7 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN, as_lines, snapshot
+from tests.s3_server import S3Server
 
 __all__ = ["run"]
 
@@ -219,6 +227,75 @@ def test_an_upgrade_is_canonical_unless_it_is_told(tmp_path: Path) -> None:
     }
     with pytest.raises(ConfigError, match="expected share, copy, canonical, got 'link'"):
         SavepointUpgrade(before, "2.2", files="link")  # type: ignore[arg-type]
+
+
+# ------------------------------------------------------------------------------------------ S3
+
+
+@pytest.fixture
+def on_s3(s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch, job: Path) -> str:
+    """The URL of a checkpoint whose handles spell the scheme as a plugin of Flink does."""
+    for name, value in s3.environment.items():
+        monkeypatch.setenv(name, value)
+    base = f"{bucket}/ckpt/{job.name}"
+    files = open_file_io(Location.parse(base))
+    metadata = Snapshot.load(job / "chk-1").metadata
+    spelled = base.replace("s3://", "s3a://")
+
+    def moved(stream: StreamStateHandle) -> StreamStateHandle:
+        if not isinstance(stream, FileStateHandle):
+            return stream
+        return replace(stream, path=f"{spelled}/{'/'.join(stream.path.split('/')[-2:])}")
+
+    raw = write_metadata(with_every_stream(metadata, moved))
+    for path in job.rglob("*"):
+        if path.is_file():
+            data = raw if path.name == "_metadata" else path.read_bytes()
+            files.write_new(Location.parse(f"{base}/{path.relative_to(job)}"), data)
+    return f"{base}/chk-1"
+
+
+def with_every_stream(metadata: CheckpointMetadata, change: ChangeStream) -> CheckpointMetadata:
+    operators = []
+    for operator in metadata.operators:
+        subtasks = []
+        for subtask in operator.subtasks:
+            keyed = subtask.managed_keyed_state
+            if isinstance(keyed, SnapshotFilesHandle):
+                keyed = with_streams(keyed, change)
+            subtasks.append(replace(subtask, managed_keyed_state=keyed))
+        operators.append(replace(operator, subtasks=tuple(subtasks)))
+    return replace(metadata, operators=tuple(operators))
+
+
+def test_objects_are_shared_and_copied(on_s3: str) -> None:
+    job_folder = on_s3.rsplit("/", 1)[0]
+    base = job_folder.rsplit("/", 2)[0]
+    before = Snapshot.load(on_s3)
+    expected = as_lines(lines(before))
+
+    shared = rewrite_savepoint(before, f"{base}/shared", rename=RENAME)
+    copied = rewrite_savepoint(before, f"{base}/copied", rename=RENAME, files="copy")
+
+    found = Snapshot.load(shared, allow_roots=[job_folder])
+    assert as_lines(lines(found, renamed="a-keyed")) == expected
+    paths = {
+        each.path for each in file_handles(found.metadata) if isinstance(each, FileStateHandle)
+    }
+    assert {path.split("://")[0] for path in paths} == {"s3a", "s3"}
+    files = open_file_io(Location.parse(base))
+    assert {each.location.name for each in files.list_folder(Location.parse(shared))} == {
+        "_metadata",
+        "_dstl.json",
+    }
+    assert as_lines(lines(Snapshot.load(copied), renamed="a-keyed")) == expected
+    # The checkpoint is gone; what the other snapshot shares stays, and the note says so.
+    files.delete(Location.parse(f"{on_s3}/_metadata"))
+    kept = collect_garbage(f"{base}/ckpt", flink_job_stopped=True, older_than_ms=-86_400_000)
+    assert (kept.garbage, kept.snapshots) == ([], 2)
+    # Whoever looks into the folder of the checkpoint alone finds the note beside it.
+    kept = collect_garbage(on_s3, flink_job_stopped=True, older_than_ms=-86_400_000)
+    assert (kept.garbage, kept.snapshots) == ([], 1)
 
 
 # ------------------------------------------------------------------------------ what is refused
