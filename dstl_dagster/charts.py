@@ -166,8 +166,19 @@ def _label(commit: CompletedCheckpoint) -> str:
 def _log_totals(
     commits: Sequence[CompletedCheckpoint], log_bytes: int | None
 ) -> list[tuple[str, float]]:
-    """The log after each commit since the last base that the commits show, or before it."""
-    points: list[tuple[str, float]] = []
+    """The points of ``log_totals``."""
+    totals = log_totals(commits, log_bytes)
+    return [(str(each.checkpoint_id), log) for each, log in zip(commits, totals, strict=True)]
+
+
+def log_totals(commits: Sequence[CompletedCheckpoint], log_bytes: int | None) -> list[float]:
+    """The log after each commit since the last base that the commits show, or before it.
+
+    Args:
+        commits: Oldest first.
+        log_bytes: The log of the last one; None if it is not known.
+    """
+    totals: list[float] = []
     added = sum(each.facts.log_bytes for each in commits)
     has_base = any(each.facts.kind in _BASES for each in commits)
     total = 0 if has_base or log_bytes is None else log_bytes - added
@@ -175,8 +186,8 @@ def _log_totals(
         if each.facts.kind in _BASES:
             total = 0
         total += each.facts.log_bytes
-        points.append((str(each.checkpoint_id), float(max(total, 0))))
-    return points
+        totals.append(float(max(total, 0)))
+    return totals
 
 
 def key_group_chart(metadata: CheckpointMetadata, operator: OperatorID) -> dict[str, Any]:

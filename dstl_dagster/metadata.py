@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-    from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 
 MAX_ROWS = 50
 """Rows of a table at most: the event log keeps each table for ever."""
@@ -58,24 +57,6 @@ def epoch_metadata(checkpoint: CompletedCheckpoint) -> dict[str, Any]:
         "dstl/epoch_log_bytes": facts.log_bytes,
         "dstl/output_rows": facts.output_rows,
         "dstl/seconds": facts.seconds,
-    }
-
-
-def epochs_table(checkpoints: Sequence[CompletedCheckpoint]) -> dg.TableMetadataValue:
-    """The latest commits as a table."""
-    rows = [_row(checkpoint.checkpoint_id, checkpoint.facts) for checkpoint in checkpoints]
-    return _table(rows[-MAX_ROWS:])
-
-
-def _row(checkpoint_id: int, facts: EpochFacts) -> dict[str, Any]:
-    given = facts.input
-    return {
-        "checkpoint": checkpoint_id,
-        "kind": facts.kind or "",
-        "input": "" if given is None else str(given.id),
-        "rows": 0 if given is None else given.rows,
-        "keys_changed": facts.changed_keys,
-        "log_bytes": facts.log_bytes,
     }
 
 

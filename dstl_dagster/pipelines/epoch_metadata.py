@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +20,7 @@ from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.charts import epoch_charts, key_group_chart
+from dstl_dagster.pipelines.epochs_page import EpochsPage
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.state_profile import StateSample, committed_keys
 from dstl_dagster.translator import DstlAssetKind
@@ -106,13 +107,14 @@ class EpochMetadata:
             "checkpoint": {
                 **common,
                 **show.checkpoint_metadata(commit, path),
-                "dstl/commits": show.epochs_table(history),
+                "dstl/report_with": dg.MetadataValue.md(f"`dstl report {path} -o report.html`"),
             },
         }
         of_snapshot = self._of_snapshot(commit, profiled)
         for kind, more in of_snapshot.items():
             found[kind] |= more
         log_bytes = of_snapshot.get("changelog", {}).get("dstl/log_bytes")
+        found["checkpoint"] |= self._page(history, log_bytes, is_last=profiled)
         drawn = epoch_charts(history, log_bytes)
         for kind, names in _CHARTS.items():
             found[kind] |= {name: drawn[name] for name in names}
@@ -120,6 +122,15 @@ class EpochMetadata:
             lineage = show.column_lineage(self.pipeline.lineage, self.upstream)
             found["state"]["dagster/column_lineage"] = lineage
         return found
+
+    def _page(
+        self, history: Sequence[CompletedCheckpoint], log_bytes: int | None, *, is_last: bool
+    ) -> dict[str, Any]:
+        """The last epochs. The epoch is committed, and no table may fail its run."""
+        try:
+            return EpochsPage.of(self.store, history, log_bytes).metadata(is_last=is_last)
+        except Exception as error:
+            return {"dstl/epochs": f"none: {type(error).__name__}: {error}"}
 
     def _of_output(self, commit: CompletedCheckpoint, uid: str) -> dict[str, Any]:
         """Rows, columns and, where that is allowed, the first rows of what an operator gave."""

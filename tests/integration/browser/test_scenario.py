@@ -389,7 +389,7 @@ def test_the_failing_day_is_put_in_by_one_run_and_the_state_is_exact(dagster, pa
 def test_a_checkpoint_shows_its_metadata_and_its_chart(dagster, page):
     page.goto(f"{dagster.url}{CHECKPOINT}?partition={ALL_DAYS[-1]}&view=partitions")
     page.get_by_text("dstl/log_chart").first.wait_for()
-    for text in ("dstl/checkpoint_id", "dstl/data_version", "dstl/commits"):
+    for text in ("dstl/checkpoint_id", "dstl/data_version", "dstl/epochs"):
         page.get_by_text(text, exact=False).first.wait_for()
     chart = page.locator("img[alt='log bytes per epoch']").first
     chart.wait_for()

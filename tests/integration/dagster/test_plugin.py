@@ -42,7 +42,6 @@ from dstl_dagster import (
     dstl_assets,
 )
 from dstl_dagster.charts import bar_chart, epoch_charts, line_chart, shown
-from dstl_dagster.metadata import MAX_ROWS, epochs_table
 from tests.integration.dagster.small_pipeline import PAYMENTS
 
 pytestmark = pytest.mark.dagster
@@ -525,10 +524,3 @@ def test_the_log_grows_from_the_last_base(kind):
 
 def texts_of(chart):
     return [each.text for each in svg_of(chart).iter("{http://www.w3.org/2000/svg}text")]
-
-
-def test_tables_are_bounded():
-    """The event log keeps every table for ever."""
-
-    commit = CompletedCheckpoint(1, None, "0" * 64, 0, EpochFacts(kind="epoch"))
-    assert len(epochs_table([commit] * 1000).records) == MAX_ROWS
