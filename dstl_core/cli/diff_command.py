@@ -12,6 +12,7 @@ from dstl_core.cli.options import (
     JarOption,
     JsonOption,
     KeyTypeOption,
+    ProtoOption,
     RelocateOption,
     RootOption,
     StateTypeOption,
@@ -36,6 +37,7 @@ def diff(
     key_type: KeyTypeOption = None,
     jar: JarOption = None,
     state_type: StateTypeOption = None,
+    proto: ProtoOption = None,
 ) -> None:
     """Show what was added, removed or changed from A to B.
 
@@ -47,8 +49,8 @@ def diff(
     from dstl_core.savepoint.check.diff import diff_snapshots
     from dstl_core.savepoint.check.structure_diff import structure_differences
 
-    one = load(a, allow_root, relocate, changelog_base, key_type, jar, state_type)
-    two = load(b, allow_root, relocate, changelog_base, key_type, jar, state_type)
+    one = load(a, allow_root, relocate, changelog_base, key_type, jar, state_type, proto)
+    two = load(b, allow_root, relocate, changelog_base, key_type, jar, state_type, proto)
     structure = list(structure_differences(one, two))
     if as_json:
         write_json(each.to_json() for each in structure)

@@ -13,6 +13,7 @@ from dstl_core.cli.options import (
     KeyTypeOption,
     OperatorOption,
     PathArgument,
+    ProtoOption,
     RelocateOption,
     RootOption,
     StateOption,
@@ -59,6 +60,7 @@ def dump(
     key_type: KeyTypeOption = None,
     jar: JarOption = None,
     state_type: StateTypeOption = None,
+    proto: ProtoOption = None,
 ) -> None:
     """Print every entry as one JSON object a line.
 
@@ -68,7 +70,7 @@ def dump(
 
     expiry = expiry_of(hide_expired)
     keys = keys_of(key, key_file)
-    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar, state_type)
+    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar, state_type, proto)
     snapshot.require_typed_states()
     operators = selected(snapshot, op)
     if keys:

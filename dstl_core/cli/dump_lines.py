@@ -175,7 +175,7 @@ class _Dump:
         self._state = state
         self._opaque = opaque
         self._expiry = expiry
-        is_plain = expiry is None and operator.python is None
+        is_plain = expiry is None and operator.forms is None
         self._by_columns = is_plain and are_read_by_kernels(operator.keyed_size)
 
     def __call__(self, unit: Unit) -> _Dumped:

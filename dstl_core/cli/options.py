@@ -73,7 +73,16 @@ StateTypeOption = Annotated[
     typer.Option(
         "--type",
         metavar="STATE=TYPE",
-        help="What a job of PyFlink declares of a state: LONG, list[LONG], map[STRING, LONG], ..",
+        help="A type that the files do not have: a message of --proto, or what a job of PyFlink "
+        "declares, such as list[LONG] or map[STRING, LONG].",
+    ),
+]
+ProtoOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--proto",
+        metavar="FILE",
+        help="A descriptor set of protoc, for messages of Protocol Buffers; repeat it for more.",
     ),
 ]
 JobsOption = Annotated[
@@ -225,6 +234,7 @@ def load(
     key_type: list[str] | None,
     jar: list[str] | None = None,
     state_type: list[str] | None = None,
+    proto: list[str] | None = None,
 ) -> Snapshot:
     """The snapshot that the arguments name.
 
@@ -248,7 +258,8 @@ def load(
             changelog_base=changelog_base,
             key_types=types,
             jars=jar or (),
-            python_types=cut_pairs("--type", state_type, "STATE=TYPE", is_last),
+            state_types=cut_pairs("--type", state_type, "STATE=TYPE", is_last),
+            protos=proto or (),
         )
     except StateFileNotFoundError as error:
         raise StateFileNotFoundError(

@@ -187,7 +187,7 @@ NAMED = {
     "--check FRACTION", "--class MAIN", "--compare OLD", "--expect NEW", "--flink DIR",
     "--hide-expired TTL", "--jar JAR", "--max-parallelism N", "--older-than AGE", "--out OUT",
     "--output FILE", "--to VERSION", "--to-template SAVEPOINT", "--from SAVEPOINT",
-    "--serializers MODULE:NAME",
+    "--serializers MODULE:NAME", "--proto FILE",
 }  # fmt: skip
 """Options whose value is no name of an operator, a state or a split."""
 TRIED = {

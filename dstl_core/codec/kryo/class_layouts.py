@@ -29,6 +29,7 @@ from dstl_core.codec.kryo.jdk_bodies import (
 )
 from dstl_core.codec.kryo.kryo_objects import WRAPPERS
 from dstl_core.codec.kryo.kryo_reader import Body
+from dstl_core.codec.kryo.message_body import MESSAGE_SERIALIZER, MessageBody
 from dstl_core.codec.kryo.object_bodies import (
     CollectionBody,
     EnumBody,
@@ -49,6 +50,7 @@ from dstl_core.codec.kryo.scala_bodies import (
     is_singleton,
     not_in_flink_2,
 )
+from dstl_core.codec.protobuf.descriptors import Messages
 from dstl_core.errors import UnreadableValueError
 
 _COLLECTION = CollectionBody()
@@ -229,17 +231,24 @@ class ClassLayouts:
     Args:
         classes: Of the job.
         custom: Classes with a Kryo serializer of their own, by name, and that serializer's class.
+        messages: Of Protocol Buffers, whose classes a serializer of chill stores.
     """
 
-    def __init__(self, classes: JobClasses, custom: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self,
+        classes: JobClasses,
+        custom: Mapping[str, str] | None = None,
+        messages: Messages | None = None,
+    ) -> None:
         self.classes = classes
+        self.messages = messages
         self._custom = dict(custom or {})
         self._bodies: dict[str, Body] = {}
         self._finals: dict[str, bool] = {}
 
     def with_custom(self, custom: Mapping[str, str]) -> ClassLayouts:
         """The same, for a state that stores some classes in forms of their own."""
-        return ClassLayouts(self.classes, custom) if custom else self
+        return ClassLayouts(self.classes, custom, self.messages) if custom else self
 
     def is_final(self, class_name: str) -> bool:
         """Whether objects of this declared type are all of this class.
@@ -260,6 +269,8 @@ class ClassLayouts:
             return name in _FINAL_JDK
         if name.startswith(PREFIX) and self.classes.get(name) is None:
             return name in FINAL_SCALA
+        if self._message(name) is not None:
+            return True  # protoc makes final classes
         if self.classes.get(name) is None:
             raise _unknown(name)
         return self.classes.is_final(name)
@@ -339,6 +350,9 @@ class ClassLayouts:
         return str(ordinal)
 
     def _find(self, name: str) -> Body:
+        message = self._message(name)
+        if message is not None:
+            return message
         supertypes = self.classes.supertypes(name)
         for each in (name, *sorted(supertypes)):
             if each in self._custom:
@@ -367,6 +381,14 @@ class ClassLayouts:
         if _SERIALIZES_ITSELF in supertypes:
             raise UnreadableValueError(f"Class {name} writes its own Kryo form")
         return self._of_class(found, supertypes)
+
+    def _message(self, name: str) -> MessageBody | None:
+        """How chill's serializer of messages stores a class, if the message is known."""
+        stored_by = self._custom.get(name, "").replace("$", ".").rpartition(".")[2]
+        message = None if self.messages is None else self.messages.of_java_class(name)
+        if self.messages is None or message is None or stored_by != MESSAGE_SERIALIZER:
+            return None
+        return MessageBody(name, self.messages, message)
 
     def _check_annotations(self, name: str, supertypes: set[str]) -> None:
         """Raises UnreadableValueError if annotations of Kryo decide the form of a class."""

@@ -18,6 +18,7 @@ from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.java_stream_writer import JavaStreamWriter
 from dstl_core.codec.kryo.jdk_bodies import JavaSerialized, zone_text
 from dstl_core.codec.kryo.kryo_objects import PRIMITIVE_OF, KryoObject
+from dstl_core.codec.kryo.message_body import MessageBody
 from dstl_core.codec.kryo.object_bodies import (
     CollectionBody,
     EnumBody,
@@ -68,6 +69,8 @@ class _Text:
         if leaf is not None:
             return leaf(content)
         body: Any = self._layouts.body(name)
+        if isinstance(body, MessageBody):
+            return content
         if isinstance(body, ScalaBody):
             return body.text(content, self.of)
         if isinstance(body, FieldsBody):

@@ -11,7 +11,7 @@ Source: ``pyflink.fn_execution.state_impl`` and savepoints of Flink 2.2.1.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from dstl_core.codec.pyflink.coders import PICKLED, STRING, Coder, pickled
@@ -22,29 +22,13 @@ from dstl_core.codec.serializers.collections import text_key
 from dstl_core.codec.serializers.runtime import TtlValue
 from dstl_core.codec.serializers.structs import Row, RowSerializer
 from dstl_core.errors import ConfigError, FormatError, UnreadableValueError
+from dstl_core.model.shown_state import ShownState
 
 PREFIX = "python-state-"
 STREAM_KEY = "_stream_key_by_map_operator"
 """The operator that PyFlink puts before one with keyed state."""
 _PROTOCOL = b"\x80"
 _ONE_VALUE = ("value", "reducing", "aggregating")
-
-
-@dataclass(frozen=True, slots=True)
-class ShownState:
-    """A state's value as the job sees it.
-
-    Args:
-        name: The name that the job gave.
-        kind: The kind that was declared; otherwise the stored one.
-        value: The text form.
-        guess: The type by which the value was read, if nobody declared it.
-    """
-
-    name: str
-    kind: str
-    value: JsonValue
-    guess: str | None = None
 
 
 @dataclass(frozen=True)
@@ -84,6 +68,10 @@ class PythonStates:
             UnreadableValueError: A pickle would call something.
             FormatError: The bytes are not of the declared type.
         """
+        found = self._shown(name, kind, value_type, value)
+        return replace(found, has_stored_form=True)
+
+    def _shown(self, name: str, kind: str, value_type: AnySerializer, value: Any) -> ShownState:
         own = name.removeprefix(PREFIX)
         declared = self.types.get(own)
         if declared is not None:

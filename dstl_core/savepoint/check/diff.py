@@ -304,7 +304,7 @@ class _Side:
             meta.value_serializer,
             self.decimals,
             self.key_decimals,
-            self.operator.python,
+            self.operator.forms,
         ).to_line()
 
     def _opaque(self, record_format: RecordFormat, rows: list[int], key_group: int) -> Line:
@@ -324,7 +324,7 @@ class _Side:
             meta.namespace_serializer,
             meta.value_serializer,
             key_decimals=self.key_decimals,
-            python=self.operator.python,
+            forms=self.operator.forms,
         ).to_line()
 
     def _timer(self, record_format: RecordFormat, row: int, key_group: int) -> TimerEntry:
@@ -342,7 +342,7 @@ class _Side:
             key_type,
             namespace_type,
             self.key_decimals,
-            self.operator.python,
+            self.operator.forms,
         )
 
 

@@ -4,17 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Protocol
 
-from dstl_core.codec.pyflink.states import PythonStates, ShownState
 from dstl_core.codec.serializers import AnySerializer, JsonValue, OpaqueValue, value_text
 from dstl_core.codec.serializers.runtime import TtlValue
 from dstl_core.errors import FormatError
 from dstl_core.model.checkpoint import DeclaredDecimals
+from dstl_core.model.shown_state import ShownState
 from dstl_core.savepoint.columns.declared_values import declared_value
 
 EVENT_TIMER, PROC_TIMER = "event-timer", "proc-timer"
 OP_LIST, OP_UNION, OP_BROADCAST = "op-list", "op-union", "op-broadcast"
+
+
+class StateForms(Protocol):
+    """How states are shown whose stored form is not what the job sees."""
+
+    def key_text(self, key_type: AnySerializer, key: Any) -> JsonValue:
+        """The text form of a key."""
+        ...
+
+    def shown(
+        self, name: str, kind: str, value_type: AnySerializer, value: Any
+    ) -> ShownState | None:
+        """A state's value as the job sees it; None if that is the stored one.
+
+        Raises:
+            FormatError: It cannot be shown.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,33 +52,31 @@ class KeyedEntry:
     decimals: DeclaredDecimals | None = field(default=None, compare=False)
     """What was declared of decimals in the value, which ``to_line`` shows."""
     key_decimals: DeclaredDecimals | None = field(default=None, compare=False)
-    python: PythonStates | None = field(default=None, compare=False)
-    """How ``to_line`` shows state of PyFlink."""
+    forms: StateForms | None = field(default=None, compare=False)
+    """How ``to_line`` shows the entry."""
 
     @property
     def is_readable(self) -> bool:
         """Whether dstl can read all of the entry, without a Java class of the job."""
-        return unread_part(self.value) is None and not self._python_problem
-
-    @property
-    def _python_problem(self) -> str:
-        """Why a value of PyFlink cannot be shown; empty if it can."""
-        try:
-            self._shown()
-        except FormatError as error:
-            return error.message
-        return ""
+        return not self.reason and (self._shown() is not None or unread_part(self.value) is None)
 
     def _shown(self) -> ShownState | None:
-        if self.python is None:
+        if self.forms is None:
             return None
-        return self.python.shown(self.state, self.kind, self.value_type, self.value)
+        try:
+            return self.forms.shown(self.state, self.kind, self.value_type, self.value)
+        except FormatError:
+            return None
 
     @property
     def reason(self) -> str:
         """Why the entry is not readable; empty if nothing says."""
-        if unread_part(self.value) is None:
-            return self._python_problem
+        if self.forms is not None:
+            try:
+                if self.forms.shown(self.state, self.kind, self.value_type, self.value):
+                    return ""
+            except FormatError as error:
+                return error.message
         pairs = self.value if self.kind == "map" and isinstance(self.value, list) else ()
         return _reason([self.value, *(part for pair in pairs for part in pair)])
 
@@ -74,15 +90,11 @@ class KeyedEntry:
             "kg": self.key_group,
             "ns": value_text(self.namespace_type, self.namespace),
         }
-        if self.python is None:
-            return line | {"value": self._value_text()}
-        try:
-            shown = self._shown()
-        except FormatError:
-            shown = None
-        line["stored"] = {"state": self.state, "kind": self.kind}
+        shown = self._shown()
         if shown is None:
             return line | {"value": self._value_text()}
+        if shown.has_stored_form:
+            line["stored"] = {"state": self.state, "kind": self.kind}
         guess = {} if shown.guess is None else {"guess": shown.guess}
         return line | {"state": shown.name, "kind": shown.kind} | guess | {"value": shown.value}
 
@@ -113,7 +125,7 @@ class TimerEntry:
     key_type: AnySerializer
     namespace_type: AnySerializer
     key_decimals: DeclaredDecimals | None = field(default=None, compare=False)
-    python: PythonStates | None = field(default=None, compare=False)
+    forms: StateForms | None = field(default=None, compare=False)
 
     def to_line(self) -> dict[str, JsonValue]:
         return {
@@ -129,8 +141,8 @@ class TimerEntry:
 
 def _key_text(entry: KeyedEntry | TimerEntry) -> JsonValue:
     """The key of an entry, with its declared decimals."""
-    if entry.python is not None:
-        return entry.python.key_text(entry.key_type, entry.key)
+    if entry.forms is not None:
+        return entry.forms.key_text(entry.key_type, entry.key)
     return value_text(entry.key_type, declared_value(entry.key_type, entry.key, entry.key_decimals))
 
 

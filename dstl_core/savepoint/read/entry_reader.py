@@ -184,7 +184,7 @@ class EntryReader:
             meta.value_serializer,
             self._operator.decimals.get(meta.name),
             self._operator.decimals.get(KEY_DECIMALS),
-            self._operator.python,
+            self._operator.forms,
         )
 
     def _timer(self, meta: StateMetaInfoSnapshot, key_group: int, timer: Timer) -> TimerEntry:
@@ -206,7 +206,7 @@ class EntryReader:
             serializer.key,
             serializer.namespace,
             self._operator.decimals.get(KEY_DECIMALS),
-            self._operator.python,
+            self._operator.forms,
         )
 
     def _report_lost(self, state: KeyedState) -> None:
@@ -272,7 +272,7 @@ class EntryReader:
                                 service.key,
                                 service.namespace,
                                 self._operator.decimals.get(KEY_DECIMALS),
-                                self._operator.python,
+                                self._operator.forms,
                             )
 
     def _report_raw(self, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Opens the jars of a job, for values that only its classes explain."""
+"""Opens the jars and the descriptor sets of a job, for values that only they explain."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
+from dstl_core.codec.protobuf.descriptors import Messages, read_descriptor_sets
 from dstl_core.errors import ConfigError, StateFileNotFoundError
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import Location
 
 MAX_JAR_BYTES = 1 << 30
 """Of all jars together, which are held in memory."""
+MAX_PROTO_BYTES = 32 << 20
+"""Of a descriptor set."""
 
 
 def open_job_classes(
@@ -38,6 +41,36 @@ def open_job_classes(
                 location=str(file.location),
             )
     return JobClasses([file.read() for file in files])
+
+
+def read_protos(
+    protos: Sequence[str | os.PathLike[str]], storage_options: dict[str, Any] | None = None
+) -> Messages | None:
+    """The messages of some descriptor sets; None without any.
+
+    Raises:
+        StateFileNotFoundError: A file does not exist.
+        ConfigError: A file is no descriptor set, or is larger than ``MAX_PROTO_BYTES``.
+    """
+    found: dict[str, bytes] = {}
+    for each in protos:
+        location = Location.parse(each)
+        file_io = open_file_io(location, storage_options)
+        size = file_io.size(location)
+        if size is None:
+            raise StateFileNotFoundError(
+                "The descriptor set does not exist; make it by protoc --include_imports "
+                "--descriptor_set_out=FILE.desc",
+                location=str(location),
+            )
+        if size > MAX_PROTO_BYTES:
+            raise ConfigError(
+                f"The descriptor set is too large: expected at most {MAX_PROTO_BYTES} bytes, got "
+                f"{size}.",
+                location=str(location),
+            )
+        found[str(location)] = file_io.read_bytes(location)
+    return read_descriptor_sets(found) if found else None
 
 
 @dataclass(frozen=True)

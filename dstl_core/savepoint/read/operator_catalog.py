@@ -12,7 +12,10 @@ from typing import Protocol
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.change_payload import MetadataChange, read_change
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses
 from dstl_core.codec.operator_state import OperatorStateReader
+from dstl_core.codec.protobuf.descriptors import MessageType
+from dstl_core.codec.protobuf.message_states import MessageStates
 from dstl_core.codec.pyflink.declared import PythonStateType
 from dstl_core.codec.pyflink.states import PREFIX, PythonStates
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
@@ -50,6 +53,7 @@ from dstl_core.savepoint.read.entries import (
     OP_LIST,
     OP_UNION,
     PROC_TIMER,
+    StateForms,
 )
 from dstl_core.savepoint.read.handle_forms import descriptions, form_of, lacks_base, logs_of
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
@@ -114,7 +118,8 @@ class SnapshotFiles(Protocol):
     file: MetadataFile
     edited: frozenset[OperatorID]
     tables: OpenTables
-    python_types: Mapping[str, PythonStateType]
+    state_types: Mapping[str, PythonStateType | MessageType]
+    kryo: KryoClasses
 
     @property
     def is_of_pyflink(self) -> bool: ...
@@ -216,16 +221,30 @@ class OperatorCatalog:
         return sorted(found.values(), key=lambda info: (info.name, info.kind))
 
     @cached_property
-    def python(self) -> PythonStates | None:
-        """How state of PyFlink is shown; None for other operators. It reads headers.
-
-        A state has the prefix of PyFlink, or a type of PyFlink was given for one, or the job has an
-        operator that PyFlink adds, and the key is a row of one field.
+    def forms(self) -> StateForms | None:
+        """How states are shown whose stored form is another one: see ``_python_states``, and states
+        of messages. It reads headers.
         """
         if not self.keyed_handles:
             return None
-        names = [info.name for info in self.states]
-        types = self.snapshot.python_types
+        names = {info.name for info in self.states}
+        types = self.snapshot.state_types.items()
+        messages = {
+            name: each for name, each in types if isinstance(each, MessageType) and name in names
+        }
+        known = self.snapshot.kryo.layouts.messages
+        if messages and known is not None:
+            return MessageStates(known, messages)
+        return self._python_states(
+            names, {name: each for name, each in types if isinstance(each, PythonStateType)}
+        )
+
+    def _python_states(
+        self, names: set[str], types: Mapping[str, PythonStateType]
+    ) -> PythonStates | None:
+        """A state of PyFlink has its prefix, or its type was given, or the job has an operator that
+        PyFlink adds, and the key is a row of one field.
+        """
         if any(name.startswith(PREFIX) or name in types for name in names):
             return PythonStates(types)
         key = self.key_type.serializer if self.key_type is not None else None

@@ -17,6 +17,7 @@ from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.job_types import with_job_types
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
+from dstl_core.codec.protobuf.descriptors import Messages, MessageType
 from dstl_core.codec.pyflink.declared import PythonStateType, parse_python_type
 from dstl_core.codec.pyflink.states import STREAM_KEY
 from dstl_core.codec.serializers import (
@@ -39,7 +40,7 @@ from dstl_core.savepoint.read.entries import (
     Unreadable,
 )
 from dstl_core.savepoint.read.entry_reader import EntryReader
-from dstl_core.savepoint.read.job_classes import open_job_classes
+from dstl_core.savepoint.read.job_classes import open_job_classes, read_protos
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
 from dstl_core.shown import html_table, html_text, size_text
@@ -75,8 +76,8 @@ class Snapshot:
         """The table files of the handle that is being read."""
         self.kryo = KryoClasses(dialect_of(file.metadata.version), ClassLayouts(JobClasses()))
         """Which Kryo wrote the values, and what is known of the job's classes."""
-        self.python_types: Mapping[str, PythonStateType] = {}
-        """What a job of PyFlink declares of its states, by the names that it gave."""
+        self.state_types: Mapping[str, PythonStateType | MessageType] = {}
+        """What a person says of states, by the names that the job gave."""
         self.edited: frozenset[OperatorID] = frozenset()
         """Operators whose inline state is that of an edit, and was in no file yet."""
         uids = file.sidecar.uids if file.sidecar is not None else {}
@@ -94,7 +95,8 @@ class Snapshot:
         changelog_base: str | None = None,
         key_types: Mapping[str, AnySerializer] | None = None,
         jars: Sequence[str | os.PathLike[str]] = (),
-        python_types: Mapping[str, str] | None = None,
+        state_types: Mapping[str, str] | None = None,
+        protos: Sequence[str | os.PathLike[str]] = (),
     ) -> Snapshot:
         """Reads the metadata of a savepoint or checkpoint.
 
@@ -109,14 +111,15 @@ class Snapshot:
                 not record it.
             jars: Jars of the job, for values that only its classes explain: those of Kryo, and
                 POJOs of classes that are not registered. No class is loaded.
-            python_types: State to what a job of PyFlink declares of it, such as ``map[STRING,
-                LONG]``: files of its process mode do not have it.
+            state_types: State to a type that the files do not have: the full name of a message of
+                ``protos``, or what a job of PyFlink declares, such as ``map[STRING, LONG]``.
+            protos: Descriptor sets of the messages in the state, as ``protoc`` writes them.
 
         Raises:
             StateFileNotFoundError: There is no snapshot.
             FormatError: The metadata is damaged.
             ConfigError: The files record another type of a key than ``key_types``, or a type of
-                ``python_types`` is none of PyFlink.
+                ``state_types`` is neither a message nor one of PyFlink.
         """
         location = Location.parse(path)
         file_io = open_file_io(location, storage_options)
@@ -128,26 +131,27 @@ class Snapshot:
             relocate={old: Location.parse(new) for old, new in (relocate or {}).items()},
             changelog_base=None if changelog_base is None else Location.parse(changelog_base),
         )
+        messages = read_protos(protos, storage_options)
         kryo = KryoClasses(
             dialect_of(file.metadata.version),
-            ClassLayouts(open_job_classes(jars, storage_options)),
+            ClassLayouts(open_job_classes(jars, storage_options), messages=messages),
         )
         snapshot = cls(file, file_io, resolver, with_job_types(serializers, kryo))
         snapshot.kryo = kryo
         for name, serializer in (key_types or {}).items():
             snapshot[name].give_key_type(serializer)
-        snapshot.python_types = {
-            name: parse_python_type(text) for name, text in (python_types or {}).items()
+        snapshot.state_types = {
+            name: _state_type(text, messages) for name, text in (state_types or {}).items()
         }
         return snapshot
 
     def require_typed_states(self) -> None:
-        """Checks that the states of ``python_types`` are there. It reads headers.
+        """Checks that the states of ``state_types`` are there. It reads headers.
 
         Raises:
             ConfigError: No operator has one of them.
         """
-        for name in self.python_types:
+        for name in self.state_types:
             if not any(each.has_state(name) for each in self.operators if each.keyed_handles):
                 raise ConfigError(
                     f"The type of state {name!r} cannot be used: no operator with keyed state has "
@@ -249,6 +253,18 @@ class Snapshot:
         for operator in self.operators:
             found.setdefault(operator.name, []).append(operator)
         return found
+
+
+def _state_type(text: str, messages: Messages | None) -> PythonStateType | MessageType:
+    message = None if messages is None else messages.messages.get(text.strip())
+    if message is not None:
+        return message
+    try:
+        return parse_python_type(text)
+    except ConfigError as error:
+        if messages is None:
+            raise
+        raise ConfigError(f"{error.message}; it is no message of the descriptor sets") from None
 
 
 class OperatorSnapshot(OperatorCatalog):

@@ -169,6 +169,6 @@ def test_diff_shows_values_of_python(run: Any, tmp_path: Path) -> None:
 
 
 def test_types_are_an_argument_of_load() -> None:
-    loaded = Snapshot.load(savepoint("process"), python_types={"longs": "list[LONG]"})
+    loaded = Snapshot.load(savepoint("process"), state_types={"longs": "list[LONG]"})
     [line] = [each for each in loaded["py"].dump("longs") if each["key"] == "key-4"]
     assert (line["kind"], line["value"]) == ("list", [4, 9])

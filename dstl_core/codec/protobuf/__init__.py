@@ -1,0 +1,1 @@
+"""Messages of Protocol Buffers in state, read by a descriptor set; no generated class is needed."""
