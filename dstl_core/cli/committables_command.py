@@ -8,6 +8,7 @@ import typer
 
 from dstl_core.cli.options import (
     CanonicalOption,
+    ChangelogBaseOption,
     CopyOption,
     JsonOption,
     OutOption,
@@ -57,6 +58,7 @@ def committables(
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
 ) -> None:
     """Show what sinks commit when a job restores the snapshot.
 
@@ -67,7 +69,7 @@ def committables(
     from dstl_core.savepoint.connectors.pending_commits import pending_commits, without_commits
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 
-    snapshot = load(path, allow_root, relocate, None, None)
+    snapshot = load(path, allow_root, relocate, changelog_base, None)
     files = files_of(share=share, copy=copy, canonical=canonical)
     if drop:
         folder = required_out(out, "--drop needs")

@@ -7,13 +7,23 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dstl_core.cli.examples import epilog
-from dstl_core.cli.options import JsonOption, OverwriteOption, serializers_in_use
+from dstl_core.cli.options import (
+    ChangelogBaseOption,
+    JsonOption,
+    OverwriteOption,
+    RelocateOption,
+    RootOption,
+    load,
+    serializers_in_use,
+)
 from dstl_core.cli.output import print_lines, write_json, write_lines, write_savepoint
 from dstl_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dstl_core.savepoint.migrate.declaration import Migration
     from dstl_core.savepoint.migrate.learn.proposal import Proposal
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+    from dstl_core.savepoint.read.snapshot import Snapshot
 
 migrate = typer.Typer(
     name="migrate",
@@ -46,6 +56,9 @@ def plan(
     as_json: JsonOption = False,
     from_: FromOption = None,
     to_template: TemplateOption = None,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
 ) -> None:
     """Show what becomes of each state of a job that changed.
 
@@ -56,13 +69,14 @@ def plan(
     """
     from dstl_core.savepoint.migrate.declaration import Migration
 
-    given = Migration.load(file).given
-    if write or not {"operators", "drop_operators", "start_empty"} & given.keys():
+    migration = Migration.load(file)
+    old = _old(migration, from_, allow_root, relocate, changelog_base)
+    if write or not {"operators", "drop_operators", "start_empty"} & migration.given.keys():
         if to_template is not None:
             raise ConfigError("A proposal reads to_template from FILE: write it there.")
-        _propose(file, from_, write=write, as_json=as_json)
+        _propose(file, old, write=write, as_json=as_json)
         return
-    found = _migration(file, from_, to_template)
+    found = _migration(migration, old, to_template)
     if as_json:
         write_json([found.plan_json()], indent=1)
     else:
@@ -71,10 +85,10 @@ def plan(
         raise typer.Exit(1)
 
 
-def _propose(file: str, from_: str | None, *, write: bool, as_json: bool) -> None:
+def _propose(file: str, old: Snapshot | None, *, write: bool, as_json: bool) -> None:
     from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
 
-    proposal = propose_file(file, from_, write=write, serializers=serializers_in_use())
+    proposal = propose_file(file, old, write=write, serializers=serializers_in_use())
     if as_json:
         write_json([proposal.to_json()], indent=1)
     elif write:
@@ -101,6 +115,9 @@ def apply(
     from_: FromOption = None,
     to_template: TemplateOption = None,
     show_keys: KeysOption = False,
+    allow_root: RootOption = None,
+    relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
     check: Annotated[
         str | None,
         typer.Option(
@@ -114,8 +131,12 @@ def apply(
 
     With a template, the result is checked as ``dstl check`` does it.
     """
+    from dstl_core.savepoint.migrate.declaration import Migration
+
     share = _share(check)
-    found = _migration(file, from_, to_template, show_keys=show_keys, recompute=share)
+    migration = Migration.load(file)
+    old = _old(migration, from_, allow_root, relocate, changelog_base)
+    found = _migration(migration, old, to_template, show_keys=show_keys, recompute=share)
     written = write_savepoint(found, out, overwrite=overwrite, what="migrating")
     if as_json:
         write_json([{"path": written, **found.report}], indent=1)
@@ -152,22 +173,33 @@ def _share(given: str | None) -> float:
     return share
 
 
-def _migration(
-    file: str,
+def _old(
+    migration: Migration,
     from_: str | None,
+    allow_root: list[str] | None,
+    relocate: list[str] | None,
+    changelog_base: str | None,
+) -> Snapshot | None:
+    """The savepoint of the old job; None if neither the option nor the file names it."""
+    path = migration.from_ if from_ is None else from_
+    return None if path is None else load(str(path), allow_root, relocate, changelog_base, None)
+
+
+def _migration(
+    migration: Migration,
+    old: Snapshot | None,
     to_template: str | None,
     *,
     show_keys: bool = False,
     recompute: float = 0.0,
 ) -> SavepointMigration:
-    from dstl_core.savepoint.migrate.declaration import Migration
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
     from dstl_core.savepoint.read.snapshot import Snapshot
 
     types = serializers_in_use()
     return SavepointMigration(
-        Migration.load(file),
-        None if from_ is None else Snapshot.load(from_, serializers=types),
+        migration,
+        old,
         None if to_template is None else Snapshot.load(to_template, serializers=types),
         show_keys=show_keys,
         recompute=recompute,

@@ -8,6 +8,7 @@ import typer
 
 from dstl_core.cli.options import (
     CanonicalOption,
+    ChangelogBaseOption,
     CopyOption,
     JsonOption,
     OutOption,
@@ -62,6 +63,7 @@ def offsets(
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
+    changelog_base: ChangelogBaseOption = None,
 ) -> None:
     """Show where every source stands.
 
@@ -75,7 +77,7 @@ def offsets(
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
-    snapshot = load(path, allow_root, relocate, None, None)
+    snapshot = load(path, allow_root, relocate, changelog_base, None)
     files = files_of(share=share, copy=copy, canonical=canonical)
     if set_ or earliest:
         folder = required_out(out, "--set and --earliest need")

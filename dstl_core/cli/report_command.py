@@ -44,7 +44,10 @@ AtOption = Annotated[
 def report(
     path: PathArgument,
     output: Annotated[
-        str | None, typer.Option("-o", "--output", metavar="FILE", help="The HTML file to write.")
+        str | None,
+        typer.Option(
+            "-o", "--output", metavar="FILE", help="The HTML file to write, in any store."
+        ),
     ] = None,
     compare: Annotated[
         str | None, typer.Option("--compare", metavar="OLD", help="An older snapshot.")
@@ -106,8 +109,15 @@ def report(
 
 def _check_output(output: str) -> None:
     """Refuses a place for the page before any state is read."""
-    folder = os.path.dirname(os.path.abspath(output))
-    if os.path.isdir(output):
+    from dstl_core.storage.file_io import open_file_io
+    from dstl_core.storage.location import Location
+
+    location = Location.parse(output)
+    if not location.is_local:
+        open_file_io(location)  # raises if there is no such file system
+        return
+    folder = os.path.dirname(location.path)
+    if os.path.isdir(location.path):
         raise ConfigError(
             f"The page cannot be written to {output!r}, which is a folder; give a file, e.g. "
             f"{os.path.join(output, 'report.html')!r}."

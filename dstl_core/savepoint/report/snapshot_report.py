@@ -18,6 +18,8 @@ from dstl_core.savepoint.report.figures import report_figures
 from dstl_core.savepoint.report.page import report_page
 from dstl_core.shown import size_text
 from dstl_core.state.columns.progress import Advance, no_progress
+from dstl_core.storage.file_io import open_file_io
+from dstl_core.storage.location import Location
 
 _OPTION = "A time to live (ttls, --ttl)"
 StateKey = tuple[OperatorID, str]
@@ -42,12 +44,17 @@ class SnapshotReport:
         return report_page(dict(self.figures))
 
     def write(self, path: str | os.PathLike[str]) -> None:
-        """Writes the page into a local file.
+        """Writes the page into a file on a local disk or in any store.
 
         Raises:
             OSError: The file cannot be written.
         """
-        with open(path, "w", encoding="utf-8", errors="backslashreplace") as file:
+        location = Location.parse(path)
+        if not location.is_local:
+            page = self.page.encode(errors="backslashreplace")
+            open_file_io(location).replace(location, page)
+            return
+        with open(location.path, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(self.page)
 
     def _repr_html_(self) -> str:

@@ -71,7 +71,7 @@ def load_plans(migration: Migration) -> tuple[CompiledPlan, CompiledPlan] | None
 
 def propose_file(
     path: str | os.PathLike[str],
-    from_: str | None = None,
+    old: Snapshot | None = None,
     *,
     write: bool = False,
     serializers: SerializerRegistry = BUILT_IN,
@@ -80,7 +80,7 @@ def propose_file(
 
     Args:
         path: The file. It names the template, the plans of SQL jobs, and the savepoint.
-        from_: The savepoint, if the file does not name it.
+        old: The savepoint; None: the one that the file names.
         write: Whether to replace the file by the proposal, in one step.
         serializers: The registry of types.
 
@@ -94,7 +94,6 @@ def propose_file(
             f"The declaration {os.fspath(path)!r} has rules already ({', '.join(given)}), which a "
             f"proposal would replace; give a file without them."
         )
-    old = Snapshot.load(from_, serializers=serializers) if from_ is not None else None
     proposal = propose_for(migration, old, serializers=serializers)
     if write:
         _replace(path, proposal.text)
