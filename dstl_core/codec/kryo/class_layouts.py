@@ -114,6 +114,7 @@ _MAPS: dict[str, Any] = (
         "java.util.Collections$SingletonMap": Fixed(2, is_map=True),
     }
 )
+KAFKA_PARTITION = "org.apache.flink.streaming.connectors.kafka.internals.KafkaTopicPartition"
 _ENUMS = {
     "java.time.DayOfWeek": "MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY SUNDAY",
     "java.time.Month": "JANUARY FEBRUARY MARCH APRIL MAY JUNE JULY AUGUST SEPTEMBER OCTOBER "
@@ -126,7 +127,7 @@ _ENUMS = {
     "java.math.RoundingMode": "UP DOWN CEILING FLOOR HALF_UP HALF_DOWN HALF_EVEN UNNECESSARY",
     "org.apache.flink.types.RowKind": "INSERT UPDATE_BEFORE UPDATE_AFTER DELETE",
 }
-_FINAL_JDK = frozenset(
+_FINAL_CLASSES = frozenset(
     {
         "java.lang.String",
         "java.lang.StringBuilder",
@@ -157,6 +158,7 @@ _FINAL_JDK = frozenset(
         "java.time.OffsetDateTime",
         "java.time.OffsetTime",
         "java.math.MathContext",
+        KAFKA_PARTITION,
         *_ENUMS,
         *WRAPPERS,
     }
@@ -199,6 +201,14 @@ def _row_body() -> FieldsBody:
     return FieldsBody(_ROW, tuple(slot(name, declared) for name, declared in types.items()))
 
 
+def _kafka_partition() -> FieldsBody:
+    """An element of the state of ``FlinkKafkaConsumer``, the same in all its releases."""
+    types = {"cachedHash": "int", "partition": "int", "topic": "java.lang.String"}
+    return FieldsBody(
+        KAFKA_PARTITION, tuple(slot(name, JavaType(each)) for name, each in types.items())
+    )
+
+
 def _comparators() -> dict[str, FieldsBody]:
     """Comparators of the JDK, which sorted collections store."""
     other = "java.util.Collections$ReverseComparator2"
@@ -221,6 +231,7 @@ _KNOWN: dict[str, Any] = (
         "java.util.Optional": OptionalBody(),
         _ROW: _row_body(),
         MATH_CONTEXT.class_name: MATH_CONTEXT,
+        KAFKA_PARTITION: _kafka_partition(),
     }
 )
 
@@ -266,7 +277,7 @@ class ClassLayouts:
             component = component_name(name)
             return component in PRIMITIVE_NAMES.values() or self.is_final(component)
         if name in _KNOWN or name.startswith(_JDK):
-            return name in _FINAL_JDK
+            return name in _FINAL_CLASSES
         if name.startswith(PREFIX) and self.classes.get(name) is None:
             return name in FINAL_SCALA
         if self._message(name) is not None:

@@ -6,6 +6,7 @@ beside them, and in the manifest.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
@@ -327,6 +328,19 @@ def elements(path: Path, name: str) -> list[bytes]:
         for info in handle.states
         if info.name == name
         for raw in reader.raw_elements(info)
+    ]
+
+
+@pytest.mark.parametrize("release", KAFKA)
+def test_a_dump_of_kafkas_positions_needs_no_jar(release: str, run: Any) -> None:
+    """The recorded state of real consumers: the same two elements in all releases."""
+    path = str(LEGACY_CONNECTORS / release / "savepoint")
+    ran = run("dump", path, "--state", "topic-partition-offset-states")
+    [line] = [json.loads(line) for line in ran.out.splitlines()]
+    assert (ran.err, line["kind"]) == ("", "op-union")
+    assert line["value"] == [
+        [{"cachedHash": 2986987, "partition": 13, "topic": "abc"}, 16768],
+        [{"cachedHash": 3079330, "partition": 7, "topic": "def"}, 987654321],
     ]
 
 
