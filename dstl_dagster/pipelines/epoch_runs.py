@@ -13,6 +13,7 @@ from dstl_core.errors import ConfigError, InputChangedError
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.run_options import RunOptions, mark_rewound
 from dstl_dagster.pipelines.windows import INPUT_NOTE, CommittedWindows, Windows
+from dstl_dagster.resources.engines import rows_of
 
 if TYPE_CHECKING:
     from dstl_core.job.coordination.result import EpochResult
@@ -113,7 +114,7 @@ class WindowRuns:
         rewind = self.rewind and number == 0
         committed = self.windows.read()
         committed.check(key, allow_gap=self.allow_gap, rewind=rewind)
-        rows = batch(session, key)
+        rows = rows_of(batch, session, key)
         if number == 0:
             self.pipeline.migrate(job, committed.input_id(key) if rewind else None)
         result = self._run(job, committed, rows, key, rewind=rewind)
@@ -202,7 +203,7 @@ class InputRuns:
         rewind = self.rewind and number == 0
         notes = {INPUT_NOTE: {"partition": self.keys[number]}}
         order_by = self.pipeline.order_by or None
-        rows = batch(session, found)
+        rows = rows_of(batch, session, found)
         if number == 0:
             self.pipeline.migrate(job, found if rewind else None)
         result = job.run(rows, found, order_by, rewind=rewind, notes=notes)

@@ -15,7 +15,7 @@ from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.run_options import RunOptions, mark_rewound
 from dstl_dagster.pipelines.windows import REWIND_TAG, TRUE, Windows
-from dstl_dagster.resources.engines import engine_of
+from dstl_dagster.resources.engines import engine_of, rows_of
 
 if TYPE_CHECKING:
     from dstl_core.stateful_job import StatefulJob
@@ -57,7 +57,7 @@ def build_persist_op(
                 partitions = time_windows(context.job_def.partitions_def)
                 windows = Windows(pipeline.name, None, partitions, store).read()
                 windows.check(key, allow_gap=asked.allow_gap, rewind=rewind)
-                rows, input_id = batch(session, key), windows.input_id(key)
+                rows, input_id = rows_of(batch, session, key), windows.input_id(key)
                 pipeline.migrate(job, input_id if rewind else None)
                 persisted: dict[str, Any] = job.persist(
                     rows,

@@ -1,11 +1,11 @@
 """What runs the epochs of a run, from the resource that a project has."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from dstl_core.errors import ConfigError
-from dstl_dagster.resources.spark_resource import tagged_session
+from dstl_dagster.resources.spark_resource import is_stopped, tagged_session
 
 
 @contextmanager
@@ -34,3 +34,26 @@ def engine_of(resource: Any, *names: str) -> Iterator[Any]:
         )
     with tagged_session(session, *names) as tagged:
         yield tagged
+
+
+def rows_of(batch: Callable[[Any, Any], Any], session: Any, key: Any) -> Any:
+    """The rows that a function gives for a partition key or an input id.
+
+    Raises:
+        ConfigError: It has stopped the session of Spark that runs the epoch.
+    """
+    try:
+        rows = batch(session, key)
+    except Exception as error:
+        _check_open(session, key, error)
+        raise
+    _check_open(session, key)
+    return rows
+
+
+def _check_open(session: Any, key: Any, cause: Exception | None = None) -> None:
+    if hasattr(session, "createDataFrame") and is_stopped(session):
+        raise ConfigError(
+            f"The function that gives the rows of {key!r} has stopped the Spark session, which "
+            f"runs the epoch: leave it open, the resource ends it; nothing was applied."
+        ) from cause

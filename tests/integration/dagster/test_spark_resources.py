@@ -83,6 +83,39 @@ def test_a_stopped_session_is_replaced():
     assert second is not first and second.range(3).count() == 3
 
 
+@pytest.mark.parametrize("uses_it", [False, True])
+def test_a_function_of_rows_that_stops_the_session_gets_one_sentence(uses_it, storage, instance):
+    def stopping(session, day):
+        rows = rows_of(session, day)
+        session.stop()
+        return session.createDataFrame(rows) if uses_it else rows
+
+    def days_of(batch):
+        @dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS)
+        def days(
+            context: dg.AssetExecutionContext,
+            storage: DstlStorageResource,
+            engine: DstlSparkResource,
+        ):
+            yield from run_epochs(context, PAYMENTS, batch, storage=storage, engine=engine)
+
+        return days
+
+    spark = resource()
+    options = {
+        "partition_key": "2026-01-01",
+        "instance": instance,
+        "resources": {"storage": storage, "engine": spark},
+    }
+    failed = dg.materialize([days_of(stopping)], raise_on_error=False, **options)
+    failures = [event for event in failed.all_events if event.is_step_failure]
+    assert len(failures) == 1  # it is not retried
+    assert "has stopped the Spark session" in failures[0].event_specific_data.error.message
+    assert not list(PAYMENTS.store(storage).commits())
+    assert dg.materialize([days_of(rows_of)], **options).success
+    assert totals_in(storage) == expected_totals("2026-01-01")
+
+
 def test_a_master_or_a_remote():
     with pytest.raises(ConfigError, match="not both"):
         DstlSparkResource(master="local[2]", remote="sc://host").spark_session  # noqa: B018
