@@ -72,8 +72,14 @@ def _value(source: Random, aggregate: type[Aggregate], hint: Any, name: str) -> 
     if hint in (str, str | None):
         fit = [each for each in COLUMNS if aggregate.takes.fits(SCHEMA.field(each).type)]
         return source.choice(fit if source.random() < 0.8 else COLUMNS)
+    if hint == Sequence[str]:
+        return source.sample(COLUMNS, 2) if source.random() < 0.9 else []
     if hint == Any | None:
         return source.choice([None, *TYPES])
+    if hint == Sequence[Any] | None:
+        return source.choice([None, None, source.sample(TYPES, 2), TYPES[:1]])
+    if hint == Any | Sequence[Any] | None:
+        return source.choice([None, *TYPES, source.sample(TYPES, 2)])
     if hint is bool:
         return source.random() < 0.5
     if hint is int:

@@ -14,7 +14,7 @@ from typing import Any
 
 from dstl_core.aggregates.aggregate import Aggregate
 from dstl_core.aggregates.bounded_lists import collect_list, collect_set, last_values, top
-from dstl_core.aggregates.by_order import first, last, max_by, min_by
+from dstl_core.aggregates.by_order import first, first_row, last, last_row, max_by, min_by
 from dstl_core.aggregates.counts import count, count_null
 from dstl_core.aggregates.counts_by_value import value_counts
 from dstl_core.aggregates.covariance import corr, covar_samp
@@ -40,8 +40,10 @@ __all__ = [
     "covar_samp",
     "decayed_sum",
     "first",
+    "first_row",
     "histogram",
     "last",
+    "last_row",
     "last_values",
     "max",
     "max_by",

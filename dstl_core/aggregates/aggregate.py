@@ -41,7 +41,7 @@ FLAT = (
     Types.SQL_TIMESTAMP,
 )
 """The types that have an order and a single column."""
-_TYPES = ("type", "order_type", "time_type")
+_TYPES = ("type", "types", "order_type", "time_type")
 """Fields with types, which the states themselves have."""
 
 
@@ -54,6 +54,7 @@ class Kept:
         type: The declared type, in any form; None: that of the column.
         option: The option that declares it, for errors.
         of_order: Whether the column is an order, for errors.
+        state: Ends the name of the state that has the type; None: the first one of the aggregate.
         widest: Whether whole numbers become long, other numbers double, and decimals those of all
             digits.
     """
@@ -62,6 +63,7 @@ class Kept:
     type: TypeLike | None
     option: str = "type"
     of_order: bool = False
+    state: str | None = None
     widest: bool = False
 
     def digits(self, precision: int) -> int:

@@ -69,6 +69,11 @@ class Merge(ABC):
             check_value(self.where, field, kind)
 
     @property
+    def always(self) -> Sequence[int]:
+        """Which states a key has if it has the first one."""
+        return range(1, len(self.states))
+
+    @property
     def where(self) -> str:
         """The aggregate and its operator, for errors."""
         return f"The aggregate {self.name!r} of operator {self.uid!r}"

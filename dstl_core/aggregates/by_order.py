@@ -1,27 +1,34 @@
-"""The value of one row by an order: ``first``, ``last``, ``min_by`` and ``max_by``."""
+"""The value of one row by an order, or the row: ``first``, ``last``, ``max_by``, ``last_row``."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.aggregates.aggregate import Kept, Typed, check_flat
 from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX, Columns, Merge, beyond
+from dstl_core.aggregates.column_checks import check_order, check_value
 from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
 from dstl_core.codec.declared_type import TypeLike
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
+
+MOST_ORDERS = 8
+"""Columns of an order that is kept."""
 
 
 class Ordered(Typed):
     """An aggregate of rows by an order, which is state, too."""
 
     order_by: Any
-    order_type: TypeLike | None = None
+    order_type: Any = None
     keeps_order: bool = True
+    several_orders: ClassVar[bool] = False
+    """Whether the order that is kept may have several columns."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -40,11 +47,18 @@ class Ordered(Typed):
                 f"The keeps_order of the aggregate {self.how} of {self.column!r} is wrong: "
                 f"expected True or False, got {self.keeps_order!r}."
             )
-        if self.keeps_order and len(self.order) > 1:
+        if self.keeps_order and len(self.order) > 1 and not self.several_orders:
             raise ConfigError(
                 f"The aggregate {self.how} of {self.column!r} keeps the order of one column, got "
                 f"{', '.join(self.order)}; put them into one column, a string for one."
             )
+        if self.keeps_order and len(self.order) > MOST_ORDERS:
+            raise ConfigError(
+                f"The aggregate {self.how} of {self.column!r} keeps the order of {MOST_ORDERS} "
+                f"columns at most, got {', '.join(self.order)}; put some of them into one column."
+            )
+        if len(self.order) > 1 and self.order_type is not None:
+            _check_types(self, "order_type", self.order_type, self.order)
 
     @property
     def order(self) -> tuple[str, ...]:
@@ -53,10 +67,33 @@ class Ordered(Typed):
 
     @property
     def kept(self) -> tuple[Kept, ...]:
-        if not self.keeps_order:
-            return super().kept
-        order = Kept(self.order[0], self.order_type, "order_type", of_order=True)
-        return (*super().kept, order)
+        return (*super().kept, *(self._kept_order if self.keeps_order else ()))
+
+    @property
+    def _kept_order(self) -> list[Kept]:
+        types = [self.order_type] if len(self.order) == 1 else self.order_type
+        return [
+            Kept(column, kind, "order_type", of_order=True, state=ending)
+            for column, kind, ending in zip(
+                self.order,
+                types or [None] * len(self.order),
+                order_suffixes(len(self.order)),
+                strict=True,
+            )
+        ]
+
+
+def order_suffixes(columns: int) -> list[str]:
+    """Ends of the names of the states with the columns of an order."""
+    return [ORDER_SUFFIX if at == 1 else f"{ORDER_SUFFIX}_{at}" for at in range(1, columns + 1)]
+
+
+def _check_types(aggregate: Ordered, option: str, types: Any, columns: Sequence[str]) -> None:
+    if not isinstance(types, list | tuple) or len(types) != len(columns):
+        raise ConfigError(
+            f"The {option} of the aggregate {aggregate.how} of {aggregate.column!r} is wrong: "
+            f"expected a list with a type for each of {', '.join(columns)}, got {types!r}."
+        )
 
 
 class BestValue(Ordered):
@@ -66,15 +103,71 @@ class BestValue(Ordered):
     """Whether the largest order counts."""
     skips_nulls: ClassVar[bool]
     """Whether rows without a value are passed over."""
+    several_orders = True
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
         kind, *orders = kinds
         check_flat(name, kind)
         if not orders:
             return ByBatch(uid, name, kind, orders=len(self.order), last=self.largest)
-        [order] = orders
-        check_flat(name, order, "an order")
-        return ByOrder(uid, name, kind, order, largest=self.largest, skips_nulls=self.skips_nulls)
+        for order in orders:
+            check_flat(name, order, "an order")
+        return ByOrder(
+            uid, name, {"": kind}, orders, largest=self.largest, skips_nulls=self.skips_nulls
+        )
+
+
+class BestRow(Ordered):
+    """The values of one row, with its order. ``fields`` are its columns."""
+
+    fields: Sequence[str]
+    types: Sequence[TypeLike] | None
+    largest: ClassVar[bool]
+    """Whether the largest order counts."""
+    several_orders = True
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.fields, list | tuple) or not self.fields:
+            raise ConfigError(
+                f"The fields of the aggregate {self.how} are wrong: expected a list of names of "
+                f"columns, got {self.fields!r}."
+            )
+        for name in self.fields:
+            self._check_name("fields", name)
+        if len(set(self.fields)) < len(self.fields):
+            raise ConfigError(
+                f"The fields of the aggregate {self.how} are wrong: expected names of columns "
+                f"once each, got {', '.join(self.fields)}."
+            )
+        super().__post_init__()
+        if self.types is not None:
+            _check_types(self, "types", self.types, self.fields)
+
+    @property
+    def column(self) -> str:  # type: ignore[override]  # what errors name
+        return ", ".join(self.fields)
+
+    @property
+    def values(self) -> tuple[str, ...]:
+        return tuple(self.fields)
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        types = self.types or [None] * len(self.fields)
+        values = [
+            Kept(column, kind, "types", state=f"_{column}")
+            for column, kind in zip(self.fields, types, strict=True)
+        ]
+        return (*values, *self._kept_order)
+
+    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
+        for kind in kinds[: len(self.fields)]:
+            check_flat(name, kind)
+        orders = kinds[len(self.fields) :]
+        for order in orders:
+            check_flat(name, order, "an order")
+        values = {f"_{each}": kind for each, kind in zip(self.fields, kinds, strict=False)}
+        return ByOrder(uid, name, values, orders, largest=self.largest, skips_nulls=False)
 
 
 _OF_ORDER = {"column": "shop", "order_by": "paid_at", "type": "string", "order_type": "timestamp"}
@@ -86,17 +179,18 @@ class first(BestValue):
 
     Args:
         column: The value; rows without one do not count.
-        order_by: The column of the order; rows without one do not count.
+        order_by: The column of the order; rows without one do not count. Further columns break
+            ties, nulls first. The order holds between batches, too: a late row counts by it.
         type: Of the value.
-        order_type: Of the order, which is kept as ``<name>_order``.
-        keeps_order: Without it nothing is kept of the order, which may then have several columns,
-            nulls first: between batches, the first batch has the first value.
+        order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
+        keeps_order: Without it nothing is kept of the order: between batches, the first batch has
+            the first value, whatever its order.
     """
 
     column: str
     order_by: str | Sequence[str]
     type: TypeLike | None = None
-    order_type: TypeLike | None = field(default=None, kw_only=True)
+    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     keeps_order: bool = field(default=True, kw_only=True)
     example: ClassVar = {**_OF_ORDER, "keeps_order": True}
     largest = False
@@ -109,17 +203,18 @@ class last(BestValue):
 
     Args:
         column: The value; rows without one do not count.
-        order_by: The column of the order; rows without one do not count.
+        order_by: The column of the order; rows without one do not count. Further columns break
+            ties, nulls first. The order holds between batches, too: a late row counts by it.
         type: Of the value.
-        order_type: Of the order, which is kept as ``<name>_order``.
-        keeps_order: Without it nothing is kept of the order, which may then have several columns,
-            nulls first: between batches, the last batch has the last value.
+        order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
+        keeps_order: Without it nothing is kept of the order: between batches, the last batch has
+            the last value, whatever its order.
     """
 
     column: str
     order_by: str | Sequence[str]
     type: TypeLike | None = None
-    order_type: TypeLike | None = field(default=None, kw_only=True)
+    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     keeps_order: bool = field(default=True, kw_only=True)
     example: ClassVar = {**_OF_ORDER, "keeps_order": False}
     largest = True
@@ -133,15 +228,16 @@ class min_by(BestValue):
 
     Args:
         column: The value.
-        order_by: The column of the order; rows without one do not count.
+        order_by: The column of the order; rows without one do not count. Further columns break
+            ties, nulls first.
         type: Of the value.
-        order_type: Of the order, which is kept as ``<name>_order``.
+        order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
     """
 
     column: str
-    order_by: str
+    order_by: str | Sequence[str]
     type: TypeLike | None = None
-    order_type: TypeLike | None = field(default=None, kw_only=True)
+    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     example: ClassVar = _OF_ORDER
     largest = False
     skips_nulls = False
@@ -154,68 +250,155 @@ class max_by(BestValue):
 
     Args:
         column: The value.
-        order_by: The column of the order; rows without one do not count.
+        order_by: The column of the order; rows without one do not count. Further columns break
+            ties, nulls first.
         type: Of the value.
-        order_type: Of the order, which is kept as ``<name>_order``.
+        order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
     """
 
     column: str
-    order_by: str
+    order_by: str | Sequence[str]
     type: TypeLike | None = None
-    order_type: TypeLike | None = field(default=None, kw_only=True)
+    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     example: ClassVar = _OF_ORDER
     largest = True
     skips_nulls = False
 
 
+_OF_ROW = {
+    "fields": ["shop", "amount"],
+    "order_by": ["paid_at", "number"],
+    "types": ["string", "decimal(18, 2)"],
+    "order_type": ["timestamp", "bigint"],
+}
+
+
+@dataclass(frozen=True)
+class first_row(BestRow):
+    """The first row by an order, as a whole: all values are of one row. The output has a struct. Of
+    rows of one order, that with the smallest values, null first.
+
+    Args:
+        fields: The columns of the row. Each is a state, ``<name>_<column>``.
+        order_by: The column of the order; rows without one do not count. Further columns break
+            ties, nulls first.
+        types: Of the fields, a list.
+        order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
+    """
+
+    fields: Sequence[str]
+    order_by: str | Sequence[str]
+    types: Sequence[TypeLike] | None = None
+    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
+    example: ClassVar = _OF_ROW
+    largest = False
+
+
+@dataclass(frozen=True)
+class last_row(BestRow):
+    """The last row by an order, as a whole: all values are of one row. The output has a struct. Of
+    rows of one order, that with the largest values, null first.
+
+    Args:
+        fields: The columns of the row. Each is a state, ``<name>_<column>``.
+        order_by: The column of the order; rows without one do not count. Further columns break
+            ties, nulls first.
+        types: Of the fields, a list.
+        order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
+    """
+
+    fields: Sequence[str]
+    order_by: str | Sequence[str]
+    types: Sequence[TypeLike] | None = None
+    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
+    example: ClassVar = _OF_ROW
+    largest = True
+
+
 class ByOrder(Merge):
-    """The value with the smallest or largest order, and that order.
+    """The values of the row with the smallest or largest order, and that order.
+
+    Rows are compared by the columns of the order, then by the values. Null is the smallest.
 
     Args:
         uid: The uid of the operator, for errors.
         name: The name of the aggregate.
-        kind: The type of the value.
-        order: The type of the order.
+        values: Ends of the names of the states with the values, and their types. One without an
+            end is the value of the aggregate; else the value is a struct.
+        orders: The types of the columns of the order.
         largest: Whether the largest order counts.
         skips_nulls: Whether rows without a value are passed over.
     """
-
-    parts = ("value", "order")
 
     def __init__(
         self,
         uid: str,
         name: str,
-        kind: AnySerializer,
-        order: AnySerializer,
+        values: Mapping[str, AnySerializer],
+        orders: Sequence[AnySerializer],
         *,
         largest: bool,
         skips_nulls: bool,
     ) -> None:
-        super().__init__(uid, name, {"": kind, ORDER_SUFFIX: order})
+        named = dict(zip(order_suffixes(len(orders)), orders, strict=True))
+        super().__init__(uid, name, {**values, **named})
         self.largest = largest
         self._skips_nulls = skips_nulls
+        self._values = len(values)
+        self._fields = None if "" in values else [each.removeprefix("_") for each in values]
+        counts = {"value": len(values), "order": len(orders)}
+        self.parts = tuple(  # type: ignore[misc]
+            f"{part}{at}" for part, count in counts.items() for at in range(count)
+        )
+
+    def check(self, fields: Sequence[pa.Field]) -> None:
+        for column in fields[self._values :]:
+            check_order(self.where, column)
+        for column, kind in zip(fields, self.kinds, strict=True):
+            check_value(self.where, column, kind)
+
+    @property
+    def always(self) -> Sequence[int]:
+        return [self._values]
 
     def _reduced(self, rows: RowsOfKeys) -> Columns:
         best = rows.present if self._skips_nulls else rows
-        best = best.where(best.orders[0].is_valid()).best(largest=self.largest)
-        return [best.at_keys(best.column), best.at_keys(best.orders[0])]
+        best = best.where(best.orders[self._values - 1].is_valid())
+        columns = [best.column, *best.orders]
+        *values, last = columns[: self._values]
+        ranked = RowsOfKeys(best.numbers, best.keys, last, [*columns[self._values :], *values])
+        best = ranked.best(largest=self.largest)
+        orders = len(columns) - self._values
+        chosen = [*best.orders[orders:], best.column, *best.orders[:orders]]
+        return [best.at_keys(column) for column in chosen]
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        old, new = self._comparable(held[0], parts[0])
-        old_order, new_order = self._comparable(held[1], parts[1])
-        better = beyond(new_order, old_order, largest=self.largest)
-        equal = pc.invert(pc.or_(better, beyond(old_order, new_order, largest=self.largest)))
-        # Among rows with the same order, null is the smallest value.
-        gone, came = (new, old) if not self.largest else (old, new)
-        by_value = pc.or_(
-            beyond(new, old, largest=self.largest), pc.and_(gone.is_null(), came.is_valid())
-        )
-        take = pc.and_(
-            new_order.is_valid(),
-            pc.or_(old_order.is_null(), pc.or_(better, pc.and_(equal, by_value))),
-        )
-        return [pc.if_else(take, new, old), pc.if_else(take, new_order, old_order)]
+        pairs = [self._comparable(*each) for each in zip(held, parts, strict=True)]
+        old_order, new_order = pairs[self._values]
+        better, tied = pa.scalar(False), pa.scalar(True)
+        for old, new in (*pairs[self._values :], *pairs[: self._values]):
+            better = pc.or_(better, pc.and_(tied, self._precedes(new, old)))
+            tied = pc.and_not(tied, pc.or_(self._precedes(new, old), self._precedes(old, new)))
+        take = pc.and_(new_order.is_valid(), pc.or_(old_order.is_null(), better))
+        return [pc.if_else(take, new, old) for old, new in pairs]
+
+    def _precedes(self, one: pa.Array, other: pa.Array) -> pa.Array:
+        """Whether the value of one row counts before that of another; null is the smallest."""
+        there, gone = (one, other) if self.largest else (other, one)
+        by_null = pc.and_(there.is_valid(), gone.is_null())
+        return pc.or_(beyond(one, other, largest=self.largest), by_null)
+
+    @property
+    def final_type(self) -> pa.DataType:
+        if self._fields is None:
+            return super().final_type
+        return pa.struct(list(zip(self._fields, self.types, strict=False)))
+
+    def final(self, held: Columns) -> pa.Array:
+        if self._fields is None:
+            return super().final(held)
+        there = held[self._values].is_null()
+        return pa.StructArray.from_arrays(held[: self._values], self._fields, mask=there)
 
 
 class ByBatch(Merge):

@@ -77,7 +77,7 @@ class AggregateMerge(KeyedColumnFunction):
 
 
 def output_schema_of(
-    uid: str, key: pa.Field, merges: Sequence[Merge], scales: Mapping[str, int | None]
+    uid: str, key: pa.Field, merges: Sequence[Merge], scales: Mapping[str, Sequence[int | None]]
 ) -> pa.Schema:
     """The columns of an output.
 
@@ -85,7 +85,7 @@ def output_schema_of(
         uid: The uid of the operator, for errors.
         key: The column of the key.
         merges: The aggregates in the output.
-        scales: Digits after the point of decimal aggregates, by name.
+        scales: Digits after the point of the decimals that aggregates keep, by name.
 
     Raises:
         ConfigError: Two columns have the same name, or a decimal has no scale.
@@ -98,28 +98,41 @@ def output_schema_of(
                 f"The output of operator {uid!r} has two columns {key.name!r}: the key and an "
                 f"aggregate; rename the aggregate."
             )
-        if BIG_DECIMAL in (kind, element_of(kind)):
-            scale = scales.get(merge.name)
-            if scale is None:
-                raise ConfigError(
-                    f"The aggregate {merge.name!r} of operator {uid!r} is in the output, and its "
-                    f"decimals have no scale; give it a type such as 'decimal(38, 2)', or give a "
-                    f"schema."
-                )
-            decimals = pa.decimal128(DIGITS, scale)
-            kind = decimals if kind == BIG_DECIMAL else pa.list_(decimals)
+        if pa.types.is_struct(kind) and kind != BIG_DECIMAL:
+            parts = zip(kind, scales[merge.name], strict=False)
+            kind = pa.struct(
+                [part.with_type(_output_type(uid, merge, part.type, at)) for part, at in parts]
+            )
+        else:
+            scale = next(iter(scales[merge.name]), None)
+            kind = _output_type(uid, merge, kind, scale)
         fields.append(pa.field(merge.name, kind))
     return pa.schema(fields)
+
+
+def _output_type(uid: str, merge: Merge, kind: pa.DataType, scale: int | None) -> pa.DataType:
+    """The type of values, or of lists of values, in the output: decimals have one scale there."""
+    if BIG_DECIMAL not in (kind, element_of(kind)):
+        return kind
+    if scale is None:
+        raise ConfigError(
+            f"The aggregate {merge.name!r} of operator {uid!r} is in the output, and its "
+            f"decimals have no scale; give it a type such as 'decimal(38, 2)', or give a "
+            f"schema."
+        )
+    decimals = pa.decimal128(DIGITS, scale)
+    return decimals if kind == BIG_DECIMAL else pa.list_(decimals)
 
 
 def _check_whole(merge: Merge, held: Columns) -> None:
     """Raises StateMigrationError if another aggregate wrote the state.
 
-    A key that has the first state of an aggregate has all of them. Without its order, for one, a
-    value would lose to every row that comes.
+    A key that has the first state of an aggregate has the others of ``always``. Without its order,
+    for one, a value would lose to every row that comes.
     """
-    first, *others = held
-    for other, state in zip(others, merge.states[1:], strict=True):
+    first = held[0]
+    for at in merge.always:
+        other, state = held[at], merge.states[at]
         if other.null_count and pc.any(pc.and_(first.is_valid(), other.is_null())).as_py():
             name = merge.states[0].name
             raise StateMigrationError(
@@ -132,6 +145,12 @@ def _check_whole(merge: Merge, held: Columns) -> None:
 
 def _in_output(value: pa.Array, field: pa.Field, merge: Merge) -> pa.Array:
     """Casts values to their type in the output."""
+    if pa.types.is_struct(field.type):
+        parts = [
+            _in_output(pc.struct_field(value, [at]), part, merge)
+            for at, part in enumerate(field.type)
+        ]
+        return pa.StructArray.from_arrays(parts, fields=list(field.type), mask=value.is_null())
     try:
         kind = element_of(field.type) or field.type
         return with_scale(value, kind.scale) if pa.types.is_decimal(kind) else value

@@ -116,7 +116,9 @@ def test_a_sum_of_decimals_is_exact(held: Decimal | None, batch: Decimal | None)
         (Extreme("u", "s", Types.BIG_DEC, largest=True), [Decimal("2")]),
         (ByBatch("u", "s", Types.BIG_DEC, orders=0, last=False), [Decimal("1")]),
         (
-            ByOrder("u", "s", Types.BIG_DEC, Types.BIG_DEC, largest=True, skips_nulls=False),
+            ByOrder(
+                "u", "s", {"": Types.BIG_DEC}, [Types.BIG_DEC], largest=True, skips_nulls=False
+            ),
             [Decimal("2")] * 2,
         ),
     ],
@@ -178,7 +180,7 @@ ROWS = st.lists(
 def test_the_value_of_the_best_order_does_not_depend_on_how_rows_come(
     rows: list[tuple[int | None, str | None]], largest: bool
 ) -> None:
-    merge = ByOrder("u", "s", Types.STRING, Types.INT, largest=largest, skips_nulls=False)
+    merge = ByOrder("u", "s", {"": Types.STRING}, [Types.INT], largest=largest, skips_nulls=False)
     found = []
     for given_rows in (rows, rows[::-1]):
         held = [pa.nulls(1, each) for each in merge.types]
@@ -423,7 +425,7 @@ COMBINED: dict[str, tuple[Merge, Parts]] = {
         lambda v, d: [column((max(each, default=None) for each in d), MONEY)],
     ),
     "min by": (
-        ByOrder("u", "s", Types.BIG_DEC, Types.INT, largest=False, skips_nulls=False),
+        ByOrder("u", "s", {"": Types.BIG_DEC}, [Types.INT], largest=False, skips_nulls=False),
         lambda v, d: [
             column((each[0] if each else None for each in d), MONEY),
             column((min(each, default=None) for each in v), pa.int32()),

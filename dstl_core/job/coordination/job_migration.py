@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
-from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX
+from dstl_core.aggregates.by_order import MOST_ORDERS, order_suffixes
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
@@ -34,7 +34,7 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import INTERNAL_DIR, Location
 
-_BESIDE = ("", ORDER_SUFFIX, "_time")
+_BESIDE = ("", "_time", *order_suffixes(MOST_ORDERS))
 """Ends of the names of states of an aggregate that has a state of its own name."""
 SCRATCH = "migration"
 """Where a migration writes before it commits, in the internal folder of the pipeline."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from dstl_core.aggregates.aggregate import Aggregate, Kept
-from dstl_core.aggregates.aggregate_merge import ORDER_SUFFIX, Merge
+from dstl_core.aggregates.aggregate_merge import Merge
 from dstl_core.checkpoint.store.epoch_facts import LATE_SUFFIX
 from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.codec.columnar.types.type_layouts import layout_of
@@ -359,7 +359,7 @@ class AggregateOperator(_Keyed):
                     f"expected some of {', '.join(named)}, got {', '.join(map(repr, wanted))}."
                 )
         key = pa.field(self.key_by, layout_of(self.function_key_type).arrow_type)
-        scales = {each: types.scale_of(self.aggregates[each]) for each in wanted}
+        scales = {each: types.scales_of(self.aggregates[each]) for each in wanted}
         return output_schema_of(self.uid, key, [named[each] for each in wanted], scales)
 
     @property
@@ -418,10 +418,10 @@ class DeclaredTypes:
             )
         return kind if pa.types.is_timestamp(kind) else pa.int64()
 
-    def scale_of(self, aggregate: Aggregate) -> int | None:
-        """The number of digits after the point of an aggregate's decimals; None if unknown."""
-        found = self.decimal_of(aggregate.kept[0]) if aggregate.kept else None
-        return None if found is None else found[1]
+    def scales_of(self, aggregate: Aggregate) -> list[int | None]:
+        """Digits after the point of the decimals that an aggregate keeps; None if unknown."""
+        found = [self.decimal_of(kept) for kept in aggregate.kept]
+        return [None if each is None else each[1] for each in found]
 
     def decimal_of_key(self, column: str, declared: TypeLike | None) -> tuple[int, int] | None:
         """Digits and scale of a key that is a decimal; None if unknown."""
@@ -554,7 +554,7 @@ def declared_decimals(operator: Operator) -> dict[str, DeclaredDecimals]:
         for kept, kind in zip(aggregate.kept, types.of_states(name, aggregate), strict=True):
             if stored_type(kind) == Types.BIG_DEC:
                 # That of an average is its sum.
-                state = name + ORDER_SUFFIX if kept.of_order else merge.states[0].name
+                state = merge.states[0].name if kept.state is None else name + kept.state
                 found[state] = types.decimal_of(kept)
     known: dict[str, DeclaredDecimals] = {
         name: each for name, each in found.items() if each is not None

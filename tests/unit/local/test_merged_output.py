@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -258,3 +259,31 @@ def test_delta_refuses_one_of_two_merges_at_once(tmp_path: Path) -> None:
     except DeltaError:
         pass  # refused; else it wrote the same rows at the same position
     assert rows_in(sink) == [("a", 2, 3), ("b", 1, 1)]
+
+
+def test_whole_rows_and_lists_are_columns_of_the_table(sink: Sink, tmp_path: Path) -> None:
+    """They are made anew from state, and merged beside the key, as stored output is."""
+    states = {
+        "latest": aggregates.last_row(["v", "d"], order_by="t"),
+        "values": aggregates.collect_set("v", limit=9),
+    }
+
+    def job(*, output: bool) -> StatefulJob:
+        schema = "k string, v bigint, d decimal(9, 2), t bigint"
+        operator = AggregateOperator("totals", "k", states, schema=schema, output=output)
+        return job_of(tmp_path, operator)
+
+    def given(key: str, value: int, time: int) -> pa.Table:
+        decimals = pa.array([Decimal(value)], pa.decimal128(9, 2))
+        return pa.table({"k": [key], "v": [value], "d": decimals, "t": [time]})
+
+    def row(key: str, latest: int, *values: int) -> tuple[Any, ...]:
+        return key, {"v": latest, "d": Decimal(latest)}, [*values]
+
+    job(output=False).run(given("a", 1, time=9), 1)
+    job(output=True).run(given("b", 2, time=1), 2)
+    assert job(output=True).merge_into(sink).whole
+    assert rows_in(sink) == [row("a", 1, 1), row("b", 2, 2)]
+    job(output=True).run(given("a", 3, time=8), 3)
+    assert not job(output=True).merge_into(sink).whole
+    assert rows_in(sink) == [row("a", 1, 1, 3), row("b", 2, 2)]
