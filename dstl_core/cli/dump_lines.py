@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.cli.options import duration_ms, require_state
 from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
@@ -14,6 +15,9 @@ from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadab
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
+
+if TYPE_CHECKING:
+    from dstl_core.codec.serializers import AnySerializer
 
 
 def dump_lines(
@@ -77,7 +81,6 @@ def dump_keys(
     """
     # Loads Arrow, which parses keys.
     from dstl_core.savepoint.access.key_lookup import KeyLookup
-    from dstl_core.savepoint.access.key_text import parse_key
 
     if state is not None:
         require_state(snapshot, operators, state)
@@ -92,11 +95,12 @@ def dump_keys(
         keys = []
         for text in texts:
             try:
-                keys.append(parse_key(key_type.serializer, text))
+                keys.append(_parsed_key(operator, key_type.serializer, text))
                 fitting.add(text)
             except ConfigError as error:
                 problem = error
-        lookup = KeyLookup(operator, keys, state)
+        stored = None if state is None else operator.stored_name(state)
+        lookup = KeyLookup(operator, keys, stored)
         for line in map(_line, _shown(lookup, expiry)):
             write_lines([line])
             printed += 1
@@ -112,6 +116,18 @@ def dump_keys(
         complain(sentence)
     if not printed:
         complain("nothing is stored under these keys")
+
+
+def _parsed_key(operator: OperatorSnapshot, key_type: AnySerializer, text: str) -> Any:
+    """A key as a dump shows it: one of PyFlink is without the row around it."""
+    from dstl_core.codec.pyflink.states import PythonStates, key_in_row
+    from dstl_core.codec.serializers.structs import Row
+    from dstl_core.savepoint.access.key_text import parse_key
+
+    inner = key_in_row(key_type) if isinstance(operator.forms, PythonStates) else None
+    if inner is None:
+        return parse_key(key_type, text)
+    return Row(0, (parse_key(inner, text),))
 
 
 def _shown(entries: Iterable[Entry], expiry: Expiry | None) -> Iterator[Entry]:

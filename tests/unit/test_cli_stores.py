@@ -70,8 +70,7 @@ def test_a_migration_reads_files_that_moved(run: Any, tmp_path: Path) -> None:
     (job / "shared").rename(elsewhere)
     file = tmp_path / "m.yaml"
     file.write_text(
-        f"migration: 1\nfrom: {job / source.name}\n"
-        f"operators: {{a-keyed: {{drop: [cnt]}}}}\n"
+        f"migration: 1\nfrom: {job / source.name}\noperators: {{a-keyed: {{drop: [cnt]}}}}\n"
     )
     ran = run("migrate", "apply", str(file), str(tmp_path / "out"))
     assert ran.code == 2

@@ -43,11 +43,10 @@ class PythonStates:
 
     def key_text(self, key_type: AnySerializer, key: Any) -> JsonValue:
         """The key without the row around it. A key without a declared type is a pickle."""
-        if not isinstance(key, Row) or not isinstance(key_type, RowSerializer):
+        inner = key_in_row(key_type)
+        if inner is None or not isinstance(key, Row) or key.kind:
             return value_text(key_type, key)
-        if len(key.fields) != 1 or key.kind:
-            return key_type.to_text(key)
-        [inner], [value] = key_type.fields, key.fields
+        [value] = key.fields
         if isinstance(value, bytes):
             try:
                 return _pickled_or_hex(value)
@@ -127,6 +126,13 @@ class PythonStates:
                 return ShownState(own, shown_kind, [_from_java(element, item) for item in value])
             return ShownState(own, shown_kind, _from_java(value_type, value))
         return ShownState(own, shown_kind, value_text(value_type, value))
+
+
+def key_in_row(key_type: AnySerializer) -> AnySerializer | None:
+    """The type of the one field of a row, which PyFlink puts around a key."""
+    if isinstance(key_type, RowSerializer) and len(key_type.fields) == 1:
+        return key_type.fields[0]
+    return None
 
 
 def _check_kind(own: str, stored: str, declared: PythonStateType, *, is_process: bool) -> None:

@@ -17,9 +17,8 @@ from dstl_core.codec.operator_state import OperatorStateReader
 from dstl_core.codec.protobuf.descriptors import MessageType
 from dstl_core.codec.protobuf.message_states import MessageStates
 from dstl_core.codec.pyflink.declared import PythonStateType
-from dstl_core.codec.pyflink.states import PREFIX, PythonStates
+from dstl_core.codec.pyflink.states import PREFIX, PythonStates, key_in_row
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
-from dstl_core.codec.serializers.structs import RowSerializer
 from dstl_core.codec.state_meta import (
     KEY_SERIALIZER,
     BackendStateType,
@@ -248,7 +247,7 @@ class OperatorCatalog:
         if any(name.startswith(PREFIX) or name in types for name in names):
             return PythonStates(types)
         key = self.key_type.serializer if self.key_type is not None else None
-        is_row = isinstance(key, RowSerializer) and len(key.fields) == 1
+        is_row = key is not None and key_in_row(key) is not None
         return PythonStates(types) if is_row and self.snapshot.is_of_pyflink else None
 
     def stored_name(self, name: str) -> str:

@@ -172,3 +172,15 @@ def test_types_are_an_argument_of_load() -> None:
     loaded = Snapshot.load(savepoint("process"), state_types={"longs": "list[LONG]"})
     [line] = [each for each in loaded["py"].dump("longs") if each["key"] == "key-4"]
     assert (line["kind"], line["value"]) == ("list", [4, 9])
+
+
+@pytest.mark.parametrize(
+    ("mode", "key", "shown"), [("process", "key-4", "key-4"), ("thread", '[1, "k"]', [1, "k"])]
+)
+def test_a_key_is_found_as_a_dump_shows_it(mode: str, key: str, shown: Any, run: Any) -> None:
+    ran = run("dump", savepoint(mode), "--op", "py", "--key", key, *options(mode))
+    held = [each for each in truth(mode) if each["key"] == shown]
+    assert in_order(lines(ran.out)) == in_order(held)
+    assert len(held) > 5
+    ran = run("dump", savepoint(mode), "--key", key, "--state", "plain")
+    assert [each["state"] for each in lines(ran.out)] == ["plain"]
