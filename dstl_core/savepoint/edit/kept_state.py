@@ -61,6 +61,16 @@ def _is_native(handle: KeyedStateHandle | None) -> bool:
     return isinstance(handle, KeyGroupsStateHandle | IncrementalRemoteKeyedStateHandle)
 
 
+def has_files(operator: OperatorCatalog) -> bool:
+    """Whether state of an operator is in files, and not inside ``_metadata`` alone."""
+    inline = ByteStreamStateHandle | EmptySegmentFileStateHandle
+    return any(
+        not isinstance(stream, inline)
+        for subtask in operator.state.subtasks
+        for stream in subtask.streams()
+    )
+
+
 def files_by_default(source: Snapshot) -> Files:
     """What becomes of native state: a savepoint is copied, for it belongs to nobody else and can
     be moved; files of a checkpoint are shared.

@@ -26,6 +26,7 @@ from dstl_core.savepoint.edit.kept_state import (
     KeptState,
     can_be_kept,
     files_by_default,
+    has_files,
     is_native,
 )
 from dstl_core.savepoint.edit.operator_copy import (
@@ -277,7 +278,9 @@ class SavepointEdit:
         """The folder of the source, if the new snapshot needs its files."""
         if self.source is None or self.kept_files != "share":
             return None
-        return str(self.source.folder) if self._parts() else None
+        sources = [each.operator for parts in self._parts() for each in parts.sources]
+        shares = any(self._keeps(each) and has_files(each) for each in sources)
+        return str(self.source.folder) if shares else None
 
     def _require_source(self, identifier: OperatorIdentifier) -> Snapshot:
         if self.source is None:

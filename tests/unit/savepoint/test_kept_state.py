@@ -459,6 +459,8 @@ def test_the_command_says_what_is_shared(run: Any, job: Path, tmp_path: Path) ->
     assert code == 0 and "shares" not in printed and "rocksdb files, copied" in printed
     code, printed, _ = run("rewrite", source, f"{out}3", "--rename", "a-keyed=x", "--canonical")
     assert code == 0 and "rocksdb files -> canonical" in printed
+    code, printed, _ = run("rewrite", source, f"{out}4", "--share", "--max-parallelism", "256")
+    assert code == 0 and "rocksdb files -> canonical" in printed and "shares" not in printed
 
 
 def test_the_options_exclude_each_other(run: Any, job: Path, tmp_path: Path) -> None:
