@@ -177,7 +177,8 @@ def _are_windows(partitions_def: dg.PartitionsDefinition | None) -> bool:
         raise ConfigError(
             f"State needs inputs that follow each other: expected a "
             f"TimeWindowPartitionsDefinition, a DynamicPartitionsDefinition or none, got "
-            f"{type(partitions_def).__name__}."
+            f"{type(partitions_def).__name__}; for several regions make a pipeline for each, or "
+            f"put the region into the key."
         )
     return is_windows
 

@@ -7,6 +7,7 @@ launch it when a run fails, is cancelled or is killed between the two ops.
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from pydantic import Field
 
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata
 from dstl_dagster.pipelines.epoch_runs import Batch
@@ -21,25 +22,44 @@ if TYPE_CHECKING:
     from dstl_core.stateful_job import StatefulJob
 
 
+class PersistConfig(dg.Config):
+    """The options of a persist op in the launchpad; the tags of ``run_epochs`` say the same."""
+
+    rewind: bool = Field(
+        default=False,
+        description="Whether state goes back to before the window. Later windows are undone.",
+    )
+    allow_gap: bool = Field(
+        default=False,
+        description="Whether windows may be missing between the last committed one and this one.",
+    )
+
+
 def build_persist_op(
-    pipeline: StatefulPipeline, batch: Batch, *, uploads: str | None = None
+    pipeline: StatefulPipeline,
+    batch: Batch,
+    *,
+    uploads: str | None = None,
+    name: str | None = None,
 ) -> dg.OpDefinition:
     """Builds an op that applies the batch of its partition and writes all files, without a commit.
 
-    Its output is the input of the confirm op. The run has a lease until the confirm op ends.
+    Its output is the input of the confirm op. The run has a lease until the confirm op ends. The
+    launchpad shows the options of ``PersistConfig``.
 
     Args:
         pipeline: The pipeline.
         batch: The rows of one partition key.
         uploads: Name of the ``UploadSchedulerResource``; by default the job's own options apply.
+        name: Name of the op; by default ``<pipeline>_persist_op``.
     """
 
     @dg.op(
-        name=pipeline.python_name("persist_op"),
+        name=name or pipeline.python_name("persist_op"),
         tags=pipeline.run_tags,
         required_resource_keys=_resource_keys(pipeline, uploads),
     )
-    def persist(context: dg.OpExecutionContext) -> dict[str, Any]:
+    def persist(context: dg.OpExecutionContext, config: PersistConfig) -> dict[str, Any]:
         storage, runs = context.resources.storage, getattr(context.resources, pipeline.engine)
         store, run_id, key = pipeline.store(storage), context.run.run_id, context.partition_key
         context.instance.add_run_tags(run_id, pipeline.run_tags)
@@ -53,7 +73,7 @@ def build_persist_op(
                 if pipeline.starts_from is not None:
                     job.start(storage.path_of(pipeline.starts_from))
                 asked = RunOptions.of(context)
-                rewind = asked.rewinds
+                rewind = asked.rewinds or bool(asked.config.get("rewind"))
                 partitions = time_windows(context.job_def.partitions_def)
                 windows = Windows(pipeline.name, None, partitions, store).read()
                 windows.check(key, allow_gap=asked.allow_gap, rewind=rewind)
@@ -75,7 +95,9 @@ def build_persist_op(
     return persist
 
 
-def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) -> dg.OpDefinition:
+def build_confirm_op(
+    pipeline: StatefulPipeline, *, uploads: str | None = None, name: str | None = None
+) -> dg.OpDefinition:
     """Builds an op that commits the files of a persist op, and reports the pipeline's assets.
 
     A retry after the commit reports the same. The op fails if another run took the pipeline over.
@@ -85,10 +107,11 @@ def build_confirm_op(pipeline: StatefulPipeline, *, uploads: str | None = None) 
     Args:
         pipeline: The pipeline.
         uploads: See ``build_persist_op``.
+        name: Name of the op; by default ``<pipeline>_confirm_op``.
     """
 
     @dg.op(
-        name=pipeline.python_name("confirm_op"),
+        name=name or pipeline.python_name("confirm_op"),
         tags=pipeline.run_tags,
         required_resource_keys=_resource_keys(pipeline, uploads),
     )
@@ -138,17 +161,20 @@ def build_protocol_job(
     partitions_def: dg.TimeWindowPartitionsDefinition,
     *,
     uploads: str | None = None,
+    name: str | None = None,
 ) -> dg.JobDefinition:
     """Builds a job that persists and confirms one window of input.
 
     Put your own ops between the two ops if the commit must wait for something. See
-    ``build_persist_op`` for ``uploads``.
+    ``build_persist_op`` for ``uploads``. ``name`` is that of the job, by default
+    ``<pipeline>_protocol``; its ops are then ``<name>_persist_op`` and ``<name>_confirm_op``.
     """
-    persist = build_persist_op(pipeline, batch, uploads=uploads)
-    confirm = build_confirm_op(pipeline, uploads=uploads)
+    names = [None, None] if name is None else [f"{name}_persist_op", f"{name}_confirm_op"]
+    persist = build_persist_op(pipeline, batch, uploads=uploads, name=names[0])
+    confirm = build_confirm_op(pipeline, uploads=uploads, name=names[1])
 
     @dg.job(
-        name=pipeline.python_name("protocol"),
+        name=name or pipeline.python_name("protocol"),
         partitions_def=partitions_def,
         tags=pipeline.run_tags,
         executor_def=dg.in_process_executor,

@@ -11,8 +11,14 @@ import dagster as dg
 import pytest
 
 from dstl_core import Snapshot
-from dstl_core.errors import FencedError
-from dstl_dagster import UploadSchedulerResource, build_gc_job, build_protocol_job
+from dstl_core.errors import ConfigError, FencedError
+from dstl_dagster import (
+    DstlStorageResource,
+    UploadSchedulerResource,
+    build_gc_job,
+    build_protocol_job,
+    dstl_assets,
+)
 from dstl_dagster.pipelines.windows import REWIND_TAG
 from tests.integration.dagster.small_pipeline import (
     DAYS,
@@ -213,6 +219,54 @@ def test_persist_goes_back_where_the_tag_asks_for_it(run_protocol, storage, inst
     assert done.success
     assert totals_in(storage) == expected_totals(DAY)
     assert instance.get_run_by_id(done.run_id).tags[REWIND_TAG] == f"done, to before {DAY}"
+
+
+def test_the_launchpad_asks_persist_for_a_rewind_and_a_gap(storage, instance):
+    def run(job, day, **config):
+        return job.execute_in_process(
+            partition_key=day,
+            instance=instance,
+            resources={"storage": storage, "engine": LOCAL},
+            run_config={"ops": {"late_persist_op": {"config": config}}},
+            raise_on_error=False,
+        ).success
+
+    late = build_protocol_job(PAYMENTS, rows_of, DAYS, name="late")
+    assert run(late, DAY)
+    assert not run(late, "2026-01-03")
+    assert run(late, "2026-01-03", allow_gap=True)
+    assert totals_in(storage) == expected_totals(DAY, "2026-01-03")
+    assert not run(late, "2026-01-02")
+    assert run(late, "2026-01-02", rewind=True)
+    assert totals_in(storage) == expected_totals(DAY, "2026-01-02")
+
+
+def test_two_protocols_of_one_pipeline_fit_in_one_repository():
+    jobs = [build_protocol_job(PAYMENTS, rows_of, DAYS, name=name) for name in (None, "late")]
+    resources = {"storage": DstlStorageResource(base_path="/state"), "engine": LOCAL}
+    defs = dg.Definitions(jobs=jobs, resources=resources)
+    dg.Definitions.validate_loadable(defs)
+    assert {node.name for job in jobs for node in job.nodes} == {
+        "payments_persist_op",
+        "payments_confirm_op",
+        "late_persist_op",
+        "late_confirm_op",
+    }
+
+
+@pytest.mark.parametrize(
+    "partitions",
+    [
+        dg.MultiPartitionsDefinition(
+            {"day": DAYS, "region": dg.StaticPartitionsDefinition(["eu", "us"])}
+        ),
+        dg.StaticPartitionsDefinition(["eu", "us"]),
+    ],
+    ids=["multi", "static"],
+)
+def test_partitions_by_region_are_refused_with_the_two_ways(partitions):
+    with pytest.raises(ConfigError, match="a pipeline for each, or put the region into the key"):
+        dstl_assets(pipeline=PAYMENTS, partitions_def=partitions)
 
 
 def test_a_new_savepoint_asks_for_the_rewritten_one(run_days, storage, instance):
