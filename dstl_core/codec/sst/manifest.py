@@ -25,7 +25,8 @@ BLOCK_BYTES = 32 << 10
 HEADER_BYTES = 7
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _COMPARATOR = b"leveldb.BytewiseComparator"
-_TERMINATE, _PATH_ID, _MUST_BE_KNOWN = 1, 65, 1 << 6
+_TERMINATE, _UNIQUE_ID, _PATH_ID, _MUST_BE_KNOWN = 1, 12, 65, 1 << 6
+_NO_UNIQUE_ID = bytes(16)
 _MAY_BE_IGNORED = 1 << 13
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 
@@ -70,13 +71,17 @@ KeyRange = tuple[bytes, bytes | None]
 
 @dataclass(frozen=True, slots=True)
 class ManifestFile:
-    """A table file: its number, level, size in bytes, and its smallest and largest key."""
+    """A table file: its number, level, size in bytes, and its smallest and largest key.
+
+    ``unique_id`` identifies its content: see ``SstFile.unique_id``. Older RocksDB stores none.
+    """
 
     number: int
     level: int
     size: int
     smallest: bytes
     largest: bytes
+    unique_id: bytes | None = None
 
     def may_hold(self, keys: KeyRange) -> bool:
         """Whether keys of the range can be in the file."""
@@ -281,6 +286,7 @@ class _Reader:
         path_id = self._number(_U32) if tag == _Tag.NEW_FILE_3 else 0
         size = self._number()
         keys = self._text(), self._text()
+        unique_id = _NO_UNIQUE_ID
         if min(map(len, keys)) < _TRAILER_BYTES:
             raise FormatError(
                 "A key of a MANIFEST is too short", offset=self._offset, expected=">= 8 bytes"
@@ -289,7 +295,9 @@ class _Reader:
             self._number(), self._number()
         while tag == _Tag.NEW_FILE_4 and (custom := self._number(_U32)) != _TERMINATE:
             value = self._text()
-            if custom == _PATH_ID:
+            if custom == _UNIQUE_ID:
+                unique_id = value
+            elif custom == _PATH_ID:
                 path_id = int.from_bytes(value, "little")
             elif custom & _MUST_BE_KNOWN:
                 raise FormatError(
@@ -305,7 +313,7 @@ class _Reader:
                 got=path_id,
             )
         bounds = tuple(key[:-_TRAILER_BYTES] for key in keys)
-        return _Field(tag, 0, 0, (level, number, size), keys=bounds)
+        return _Field(tag, 0, 0, (level, number, size), unique_id, bounds)
 
     def _number(self, limit: int = _U64) -> int:
         value, self._at = read_varint(self._edit, self._at, len(self._edit))
@@ -388,7 +396,10 @@ def _apply_files(family: ColumnFamily, fields: list[_Field], offset: int) -> Non
                 raise FormatError(
                     "A MANIFEST adds a table file twice", offset=offset, got=f"file {number}"
                 )
-            family.files[number] = ManifestFile(number, level, size, *each.keys)
+            smallest, largest = each.keys
+            unique_id = None if each.text == _NO_UNIQUE_ID else each.text
+            file = ManifestFile(number, level, size, smallest, largest, unique_id)
+            family.files[number] = file
 
 
 def _wrong_family(problem: str, family: int, offset: int) -> FormatError:

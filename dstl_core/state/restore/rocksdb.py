@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.sst.file import ReadRange, SstFile
-from dstl_core.codec.sst.manifest import ColumnFamily, KeyRange, Manifest, read_manifest
+from dstl_core.codec.sst.manifest import (
+    ColumnFamily,
+    KeyRange,
+    Manifest,
+    ManifestFile,
+    read_manifest,
+)
 from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.codec.state_meta import KeyedBackendHeader, read_keyed_header
 from dstl_core.errors import FormatError, error_context
@@ -113,7 +119,7 @@ def open_table_files(
         location = resolver.describe(stream)
         with error_context(location=location):
             file = SstFile(_reader(stream, resolver), stream.state_size)
-            _check_member(file, own, manifest)
+            _check_member(file, own, own.files[number], manifest)
         families.setdefault(own.name, []).append(TableFile(file, location))
     return families
 
@@ -159,13 +165,25 @@ def _number_of(name: str) -> int:
     return int(digits) if is_table and len(digits) <= _MOST_DIGITS else -1
 
 
-def _check_member(file: SstFile, own: ColumnFamily, manifest: Manifest) -> None:
-    """Checks a table file against its family in the MANIFEST. A file keeps the name that its family
-    had when it was written, and one that RocksDB imported keeps the id of the other database.
+def _check_member(
+    file: SstFile, own: ColumnFamily, meant: ManifestFile, manifest: Manifest
+) -> None:
+    """Checks that a table file is the one that the MANIFEST means, by its unique id.
+
+    Without one, the family that the file was written for decides. A file keeps the name that its
+    family had then, and one that RocksDB imported keeps the id of the other database.
 
     Raises:
-        FormatError: The file says that it is of another family of the MANIFEST.
+        FormatError: It is another file, or says that it is of another family of the MANIFEST.
     """
+    if meant.unique_id is not None and file.unique_id is not None:
+        if meant.unique_id != file.unique_id:
+            raise FormatError(
+                f"Table file {table_name(meant.number)} of a MANIFEST is another one",
+                expected=f"id {meant.unique_id.hex()}",
+                got=file.unique_id.hex(),
+            )
+        return
     said, number = file.column_family, file.number("rocksdb.column.family.id")
     if said in (None, own.name) or number == own.id:
         return

@@ -354,6 +354,7 @@ class FlinkChecker:
         savepoint_format: str = "canonical",
         checkpoints: int = 0,
         claim_mode: str | None = None,
+        settings: Mapping[str, str] | None = None,
         timeout_s: int = CASE_TIMEOUT_S,
     ) -> Restored:
         """Restores a snapshot in a real job and says what it holds.
@@ -378,6 +379,7 @@ class FlinkChecker:
             checkpoints: How many incremental checkpoints Flink takes after the updates, before the
                 savepoint. It retains the last one.
             claim_mode: CLAIM or NO_CLAIM; None leaves it to Flink.
+            settings: Further settings of the job.
 
         Raises:
             FlinkRestoreError: Flink could not restore, or the job failed.
@@ -398,6 +400,7 @@ class FlinkChecker:
             "savepoint_format": savepoint_format,
             "checkpoints": checkpoints,
             "claim_mode": claim_mode,
+            "settings": dict(settings or {}),
             "timeout_s": timeout_s,
         }
         answer = self._ask(case, timeout_s)

@@ -324,6 +324,54 @@ def test_the_name_of_before_is_empty(
     assert [each for each in restored.entries if "state" in each] == []
 
 
+@pytest.mark.parametrize("files", ["--share", "--copy"])
+def test_what_flink_imports_into_its_database_is_edited_and_read(
+    flink: FlinkChecker, run: Any, tmp_path: Path, source: Source, files: str
+) -> None:
+    """A restore at another parallelism imports column families with the files of other databases,
+    and the checkpoints after it have them.
+    """
+    if source.backend == "hashmap":
+        return
+    edit(run, source, tmp_path / "first", files)
+    operators = [keyed("new"), Operator("list", operator_states=[ELEMENTS])]
+    imported = flink.restore(
+        tmp_path / "first",
+        operators,
+        backend="rocksdb",
+        parallelism=3,
+        updates=of("new", LATER),
+        checkpoints=2,
+        settings={"state.backend.rocksdb.use-ingest-db-restore-mode": "true"},
+    ).checkpoints[-1]
+    read = texts(Snapshot.load(imported)["new"].dump(), "kg")
+    code, _, error = run(
+        "rewrite", imported, str(tmp_path / "second"), "--rename-state=new/n=count", files
+    )
+    assert code == 0, error
+    states = [State("count", "value", "long"), *STATES[1:]]
+    restored = flink.restore(
+        tmp_path / "second",
+        [Operator("new", "string", states, TIMERS)],
+        backend="rocksdb",
+        parallelism=2,
+        strict=False,
+        settings={"state.backend.rocksdb.use-ingest-db-restore-mode": "true"},
+    )
+    expected = held("new", FIRST, LATER)
+    assert read == expected
+    back = {"count": "n"}
+    assert expected == texts(
+        (
+            entry | {"state": back.get(entry["state"], entry["state"])}
+            if "state" in entry
+            else entry
+            for entry in restored.entries
+        ),
+        "kg",
+    )
+
+
 @pytest.fixture(scope="module", params=RELEASES)
 def release(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory

@@ -114,6 +114,9 @@ final class RestoreCase {
         configuration.setString("state.backend.type", request.get("backend").asText());
         configuration.setString("state.changelog.enabled", request.get("changelog").asText());
         configuration.setString("restart-strategy.type", "none");
+        request.path("settings")
+                .fieldNames()
+                .forEachRemaining(name -> configuration.setString(name, request.get("settings").get(name).asText()));
         if (request.path("checkpoints").asInt() > 0) {
             configuration.setString("execution.checkpointing.incremental", "true");
             configuration.setString("execution.checkpointing.num-retained", "1");
