@@ -58,6 +58,8 @@ READABLE_VERSIONS = (5, 6)
 WRITTEN_VERSION = 5
 """Version without compression; Flink 1.20 and later read it."""
 _FIRST_WITH_COMPRESSION = 6
+_LONGEST_KEPT = 1 << 20
+"""Bytes of a header that is kept to be compared with the next one."""
 
 
 @dataclass(frozen=True)
@@ -85,10 +87,32 @@ class OperatorBackendHeader:
         )
 
 
-def read_operator_header(
-    raw: bytes, states: tuple[OperatorStateMetaInfo, ...], registry: SerializerRegistry
-) -> OperatorBackendHeader:
-    """Reads the header of a stream; ``states`` are the states that the handle lists."""
+class OperatorHeaders:
+    """Reads the headers of the streams of one operator.
+
+    Those of its subtasks mostly have the same bytes, which are parsed once: with thousands of
+    subtasks, that is most of the work on small operator state.
+    """
+
+    def __init__(self) -> None:
+        self._last: tuple[bytes, SerializerRegistry, OperatorBackendHeader] | None = None
+
+    def read(
+        self, raw: bytes, states: tuple[OperatorStateMetaInfo, ...], registry: SerializerRegistry
+    ) -> OperatorBackendHeader:
+        """Reads a header; ``states`` are the states that the handle lists."""
+        stored = raw[: _header_end(raw, states)]
+        last = self._last
+        if last is not None and last[0] == stored and last[1] is registry:
+            return last[2]
+        header = _parsed_header(stored, registry)
+        if len(stored) <= _LONGEST_KEPT:
+            self._last = stored, registry, header
+        return header
+
+
+def _header_end(raw: bytes, states: tuple[OperatorStateMetaInfo, ...]) -> int:
+    """Where the header ends at the latest."""
     end = min((min(state.offsets) for state in states if state.offsets), default=len(raw))
     if not 0 <= end <= len(raw):
         raise FormatError(
@@ -99,10 +123,14 @@ def read_operator_header(
         )
     if _is_compressed(raw) and raw[end - len(STREAM_IDENTIFIER) : end] == STREAM_IDENTIFIER:
         end -= len(STREAM_IDENTIFIER)
-    data = DataInput(raw, 0, end)
+    return end
+
+
+def _parsed_header(stored: bytes, registry: SerializerRegistry) -> OperatorBackendHeader:
     # After a change of parallelism, a handle may list only some of the states in the stream. So the
     # header may end before the first listed element.
-    return read_with_unknown(data, SnapshotContext(registry), _read_header, exact=False)
+    context = SnapshotContext(registry)
+    return read_with_unknown(DataInput(stored), context, _read_header, exact=False)
 
 
 def _is_compressed(raw: bytes) -> bool:
@@ -218,17 +246,22 @@ class OperatorStateReader:
         raw: The whole stream.
         states: The states that the handle lists.
         registry: Reads the serializer snapshots.
+        headers: Reads the headers of several streams.
 
     Raises:
         FormatError: The stream is damaged.
     """
 
     def __init__(
-        self, raw: bytes, states: tuple[OperatorStateMetaInfo, ...], registry: SerializerRegistry
+        self,
+        raw: bytes,
+        states: tuple[OperatorStateMetaInfo, ...],
+        registry: SerializerRegistry,
+        headers: OperatorHeaders | None = None,
     ) -> None:
         self._raw = raw
         self._states = states
-        self.header = read_operator_header(raw, states, registry)
+        self.header = (headers or OperatorHeaders()).read(raw, states, registry)
         self._misplaced: set[str] = set()
 
     @cached_property

@@ -97,6 +97,7 @@ BOUNDS: dict[str, Sum | str] = {
     f"{CODEC}metadata/counted_input.py:MAX_ITEMS": Sum.TOTAL,
     f"{CODEC}metadata/counted_input.py:MAX_OFFSETS": Sum.TOTAL,
     f"{CODEC}metadata/handles.py:_MAX_NESTING": Sum.DEPTH,
+    f"{CODEC}operator_state.py:_LONGEST_KEPT": Sum.ONE,
     f"{CODEC}protobuf/descriptors.py:MAX_NESTING": Sum.DEPTH,
     f"{CODEC}protobuf/message_text.py:MAX_DEPTH": Sum.DEPTH,
     f"{CODEC}protobuf/wire.py:_MAX_VARINT_BYTES": Sum.VALUE,

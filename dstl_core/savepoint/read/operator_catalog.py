@@ -13,7 +13,7 @@ from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.change_payload import MetadataChange, read_change
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses
-from dstl_core.codec.operator_state import OperatorStateReader
+from dstl_core.codec.operator_state import OperatorHeaders, OperatorStateReader
 from dstl_core.codec.protobuf.descriptors import MessageType
 from dstl_core.codec.protobuf.message_states import MessageStates
 from dstl_core.codec.pyflink.declared import PythonStateType
@@ -137,6 +137,7 @@ class OperatorCatalog:
         self.uid = state.uid or uids.get(state.operator_id, "")
         self.parallelism = state.parallelism
         self.max_parallelism = state.max_parallelism
+        self._operator_headers = OperatorHeaders()
         self.timer_queues: Sequence[KeyedStateHandle] = ()
         """Timers of raw keyed state as keyed state: see ``with_timer_queues``."""
 
@@ -309,7 +310,8 @@ class OperatorCatalog:
                 continue
             try:
                 raw = resolver.read(handle.stream)
-                reader = OperatorStateReader(raw, handle.states, self.snapshot.registry)
+                registry = self.snapshot.registry
+                reader = OperatorStateReader(raw, handle.states, registry, self._operator_headers)
                 yield subtask.index, handle, reader
             except DstlError as error:
                 error.context.setdefault("location", resolver.describe(handle.stream))

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from dstl_core import Snapshot, report_snapshot, verify_snapshot
+from dstl_core.codec import operator_state
 from dstl_core.codec.columnar.keyed import sst_rows
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
 from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.check.column_lines import ColumnLines
@@ -122,3 +125,40 @@ def test_the_size_of_a_file_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -
     assert len(dumped) > 100
     assert sum(files.reads.values()) > 3 * len(files.reads)
     assert files.sizes <= len(files.reads)
+
+
+def test_equal_headers_of_operator_state_are_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[int] = []
+    parse = operator_state._parsed_header
+
+    def counted(stored: bytes, registry: SerializerRegistry) -> Any:
+        parsed.append(len(stored))
+        return parse(stored, registry)
+
+    monkeypatch.setattr(operator_state, "_parsed_header", counted)
+    snapshot = Snapshot.load(golden("o-opstate-p4"))
+    operators = [each for each in snapshot.operators if each.operator_states]
+    assert len(operators) > 1
+    streams = sum(
+        subtask.managed_operator_state is not None
+        for operator in operators
+        for subtask in operator.state.subtasks
+    )
+    assert streams >= 2 * len(operators)
+    assert len(parsed) == len(operators)
+
+
+def test_another_header_is_parsed() -> None:
+    registry = BUILT_IN.copy()
+    headers = operator_state.OperatorHeaders()
+    snapshot = Snapshot.load(golden("c-opstate-hashmap"))
+    read = [
+        (snapshot.resolver.read(handle.stream), handle.states)
+        for name in ("c-list", "c-broadcast")
+        for _, handle, _ in snapshot[name].operator_state_readers()
+    ]
+    assert len(read) > 2
+    names = [[state.name for state in headers.read(*part, registry).states] for part in read * 2]
+    assert names == [[info.name for info in states] for _, states in read * 2]
+    assert headers.read(*read[0], registry) is headers.read(*read[0], registry)
+    assert headers.read(*read[0], BUILT_IN) is not headers.read(*read[0], registry)
