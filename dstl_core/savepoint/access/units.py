@@ -6,7 +6,6 @@ returns what it found, and the results come in the order of the units.
 
 from __future__ import annotations
 
-import os
 import signal
 import sys
 from collections import deque
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.access.container_limits import processes_that_fit
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 
@@ -59,7 +59,7 @@ def jobs_for(size: int, jobs: int | None) -> int:
 
     Args:
         size: Bytes of keyed state.
-        jobs: The number that was asked for; None: one process, and all cores for large state.
+        jobs: The number that was asked for; None: one process, and for large state as many as fit.
 
     Raises:
         ConfigError: The number is wrong.
@@ -70,7 +70,7 @@ def jobs_for(size: int, jobs: int | None) -> int:
         return 1  # elsewhere, a process that has threads cannot be forked
     if jobs is not None:
         return jobs
-    return len(os.sched_getaffinity(0)) if size >= POOL_FROM_BYTES else 1
+    return processes_that_fit() if size >= POOL_FROM_BYTES else 1
 
 
 def run_units(

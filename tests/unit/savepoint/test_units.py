@@ -17,6 +17,7 @@ from dstl_core.errors import ConfigError, DstlError, FormatError
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle, RelativeFileStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access import units
+from dstl_core.savepoint.access.container_limits import processes_that_fit
 from dstl_core.savepoint.access.units import POOL_FROM_BYTES, Unit, jobs_for, run_units, units_of
 from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.read import entry_reader
@@ -166,7 +167,7 @@ def test_a_process_that_is_killed_is_one_sentence() -> None:
 
 
 def test_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: {0, 1, 2})
+    monkeypatch.setattr(units, "processes_that_fit", lambda: 3)
     assert jobs_for(POOL_FROM_BYTES, None) == 3
     assert jobs_for(POOL_FROM_BYTES - 1, None) == 1
     assert jobs_for(1, 2) == 2
@@ -174,3 +175,30 @@ def test_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
         jobs_for(1, 0)
     monkeypatch.setattr(units.sys, "platform", "darwin")
     assert jobs_for(POOL_FROM_BYTES, 2) == 1
+
+
+@pytest.mark.parametrize(
+    ("cpu", "memory", "expected"),
+    [
+        ("max 100000", "max", 8),
+        ("250000 100000", "max", 3),
+        ("1600000 100000", "max", 8),
+        ("20000 100000", "max", 1),
+        ("max 100000", str(4 << 30), 8),
+        ("max 100000", str(2 << 30), 4),
+        ("max 100000", str(100 << 20), 1),
+        (None, None, 8),
+    ],
+)
+def test_a_container_gets_no_more_processes_than_it_has_room_for(
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    cpu: str | None,
+    memory: str | None,
+    expected: int,
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda pid: set(range(8)))
+    for name, text in (("cpu.max", cpu), ("memory.max", memory)):
+        if text is not None:
+            (tmp_path / name).write_text(f"{text}\n")
+    assert processes_that_fit(tmp_path) == expected
