@@ -42,6 +42,19 @@ def test_the_same_edit_again_finds_its_copy_and_another_one_is_refused(
     assert "counts" in {each.label for each in savepoints.load("next").operators}
 
 
+def test_files_are_kept_if_the_edit_says_so(savepoints: SavepointResource) -> None:
+    source = str(snapshot("a-rocksdb-native-incremental"))
+    rename = {"a-keyed": "accounts"}
+    first = savepoints.rewrite(source, "kept", rename=rename, files="copy")
+    again = savepoints.rewrite(source, "kept", rename=rename, files="copy")
+    other = savepoints.rewrite(source, "canonical", rename=rename)
+    assert written_at(again) == written_at(first)
+    assert (first["accounts"].form(), other["accounts"].form()) == ("rocksdb files", "canonical")
+    assert savepoints.verify("kept").findings == []
+    with pytest.raises(SnapshotExistsError, match=r"A snapshot is already there: .*kept"):
+        savepoints.rewrite(source, "kept", rename=rename)
+
+
 def test_a_savepoint_of_flink_1_is_upgraded_once(savepoints: SavepointResource) -> None:
     source = str(savepoint(ORDERS))
     first = savepoints.upgrade(source, "upgraded", jars=[JAR])
