@@ -126,6 +126,7 @@ BOUNDS: dict[str, Sum | str] = {
     f"{CODEC}state_meta.py:MAX_STATES": Sum.BYTES,
     f"{CODEC}type_text.py:_MAX_DECIMAL": Sum.VALUE,
     f"{CODEC}type_text.py:_MAX_DEPTH": Sum.DEPTH,
+    "dstl_core/aggregates/by_order.py:MOST_ORDERS": Sum.VALUE,
     "dstl_core/aggregates/wide_sums.py:_MOST_HALVES": Sum.VALUE,
     "dstl_core/changelog/upload/throttle.py:_MOST_HANGING_ATTEMPTS": Sum.TOTAL,
     "dstl_core/checkpoint/coordination/gateway.py:MAX_SAVEPOINTS_IN_FLIGHT": Sum.TOTAL,
