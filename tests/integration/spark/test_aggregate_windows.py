@@ -94,7 +94,8 @@ def test_windows_are_what_spark_gives_in_one_epoch_or_in_two(spark, tmp_path, na
             rows = frame.where(f"pmod(coalesce(o, l, 0), {parts}) = {part}")
             done = job.run(rows.toArrow(), part)
             if part == 0:
-                assert Fingerprint.of_committed(done.facts.input) == fingerprint_of(rows)
+                read = rows.select([each for each in rows.columns if each in operator.columns])
+                assert Fingerprint.of_committed(done.facts.input) == fingerprint_of(read)
         kept.append(sorted(str(each) for each in job.snapshot()["u"].timer_entries()))
         job.stop_with_savepoint(str(tmp_path / f"savepoint-{parts}"), drain=True)
         output = job.output_of(job.history()[-2])["u"]

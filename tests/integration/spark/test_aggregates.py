@@ -156,7 +156,9 @@ def epochs_of(tmp_path, frame, declared, expected):
     done = whole.run(frame.toArrow(), 1)
     given = {"whole": {row["k"]: row.asDict() for row in done.output.collect()}, "split": {}}
     assert done.facts.input.rows == frame.count()
-    assert Fingerprint.of_committed(done.facts.input) == fingerprint_of(frame)
+    [operator] = whole.operators
+    read = frame.select([each for each in frame.columns if each in operator.columns])
+    assert Fingerprint.of_committed(done.facts.input) == fingerprint_of(read)
     split = job_of(tmp_path, "split", declared, frame.schema)
     for part in range(3):
         rows = frame.where(f"pmod(coalesce(o, l, 0), 3) = {part}").toArrow()
