@@ -140,6 +140,12 @@ class BestRow(Ordered):
                 f"once each, got {', '.join(self.fields)}."
             )
         super().__post_init__()
+        for name in self.fields:
+            if f"_{name}" in order_suffixes(len(self.order)):
+                raise ConfigError(
+                    f"The fields of the aggregate {self.how} are wrong: the state of {name!r} "
+                    f"would have the name of that of the order; rename the column."
+                )
         if self.types is not None:
             _check_types(self, "types", self.types, self.fields)
 

@@ -11,10 +11,12 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates, windows
+from dstl_core.errors import ConfigError
 from tests.examples import examples
 
 SCHEMA = pa.schema(
@@ -105,3 +107,10 @@ def test_a_window_keeps_a_row_as_a_whole(tmp_path: Path) -> None:
         0,
         {"status": "paid", "amount": Decimal("2.00"), "rate": None},
     )
+
+
+def test_a_field_and_the_order_have_states_of_their_own() -> None:
+    aggregates.last_row(["order_2"], "ts")
+    for field, order in (("order", ["ts"]), ("order_2", ["ts", "lsn"])):
+        with pytest.raises(ConfigError, match=f"the state of '{field}' would have the name of tha"):
+            aggregates.last_row([field], order)

@@ -9,9 +9,9 @@ from typing import Any
 import pyarrow as pa
 
 from dstl_core.extras import require
-from dstl_core.job.downstream.output_changes import CHANGE, DELETE
-from dstl_core.job.downstream.output_source import CHECKPOINT
-from dstl_core.job.downstream.sinks import foreign_table
+from dstl_core.job.downstream.output_changes import DELETE
+from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT
+from dstl_core.job.downstream.sinks import check_position, check_types, foreign_table
 
 _OLD, _NEW = "kept", "changes"
 
@@ -48,13 +48,17 @@ class DeltaSink:
     def replace(self, rows: pa.Table, reader: str, position: int) -> None:
         self._overwrite(rows, reader, position, schema_mode="overwrite")
 
-    def merge(self, changes: pa.Table, keys: tuple[str, ...], reader: str, position: int) -> None:
+    def merge(
+        self, changes: pa.Table, keys: tuple[str, ...], reader: str, since: int, position: int
+    ) -> None:
+        table = self._table()  # Delta refuses the commit if another one follows this version
+        check_position(self.path, since, table.transaction_version(reader))
+        self._check_types(table, changes)
         columns = [each for each in changes.column_names if each != CHANGE]
         values = {_quoted(each): f"{_NEW}.{_quoted(each)}" for each in columns}
         deleted = f"{_NEW}.{CHANGE} = '{DELETE}'"
         (
-            self._table()
-            .merge(
+            table.merge(
                 changes,
                 " AND ".join(f"{_OLD}.{_quoted(each)} = {_NEW}.{_quoted(each)}" for each in keys),
                 source_alias=_NEW,
@@ -74,7 +78,13 @@ class DeltaSink:
         elif self.position(reader) is None:
             self._overwrite(rows, reader, position)
         else:
+            self._check_types(self._table(), rows)
             self._overwrite(rows, reader, position, predicate=later, schema_mode="merge")
+
+    def _check_types(self, table: Any, rows: pa.Table) -> None:
+        from deltalake import Schema
+
+        check_types(self.path, _flat(table.schema()), _flat(Schema.from_arrow(rows.schema)))
 
     @property
     def _options(self) -> dict[str, str] | None:
@@ -102,6 +112,15 @@ def _commit(reader: str, position: int) -> Any:
     from deltalake import CommitProperties, Transaction
 
     return CommitProperties(app_transactions=[Transaction(reader, position)])
+
+
+def _flat(schema: Any) -> dict[str, str]:
+    """The types of the columns that are no lists, maps or structs."""
+    from deltalake.schema import PrimitiveType
+
+    return {
+        each.name: each.type.type for each in schema.fields if isinstance(each.type, PrimitiveType)
+    }
 
 
 def _quoted(column: str) -> str:

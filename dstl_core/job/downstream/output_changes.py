@@ -20,11 +20,9 @@ import pyarrow.compute as pc
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.errors import ConfigError
 from dstl_core.job.downstream.commits_between import CommitsBetween
-from dstl_core.job.downstream.output_source import CHECKPOINT, INSERTED, OutputSource
+from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT, INSERTED, OutputSource
 from dstl_core.job.downstream.rows_of_state import rows_of_state
 
-CHANGE = "change"
-"""The column with the kind of a change."""
 ChangeKind = Literal["insert", "update", "delete", "upsert"]
 CHANGE_KINDS: Sequence[str] = get_args(ChangeKind)
 INSERT, UPDATE, DELETE, UPSERT = CHANGE_KINDS
@@ -53,7 +51,7 @@ class OutputChanges:
         """How many rows there are of each kind."""
         if self.rows is None:
             return {}
-        if CHANGE not in self.rows.column_names:
+        if CHECKPOINT in self.rows.column_names:
             return {INSERT: self.rows.num_rows}
         kinds = pc.value_counts(self.rows.column(CHANGE)).to_pylist()
         return {each["values"]: each["counts"] for each in kinds}
@@ -93,8 +91,8 @@ def changes_since(source: OutputSource, position: int | None) -> OutputChanges:
 def _gap(source: OutputSource, why: str) -> OutputGapError:
     return OutputGapError(
         f"The output {source.name!r} of pipeline {source.store.name!r} is not stored for all that "
-        f"changed: {why}; run these inputs again with the output (rewind=True), or keep the output "
-        f"of more epochs (num_retained_outputs)."
+        f"changed: {why}; give a new table if a rewind has undone it, or run these inputs again "
+        f"with the output (rewind=True), or keep the output of more epochs (num_retained_outputs)."
     )
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.job.downstream.output_changes import CHANGE, OutputChanges, changes_since
-from dstl_core.job.downstream.output_source import OutputSource
+from dstl_core.job.downstream.output_changes import OutputChanges, changes_since
+from dstl_core.job.downstream.output_source import CHANGE, OutputSource
 from dstl_core.job.downstream.sinks import Sink
 
 
@@ -40,7 +40,7 @@ def merge_output(source: OutputSource, sink: Sink) -> MergedOutput:
 
     Raises:
         ConfigError: The table is of something else, or output that it needs is not stored.
-        CheckpointError: The pipeline has no commit yet.
+        CheckpointError: The pipeline has no commit yet, or another merge has changed the table.
     """
     reader = f"dstl:{source.store.name}:{source.name}"
     since = sink.position(reader)
@@ -48,7 +48,7 @@ def merge_output(source: OutputSource, sink: Sink) -> MergedOutput:
     between, rows = changes.between, changes.rows
     position = between.until.checkpoint_id
     if position != since:
-        _write(source, sink, changes, reader, position)
+        _write(source, sink, changes, reader, since)
     return MergedOutput(
         between.until,
         since,
@@ -60,13 +60,16 @@ def merge_output(source: OutputSource, sink: Sink) -> MergedOutput:
 
 
 def _write(
-    source: OutputSource, sink: Sink, changes: OutputChanges, reader: str, position: int
+    source: OutputSource, sink: Sink, changes: OutputChanges, reader: str, since: int | None
 ) -> None:
     between, rows = changes.between, changes.rows
+    position = between.until.checkpoint_id
     if not source.keys:
         if rows is not None or between.undone:
             sink.append(rows, between.common, reader, position)
-    elif rows is not None and changes.whole:
+    elif rows is None:
+        return
+    elif changes.whole or since is None:
         sink.replace(rows.drop_columns([CHANGE]), reader, position)
-    elif rows is not None:
-        sink.merge(rows, source.keys, reader, position)
+    else:
+        sink.merge(rows, source.keys, reader, since, position)

@@ -18,6 +18,8 @@ from dstl_core.job.spec.operators import AggregateOperator, Operator
 from dstl_core.operators.aggregate_function import AggregateMerge
 from dstl_core.operators.aggregated_windows import WINDOW_END, WINDOW_START
 
+CHANGE = "change"
+"""The column with the kind of a change."""
 CHECKPOINT = "dstl_checkpoint"
 """The column with the checkpoint whose epoch gave a row."""
 INSERTED = "dstl_inserted"
@@ -99,12 +101,13 @@ class OutputSource:
         None if they gave none.
 
         Raises:
-            ConfigError: A row lacks a key.
+            ConfigError: A row lacks a key, a column cannot be merged, or epochs gave other types.
         """
         tables = []
         for commit in commits:
             for file in output_files(self.store, commit, self.name):
                 rows, inserted = read_rows(file), inserted_rows(file)
+                self._check_names(rows.column_names)
                 known = (
                     pa.nulls(rows.num_rows, pa.bool_())
                     if inserted is None
@@ -116,17 +119,40 @@ class OutputSource:
                 )
         if not tables:
             return None
-        found = pa.concat_tables(tables, promote_options="default")
+        try:
+            found = pa.concat_tables(tables, promote_options="default")
+        except pa.ArrowTypeError as error:
+            raise ConfigError(
+                f"{self._where} has not the same types in all epochs ({error}); run the earlier "
+                f"inputs again (rewind=True), into a new table."
+            ) from error
         self._check_keys(found)
         return found
 
+    @property
+    def _where(self) -> str:
+        return f"The output {self.name!r} of pipeline {self.store.name!r}"
+
+    def _check_names(self, names: Sequence[str]) -> None:
+        for name in (CHECKPOINT, INSERTED, *((CHANGE,) if self.keys else ())):
+            if name in names:
+                raise ConfigError(
+                    f"{self._where} has a column {name!r}, a name that is reserved in changes; "
+                    f"rename it."
+                )
+
     def _check_keys(self, rows: pa.Table) -> None:
-        where = f"The output {self.name!r} of pipeline {self.store.name!r}"
+        where = self._where
         for name in self.keys:
             if name not in rows.column_names:
                 raise ConfigError(
                     f"{where} has no column {name!r} to merge by; it has: "
                     f"{', '.join(rows.column_names[:-2])}."
+                )
+            if pa.types.is_nested(rows.column(name).type):
+                raise ConfigError(
+                    f"{where} cannot be merged by {name!r}, which is {rows.column(name).type}: "
+                    f"expected a text, a number or a time; merge it by other columns."
                 )
             if rows.column(name).null_count:
                 raise ConfigError(

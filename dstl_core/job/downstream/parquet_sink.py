@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from dstl_core.job.downstream.output_changes import CHANGE, DELETE, without
-from dstl_core.job.downstream.output_source import CHECKPOINT
-from dstl_core.job.downstream.sinks import foreign_table
+from dstl_core.job.downstream.output_changes import DELETE, without
+from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT
+from dstl_core.job.downstream.sinks import check_position, check_types, foreign_table
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
@@ -34,9 +34,10 @@ class ParquetSink:
 
     def position(self, reader: str) -> int | None:
         found = self._read()
-        if found is None:
-            return None
-        metadata = found.schema.metadata or {}
+        return None if found is None else self._position_of(found, reader)
+
+    def _position_of(self, rows: pa.Table, reader: str) -> int:
+        metadata = rows.schema.metadata or {}
         if metadata.get(READER) != reader.encode():
             raise foreign_table(self.path, reader)
         return int(metadata[POSITION])
@@ -48,9 +49,12 @@ class ParquetSink:
         location = Location.parse(self.path)
         open_file_io(location).replace(location, raw.getvalue())
 
-    def merge(self, changes: pa.Table, keys: tuple[str, ...], reader: str, position: int) -> None:
+    def merge(
+        self, changes: pa.Table, keys: tuple[str, ...], reader: str, since: int, position: int
+    ) -> None:
         there = changes.filter(pc.not_equal(changes.column(CHANGE), DELETE))
         held = self._read()
+        check_position(self.path, since, None if held is None else self._position_of(held, reader))
         kept = [] if held is None else [without(held, changes, keys)]
         self._replace([*kept, there.drop_columns([CHANGE])], reader, position)
 
@@ -60,6 +64,8 @@ class ParquetSink:
         self._replace([*kept, *([] if rows is None else [rows])], reader, position)
 
     def _replace(self, parts: list[pa.Table], reader: str, position: int) -> None:
+        for rows in parts[1:]:
+            check_types(self.path, _flat(parts[0].schema), _flat(rows.schema))
         self.replace(pa.concat_tables(parts, promote_options="default"), reader, position)
 
     def _read(self) -> pa.Table | None:
@@ -69,3 +75,8 @@ class ParquetSink:
             return None
         with files.open_input(location) as source, pq.ParquetFile(source) as found:
             return found.read()
+
+
+def _flat(schema: pa.Schema) -> dict[str, pa.DataType]:
+    """The types of the columns that are no lists, maps or structs."""
+    return {each.name: each.type for each in schema if not pa.types.is_nested(each.type)}

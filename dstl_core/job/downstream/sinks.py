@@ -6,11 +6,12 @@ a merge that is repeated changes nothing, and one that was killed is made whole 
 
 from __future__ import annotations
 
-from typing import Protocol
+from collections.abc import Mapping
+from typing import Any, Protocol
 
 import pyarrow as pa
 
-from dstl_core.errors import ConfigError
+from dstl_core.errors import CheckpointError, ConfigError
 
 
 class Sink(Protocol):
@@ -33,13 +34,40 @@ class Sink(Protocol):
         """Replaces all rows and columns, or makes the table."""
         ...
 
-    def merge(self, changes: pa.Table, keys: tuple[str, ...], reader: str, position: int) -> None:
-        """Applies changes of keys: rows with the column ``change``."""
+    def merge(
+        self, changes: pa.Table, keys: tuple[str, ...], reader: str, since: int, position: int
+    ) -> None:
+        """Applies changes of keys since a position: rows with the column ``change``.
+
+        Raises:
+            CheckpointError: The table stands at another position: another merge has changed it.
+        """
         ...
 
     def append(self, rows: pa.Table | None, after: int, reader: str, position: int) -> None:
         """Deletes the rows whose ``dstl_checkpoint`` is greater than ``after``, and adds rows."""
         ...
+
+
+def check_position(path: str, since: int, found: int | None) -> None:
+    """Raises CheckpointError: another merge has changed a table since its position was read."""
+    if found != since:
+        raise CheckpointError(
+            f"Another merge has changed the table {path}: expected it at checkpoint {since}, got "
+            f"{found}; nothing is written. Run the merge again."
+        )
+
+
+def check_types(path: str, held: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+    """Raises ConfigError if a column of a table has another type than the rows for it, which a
+    store may cast: 9.5 would become 9.
+    """
+    for name, kind in given.items():
+        if held.get(name, kind) != kind:
+            raise ConfigError(
+                f"The table {path} has the column {name!r} as {held[name]}, and the output now has "
+                f"it as {kind}; run the earlier inputs again (rewind=True), into a new table."
+            )
 
 
 def foreign_table(path: str, reader: str) -> ConfigError:

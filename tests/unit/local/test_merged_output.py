@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
-from deltalake.exceptions import DeltaError
+from deltalake.exceptions import CommitFailedError
 
 from dstl_core import (
     AggregateOperator,
@@ -24,7 +24,7 @@ from dstl_core import (
     aggregates,
     windows,
 )
-from dstl_core.errors import ConfigError
+from dstl_core.errors import CheckpointError, ConfigError
 
 Sink = DeltaSink | ParquetSink
 TOTALS = {"n": aggregates.count(), "total": aggregates.sum("v")}
@@ -241,24 +241,88 @@ def test_output_that_the_job_does_not_have_is_refused(sink: Sink, tmp_path: Path
         other.merge_into(sink, key_by="x")
 
 
-def test_delta_refuses_one_of_two_merges_at_once(tmp_path: Path) -> None:
-    """Both have read the same position; the second one begins before the first one's commit."""
-    sink = DeltaSink(str(tmp_path / "delta"))
+def test_one_of_two_merges_at_once_is_refused(sink: Sink, tmp_path: Path) -> None:
+    """Its changes are older than the table, and would stay there after the next rewind."""
     job = job_of(tmp_path, totals())
-    job.run(batch(("a", 1), ("b", 1)), 1)
+    job.run(batch(("a", 1)), 1)
     job.merge_into(sink)
-    job.run(batch(("a", 2)), 2)
+    job.run(batch(("b", 1)), 2)
 
-    class Overtaken(DeltaSink):
+    class Overtaken(type(sink)):  # type: ignore[misc]
         def merge(self, *arguments: Any) -> None:
+            job.run(batch(("c", 1)), 3)
             job.merge_into(sink)
             super().merge(*arguments)
 
-    try:
+    with pytest.raises(CheckpointError, match="expected it at checkpoint 2, got 4; nothing is wr"):
         job.merge_into(Overtaken(sink.path))
-    except DeltaError:
-        pass  # refused; else it wrote the same rows at the same position
-    assert rows_in(sink) == [("a", 2, 3), ("b", 1, 1)]
+    job.run(batch(("d", 1)), 3, rewind=True)
+    job.merge_into(sink)
+    assert rows_in(sink) == [("a", 1, 1), ("b", 1, 1), ("d", 1, 1)]
+
+
+def test_delta_refuses_a_merge_that_another_one_overtakes(tmp_path: Path) -> None:
+    """The second merge has opened the table when the first one commits."""
+    sink = DeltaSink(str(tmp_path / "delta"))
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1)), 1)
+    job.merge_into(sink)
+    job.run(batch(("b", 1)), 2)
+    opened: list[Any] = []
+
+    class Overtaken(DeltaSink):
+        def _table(self) -> Any:
+            opened.append(super()._table())
+            if len(opened) == 2:  # after that of the position
+                job.run(batch(("c", 1)), 3)
+                job.merge_into(sink)
+            return opened[-1]
+
+    with pytest.raises(CommitFailedError):
+        job.merge_into(Overtaken(sink.path))
+    assert rows_in(sink) == [("a", 1, 1), ("b", 1, 1), ("c", 1, 1)]
+
+
+class Halves(Large):
+    """Gives halves."""
+
+    def process_element(self, value: Any, ctx: Any) -> Iterator[dict[str, Any]]:
+        yield {"k": value["k"], "v": value["v"] / 2}
+
+
+@pytest.mark.parametrize("key_by", [(), ("k",)])
+def test_values_are_never_cast_to_the_type_of_a_table(
+    sink: Sink, tmp_path: Path, key_by: tuple[str, ...]
+) -> None:
+    """Delta would store 9.5 as 9."""
+    job_of(tmp_path, large()).run(batch(("a", 11)), 1)
+    job_of(tmp_path, large()).merge_into(sink, key_by=key_by)
+    job = job_of(tmp_path, KeyedOperator("large", "k", "string", Halves(), "k string, v double"))
+    job.run(batch(("a", 19)), 2)
+    before = rows_in(sink)
+    with pytest.raises(ConfigError, match=r"has the column 'v' as .*, and the output now has"):
+        job.merge_into(sink, key_by=key_by)
+    assert rows_in(sink) == before
+    with pytest.raises(ConfigError, match="has not the same types in all epochs"):
+        job.merge_into(ParquetSink(str(tmp_path / "new.parquet")), key_by=key_by)
+    job.run(batch(("a", 19)), 1, rewind=True)
+    new = ParquetSink(str(tmp_path / "new.parquet"))
+    job.merge_into(new, key_by="k")
+    assert rows_in(new) == [("a", 9.5)]
+
+
+def test_columns_that_cannot_be_merged_are_named(tmp_path: Path) -> None:
+    sink = ParquetSink(str(tmp_path / "t.parquet"))
+    states = {"change": aggregates.count()}
+    job = job_of(tmp_path, AggregateOperator("c", "k", states, key_type="string", output=True))
+    job.run(batch(("a", 1)), 1)
+    with pytest.raises(ConfigError, match="has a column 'change', a name that is reserved"):
+        job.merge_into(sink)
+    decimals = AggregateOperator("d", "k", TOTALS, schema="k decimal(4, 2), v int", output=True)
+    job = job_of(tmp_path / "decimals", decimals)
+    job.run(pa.table({"k": pa.array([Decimal(1)], pa.decimal128(4, 2)), "v": [1]}), 1)
+    with pytest.raises(ConfigError, match="cannot be merged by 'k', which is struct"):
+        job.merge_into(sink)
 
 
 def test_whole_rows_and_lists_are_columns_of_the_table(sink: Sink, tmp_path: Path) -> None:
