@@ -11,7 +11,7 @@ from pydantic import Field
 
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.run_options import RunOptions, mark_rewound
+from dstl_dagster.pipelines.run_options import RunOptions, mark_rewinds, mark_rewound
 from dstl_dagster.pipelines.windows import INPUT_NOTE, CommittedWindows, Windows
 from dstl_dagster.resources.engines import rows_of
 
@@ -86,7 +86,7 @@ class WindowRuns:
             target = keys[0]
         if target is None:
             return cls(pipeline, windows, keys, False, asked.allow_gap)
-        until = keys if asked.until is None else [*keys, asked.until]
+        until = [*keys, *(each for each in (asked.until, asked.intended) if each is not None)]
         again = windows.read().from_on(target, until)
         if not again or again[0] != target:
             raise ConfigError(
@@ -115,6 +115,8 @@ class WindowRuns:
         committed = self.windows.read()
         committed.check(key, allow_gap=self.allow_gap, rewind=rewind)
         rows = rows_of(batch, session, key)
+        if rewind:
+            mark_rewinds(context.instance, context.run.run_id, self.keys[-1])
         if number == 0:
             self.pipeline.migrate(job, committed.input_id(key) if rewind else None)
         result = self._run(job, committed, rows, key, rewind=rewind)

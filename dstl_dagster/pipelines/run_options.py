@@ -19,6 +19,10 @@ REWOUND_UNTIL_TAG = "dstl/rewound-until"
 """The last window that a run has to run again after it went back."""
 REWOUND_BY_TAG = "dstl/rewound-by"
 """The id of the run that went back."""
+REWINDS_UNTIL_TAG = "dstl/rewinds-until"
+"""The last window that a run has to run again, from before it goes back."""
+REWINDS_BY_TAG = "dstl/rewinds-by"
+"""The id of the run that is about to go back."""
 CHECKPOINT_TAG = "dstl/checkpoint_id"
 """The latest checkpoint that a run has reported."""
 _PARENT_TAG = "dagster/parent_run_id"
@@ -34,12 +38,15 @@ class RunOptions:
         allow_gap: Whether it may leave out windows.
         until: The last window to run again, if this run has gone back already, or one that it
             goes on with after a failure.
+        intended: The last window to run again, if this run, or one that it goes on with, was about
+            to go back. It may have undone windows before it failed.
     """
 
     config: Mapping[str, Any]
     rewinds: bool
     allow_gap: bool
     until: str | None
+    intended: str | None
 
     @classmethod
     def of(cls, context: dg.AssetExecutionContext | dg.OpExecutionContext) -> RunOptions:
@@ -59,13 +66,22 @@ class RunOptions:
                     f"Run {parent.run_id} has done what its rewind or its gap was for, and this "
                     f"run executes it again without them; launch a new run to go back again."
                 )
-        goes_on = REWOUND_UNTIL_TAG in tags and _continues(instance, run, tags.get(REWOUND_BY_TAG))
+
+        def of_this_run(until: str, by: str) -> str | None:
+            return tags.get(until) if _continues(instance, run, tags.get(by)) else None
+
         return cls(
             config,
             tags.get(REWIND_TAG) == TRUE,
             bool(config.get("allow_gap")) or tags.get(ALLOW_GAP_TAG) == TRUE,
-            tags[REWOUND_UNTIL_TAG] if goes_on else None,
+            of_this_run(REWOUND_UNTIL_TAG, REWOUND_BY_TAG),
+            of_this_run(REWINDS_UNTIL_TAG, REWINDS_BY_TAG),
         )
+
+
+def mark_rewinds(instance: dg.DagsterInstance, run_id: str, until: str) -> None:
+    """Records in the tags which windows a run undoes, so that its retry runs all of them again."""
+    instance.add_run_tags(run_id, {REWINDS_UNTIL_TAG: until, REWINDS_BY_TAG: run_id})
 
 
 def mark_rewound(instance: dg.DagsterInstance, run_id: str, key: str, until: str) -> None:
@@ -96,6 +112,8 @@ def _parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun |
 
 def _continues(instance: dg.DagsterInstance, run: dg.DagsterRun, by: str | None) -> bool:
     """Whether a run is the run ``by``, or executes it again after it failed."""
+    if by is None:
+        return False
     seen: dg.DagsterRun | None = run
     while seen is not None and seen.run_id != by:
         seen = _parent(instance, seen)

@@ -136,6 +136,23 @@ def test_a_run_that_failed_is_executed_again_and_goes_back_once(
     assert days.rewinds() == 1
 
 
+@pytest.mark.parametrize("asked", [BY_CONFIG, BY_TAG], ids=["config", "tag"])
+def test_a_run_that_ended_before_it_noted_its_rewind_runs_all_windows_that_it_undid(
+    days: Days, asked: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The commit is there, and the third day is undone."""
+
+    def killed(*arguments: Any) -> None:
+        raise OSError("killed")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("dstl_dagster.pipelines.epoch_runs.mark_rewound", killed)
+        failed = days.run(SECOND, **asked)
+    assert (failed.is_success, days.rewinds()) == (False, 1)
+    assert days.again(failed).is_success
+    days.check()
+
+
 def test_options_that_the_launchpad_copied_ask_for_a_rewind_of_their_own(days: Days) -> None:
     first = days.run(SECOND, **BY_CONFIG)
     days.corrected[SECOND] = [("account-2", 7)]
