@@ -36,7 +36,8 @@ def committed_before(
         reads: The columns that the job reads.
         input_id: The id of the input.
         engine: The engine of the rows.
-        rewind: Whether other rows replace those of the commit.
+        rewind: Whether other rows replace those of the commit, or the same ones if the job reads
+            columns that the commit has not read.
 
     Raises:
         InputChangedError: The input was committed with other rows.
@@ -45,6 +46,10 @@ def committed_before(
     stored = None if checkpoint is None else checkpoint.facts.input
     if checkpoint is None or stored is None or (rewind and place.last_input != input_id):
         return None
+    if rewind and stored.columns is not None:
+        columns = engine.columns_of(rows)
+        if any(reads.reads(name) and name not in stored.columns for name in columns):
+            return None  # the commit has not seen what a rewind is to apply
     expected = Fingerprint.of_committed(stored)
     if stored.columns is None:
         difference = _from_unnamed(expected, rows, reads, engine)

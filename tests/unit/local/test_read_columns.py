@@ -143,6 +143,16 @@ def test_a_function_that_reads_all_columns_keeps_days_when_there_is_a_new_one(
         running.run(LOADED, 2)
 
 
+def test_a_rewind_applies_columns_that_the_commit_has_not_read(tmp_path: Path) -> None:
+    one = job(tmp_path, names(), columns=["v"], num_retained=9)
+    both = job(tmp_path, names(), columns=["v", "_dlt_id"], num_retained=9)
+    one.run(LOADED, 1)
+    assert both.run(RELOADED, 1).committed_before
+    for rewound in (both.run(RELOADED, 1, rewind=True), both.run(RELOADED, 1, rewind=True)):
+        assert pa.table(rewound.output).to_pylist() == [{"names": "_dlt_id k v"}]
+    assert rewound.committed_before
+
+
 def test_columns_that_are_missing_or_no_names_are_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no column 'w' in the batch, which the columns of the"):
         job(tmp_path, names(), columns=["w"]).run(LOADED, 1)
