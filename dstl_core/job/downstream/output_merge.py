@@ -42,7 +42,11 @@ def merge_output(source: OutputSource, sink: Sink) -> MergedOutput:
         ConfigError: The table is of something else, or output that it needs is not stored.
         CheckpointError: The pipeline has no commit yet, or another merge has changed the table.
     """
-    reader = f"dstl:{source.store.name}:{source.name}"
+    source.store.require_latest()
+    *_, first = source.store.commits()
+    # A pipeline that began anew has the same ids of checkpoints, with other rows.
+    began, keys = first.committed_ms, ",".join(source.keys)
+    reader = f"dstl:{source.store.name}:{source.name}:{began}:{keys}"
     since = sink.position(reader)
     changes = changes_since(source, since)
     between, rows = changes.between, changes.rows

@@ -15,7 +15,9 @@ from dstl_core.errors import CheckpointError, ConfigError
 
 
 class Sink(Protocol):
-    """A table behind a job. A *reader* is the name of a pipeline and its output."""
+    """A table behind a job. A *reader* is the name of a pipeline and its output, the time of its
+    first commit, and the keys of the table.
+    """
 
     @property
     def path(self) -> str:
@@ -73,6 +75,6 @@ def check_types(path: str, held: Mapping[str, Any], given: Mapping[str, Any]) ->
 def foreign_table(path: str, reader: str) -> ConfigError:
     """The error for a table that something else has filled."""
     return ConfigError(
-        f"The table {path} has rows, and it does not say that {reader} filled it; give the path of "
-        f"a new table."
+        f"The table {path} has rows, and it does not say that {reader} filled it: something else "
+        f"did, or by other keys, or the pipeline began anew; give the path of a new table."
     )

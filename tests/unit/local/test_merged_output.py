@@ -25,6 +25,7 @@ from dstl_core import (
     windows,
 )
 from dstl_core.errors import CheckpointError, ConfigError
+from dstl_core.testing import ManualClock
 
 Sink = DeltaSink | ParquetSink
 TOTALS = {"n": aggregates.count(), "total": aggregates.sum("v")}
@@ -215,19 +216,35 @@ def test_a_table_that_something_else_has_filled_is_refused(sink: Sink, tmp_path:
         write_deltalake(sink.path, rows)
     job = job_of(tmp_path, totals())
     job.run(batch(("a", 1)), 1)
-    with pytest.raises(ConfigError, match="does not say that dstl:job:totals filled it"):
+    with pytest.raises(ConfigError, match=r"does not say that dstl:job:totals:\d+:k filled it"):
         job.merge_into(sink)
 
 
-def test_a_position_that_the_pipeline_does_not_have_is_refused(sink: Sink, tmp_path: Path) -> None:
-    for base, epochs in ((tmp_path / "old", 3), (tmp_path / "new", 1)):
-        job = job_of(base, totals())
-        for number in range(epochs):
-            job.run(batch(("a", 1)), number)
-        if epochs == 3:
-            job.merge_into(sink)
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_a_table_of_a_pipeline_that_began_anew_is_refused(
+    sink: Sink, tmp_path: Path, epochs: int
+) -> None:
+    """Also if it has a checkpoint with the id of the position."""
+    old, new = (
+        job_of(tmp_path / base, totals(), clock=ManualClock(now_ms=at))
+        for base, at in (("old", 1000), ("new", 2000))
+    )
+    for number in range(3):
+        old.run(batch(("a", 1)), number)
+    old.merge_into(sink)
+    for number in range(epochs):
+        new.run(batch(("b", 1)), number)
+    with pytest.raises(ConfigError, match="dstl:job:totals:2000:k filled it: something else did,"):
+        new.merge_into(sink)
+    old.merge_into(sink)
+    assert rows_in(sink) == [("a", 3, 3)]
+
+
+def test_a_position_that_the_pipeline_does_not_have_is_refused(tmp_path: Path) -> None:
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1)), 1)
     with pytest.raises(ConfigError, match="stands at checkpoint 4, which the pipeline does not"):
-        job.merge_into(sink)
+        job.changes(4)
 
 
 def test_output_that_the_job_does_not_have_is_refused(sink: Sink, tmp_path: Path) -> None:
@@ -281,6 +298,18 @@ def test_delta_refuses_a_merge_that_another_one_overtakes(tmp_path: Path) -> Non
     with pytest.raises(CommitFailedError):
         job.merge_into(Overtaken(sink.path))
     assert rows_in(sink) == [("a", 1, 1), ("b", 1, 1), ("c", 1, 1)]
+
+
+@pytest.mark.parametrize("keys", [(("k", "v"), ()), ((), "k"), ("k", ("k", "v"))])
+def test_a_table_keeps_its_keys(sink: Sink, tmp_path: Path, keys: tuple[Any, Any]) -> None:
+    job = job_of(tmp_path, large())
+    job.run(batch(("a", 11)), 1)
+    job.merge_into(sink, key_by=keys[0])
+    job.run(batch(("a", 12)), 2)
+    with pytest.raises(ConfigError, match="filled it: something else did, or by other keys"):
+        job.merge_into(sink, key_by=keys[1])
+    job.merge_into(sink, key_by=keys[0])
+    assert len(rows_in(sink)) == (1 if keys[0] == "k" else 2)
 
 
 class Halves(Large):
