@@ -38,6 +38,16 @@ _NEEDED = {
 _LONGEST_REASON = 200
 
 
+def _renew_lock() -> None:
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    # Another thread may hold the lock while this one forks, and is not there to give it back.
+    os.register_at_fork(after_in_child=_renew_lock)
+
+
 def _first_line(error: Exception) -> str:
     """Why a library does not start: some say it in many lines."""
     return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]

@@ -8,10 +8,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from dstl_core.codec.big_decimal import BigDecimal
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
 from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.state.columns.arrow_values import column_type
 from dstl_core.state.columns.column_fit import values_of_column
+
+_INSERT = "+I"
+"""The kind that rows of keys have."""
 
 
 def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) -> Any:
@@ -45,10 +49,12 @@ def key_of(serializer: AnySerializer, value: Any) -> Any:
 
 def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
     try:
-        wanted = column_type(serializer)
         if serializer == Types.BIG_DEC:
-            value = Decimal(str(value))
-        elif pa.types.is_struct(wanted) and isinstance(value, list | tuple):
+            return _big_decimal(Decimal(str(value)))
+        wanted = column_type(serializer)
+        if pa.types.is_struct(wanted) and isinstance(value, list | tuple):
+            if len(value) == len(wanted.names) + 1 and value[0] == _INSERT:
+                value = value[1:]  # a row of SQL as a dump shows it
             value = dict(zip(wanted.names, value, strict=True))
         [key] = values_of_column(serializer, pa.array([value]), "The key")
     except (*UNREADABLE, ArithmeticError, ValueError, TypeError) as error:
@@ -56,6 +62,15 @@ def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
             f"key is wrong: expected a {serializer.type_name}, got {value!r}."
         ) from error
     return key
+
+
+def _big_decimal(value: Decimal) -> BigDecimal:
+    """The same digits and scale: Java tells 5E+3 from 5000, and a column does not."""
+    sign, digits, exponent = value.as_tuple()
+    if not isinstance(exponent, int):
+        raise ValueError(f"{value} is no number")
+    unscaled = int("".join(map(str, digits)))
+    return BigDecimal(-unscaled if sign else unscaled, -exponent)
 
 
 def _plain(serializer: AnySerializer, value: Any) -> Any:

@@ -6,6 +6,8 @@ returns what it found, and the results come in the order of the units.
 
 from __future__ import annotations
 
+import ctypes
+import os
 import signal
 import sys
 from collections import deque
@@ -13,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
-from multiprocessing import get_context
+from multiprocessing import current_process, get_context
 from typing import Any, TypeVar
 
 from dstl_core.errors import ConfigError, DstlError
@@ -26,6 +28,8 @@ POOL_FROM_BYTES = 128 << 20
 """By default, keyed state of this size and more is read by several processes: one core reads it in
 about a second.
 """
+_PARENT_DEATH_SIGNAL = 1
+"""``PR_SET_PDEATHSIG`` of Linux."""
 _WAITING = 2
 """Units for each process that run, or whose results wait for those of earlier ones."""
 
@@ -68,6 +72,8 @@ def jobs_for(size: int, jobs: int | None) -> int:
         raise ConfigError(f"Number of processes (jobs, --jobs): expected 1 or more, got {jobs}.")
     if not sys.platform.startswith("linux"):
         return 1  # elsewhere, a process that has threads cannot be forked
+    if current_process().daemon:
+        return 1  # one of a pool, e.g. of multiprocessing, may have no processes of its own
     if jobs is not None:
         return jobs
     return processes_that_fit() if size >= POOL_FROM_BYTES else 1
@@ -100,7 +106,7 @@ def run_units(
 def _pooled(
     task: Callable[[Unit], Result], units: Sequence[Unit], jobs: int
 ) -> Iterator[tuple[Unit, Result]]:
-    pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (task,))
+    pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (task, os.getpid()))
     waiting: deque[tuple[Unit, Future[Any]]] = deque()
     try:
         for unit in units:
@@ -128,8 +134,12 @@ _task: list[Callable[[Unit], Any]] = []
 """The task of a process of a pool."""
 
 
-def _adopt(task: Callable[[Unit], Any]) -> None:
+def _adopt(task: Callable[[Unit], Any], parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
+    # If that one is killed, nobody does: this one would wait for ever, and hold its output open.
+    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
+    if os.getppid() != parent:
+        os._exit(1)
     _task[:] = [task]
 
 

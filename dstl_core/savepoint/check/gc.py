@@ -35,7 +35,7 @@ from dstl_core.checkpoint.store.sharing import is_note, snapshot_of_note
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import ConfigError, DstlError, SavepointError
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
-from dstl_core.storage.file_set import FileSet
+from dstl_core.storage.file_set import FileSet, real_location
 from dstl_core.storage.location import (
     CHANGELOG_DIR,
     INTERNAL_DIR,
@@ -150,8 +150,9 @@ def collect_garbage(
     now = (clock or SystemClock()).now_ms()
     report = GarbageReport()
     every = list(files_below(files, root))
-    if checkpoint_id_of(root.name) is not None:  # its notes are beside the folder
-        every += filter(is_note, files.list_folder(root.parent))
+    folder = real_location(root) if root.is_local else root  # a link may lead to it
+    if checkpoint_id_of(folder.name) is not None:  # its notes are beside the folder
+        every += filter(is_note, files.list_folder(folder.parent))
     pipelines = _pipelines(files, root, every, flink_job_stopped=flink_job_stopped)
     referenced = _referenced(files, every, pipelines, report)
     others: list[Pipeline] = []

@@ -396,6 +396,8 @@ def test_gc_keeps_what_a_snapshot_elsewhere_shares(job: Path, tmp_path: Path) ->
     assert collect(job) == set()
     assert collect(job / "shared") == set()
     assert collect(job / "chk-1") == set()
+    (tmp_path / "latest").symlink_to(job / "chk-1")
+    assert collect(tmp_path / "latest") == set()
 
     after = Snapshot.load(tmp_path / "out", allow_roots=[str(job)])
     assert verify_snapshot(after).findings == []

@@ -61,6 +61,18 @@ def test_a_key_has_what_flink_has_restored(
             assert as_lines(ran.lines) == as_lines(expected)
 
 
+@pytest.mark.parametrize(
+    ("name", "op"),
+    [("x-keys-hashmap", "k-bigdec"), ("o-sql-types", "42481e48ae945d1bbb1d027a7b1818ab")],
+)
+def test_a_key_is_taken_as_a_dump_shows_it(run: Any, name: str, op: str) -> None:
+    place = str(golden(name))
+    lines = [line for line in run("dump", place, "--op", op).lines if "key" in line]
+    for text in {text_of(line["key"]) for line in lines}:
+        expected = [line for line in lines if text_of(line["key"]) == text]
+        assert as_lines(run("dump", place, "--op", op, "--key", text).lines) == as_lines(expected)
+
+
 def test_keys_come_from_a_file_too(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("5\n2999\n")

@@ -7,6 +7,7 @@ import shutil
 import signal
 from multiprocessing import get_context
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from dstl_core.savepoint.access.units import POOL_FROM_BYTES, Unit, jobs_for, ru
 from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.state.restore import into_tables
+from dstl_core.storage import file_systems
 from tests.command_line import run
 from tests.golden_files import PLANTED, SNAPSHOTS, as_lines
 from tests.golden_files import snapshot as golden
@@ -164,6 +166,42 @@ def test_a_process_that_is_killed_is_one_sentence() -> None:
 
     with pytest.raises(DstlError, match=r"One of 2 processes was killed .* fewer of them"):
         list(run_units(task, UNITS, 2))
+
+
+def test_processes_end_with_the_one_that_started_them() -> None:
+    reading, writing = os.pipe()
+
+    def task(unit: Unit) -> None:
+        if unit.key_groups.start_key_group == 3:
+            os.kill(os.getppid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        os.close(reading)
+        list(run_units(task, UNITS, 2))
+        os._exit(0)
+    os.close(writing)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+    with os.fdopen(reading, "rb") as pipe:
+        # A pipe ends when no process has its other end open.
+        assert select([pipe], [], [], 60)[0]
+        assert pipe.read() == b""
+
+
+def test_a_pool_does_not_wait_for_a_lock_of_another_thread() -> None:
+    def task(unit: Unit) -> str:
+        if unit.key_groups.start_key_group:
+            signal.alarm(60)  # kills a process that waits
+            file_systems.file_system("memory", {})
+        return "opened"
+
+    with file_systems._LOCK:
+        assert {result for _, result in run_units(task, UNITS, 2)} == {"opened"}
+
+
+def test_a_process_that_may_start_no_other_does_the_work_alone() -> None:
+    with get_context("fork").Pool(1) as pool:
+        assert pool.apply(jobs_for, (POOL_FROM_BYTES, 3)) == 1
 
 
 def test_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
