@@ -150,13 +150,14 @@ def keys_of(keys: list[str] | None, file: str | None) -> list[str]:
         return keys or []
     try:
         with open(file, encoding="utf-8") as lines:
-            found = lines.read().splitlines()
+            text = lines.read()  # only "\n" ends a line: a key may hold other separators
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The file of keys {file!r} cannot be read ({error}); give a file in UTF-8 with a key "
             f"a line (--key-file)."
         ) from error
-    if not found:
+    found = text.removesuffix("\n").split("\n")
+    if not text:
         raise ConfigError(f"The file of keys {file!r} is empty; give a key a line (--key-file).")
     return [*(keys or []), *found]
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from dstl_core.cli.dump_lines import keys_of
 from dstl_core.savepoint.access import key_lookup
 from dstl_core.savepoint.access.key_lookup import KeyLookup
 from dstl_core.state.restore import rocksdb
@@ -79,6 +80,12 @@ def test_keys_come_from_a_file_too(run: Any, tmp_path: Path) -> None:
     ran = run("dump", str(TABLES), "--key-file", str(file), "--key", "16", "--state", "visits")
     assert {line["key"]: line["value"] for line in ran.lines} == {5: 15, 2999: 8997, 16: 48}
     assert (ran.code, ran.err) == (0, "")
+
+
+def test_a_line_of_a_file_of_keys_ends_where_a_text_editor_ends_it(tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    file.write_bytes("a\u2028b\x1cc\r\n\nlast".encode())
+    assert keys_of(["first"], str(file)) == ["first", "a\u2028b\x1cc", "", "last"]
 
 
 def test_what_is_not_there(run: Any, tmp_path: Path) -> None:
