@@ -71,6 +71,15 @@ class Kept:
         return DIGITS if self.widest and self.type is None else precision
 
 
+def _one_form(value: Any) -> Any:
+    """A value that a user may declare in several forms: a list is a tuple, and one column is its
+    name.
+    """
+    if not isinstance(value, list | tuple):
+        return value
+    return value[0] if len(value) == 1 and isinstance(value[0], str) else tuple(value)
+
+
 class Aggregate(ABC):
     """One aggregate of the rows of a key.
 
@@ -104,7 +113,7 @@ class Aggregate(ABC):
         """What its states mean beyond their types. Another definition cannot continue them."""
         options = {field.name: getattr(self, field.name) for field in fields(self)}  # type: ignore[arg-type]  # it is a dataclass
         texts = [
-            f"{name}={value!r}"
+            f"{name}={_one_form(value)!r}"
             for name, value in options.items()
             if value is not None and name not in (*_TYPES, *self.may_change)
         ]

@@ -26,6 +26,8 @@ Definitions: TypeAlias = Mapping[str, Mapping[str, str]]
 ``SELECTOR`` how its rows select their state."""
 SELECTOR = ""
 """The name that no aggregate has."""
+_WINDOWED = ", window="
+"""What the selector of an operator with windows has."""
 DEFINITIONS_NOTE = "definitions"
 """The note beside a snapshot of a job; in the notes of a checkpoint it is a field of the facts."""
 _SHOWN = 200
@@ -151,11 +153,18 @@ def check_definitions(recorded: Definitions, defined: Definitions, anew: str | N
         for name, text in texts.items():
             before = recorded.get(uid, {}).get(name, text)
             if before != text:
+                ways = (
+                    f"keep the definition, give the new aggregate another name, or begin it anew "
+                    f"with {anew or f'migrate(start_empty=[{name!r}])'}"
+                )
+                if _WINDOWED in defined[uid].get(SELECTOR, ""):
+                    ways = (
+                        "keep the definition until all windows have fired, or run the changed "
+                        "pipeline under another name"
+                    )
                 raise ConfigError(
                     f"The aggregate {name!r} of operator {uid!r} was changed, and its state cannot "
                     f"be converted: expected {shorten(before, _SHOWN)}, got "
-                    f"{shorten(text, _SHOWN)}; keep the definition, give the new aggregate "
-                    f"another name, or begin it anew with "
-                    f"{anew or f'migrate(start_empty=[{name!r}])'}. A column that has a new name "
-                    f"can get its old one in the batch."
+                    f"{shorten(text, _SHOWN)}; {ways}. A column that has a new name can get its "
+                    f"old one in the batch."
                 )

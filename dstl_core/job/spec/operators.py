@@ -88,8 +88,10 @@ class _Keyed(_Named):
 
     @property
     def selector(self) -> str:
-        """How a row selects its state: the key column, and the time and the windows."""
-        parts = {"key_by": self.key_by, "event_time": self.event_time, "window": self.window}
+        """How a row selects its state: the key column, and of windows the time and the assigner."""
+        parts: dict[str, Any] = {"key_by": self.key_by}
+        if self.window is not None:
+            parts |= {"event_time": self.event_time, "window": self.window}
         return ", ".join(f"{name}={part!r}" for name, part in parts.items() if part is not None)
 
     @property
