@@ -82,7 +82,7 @@ def committables(
         )
         if as_json:
             counts = {"dropped": before - after, "kept": after}
-            write_json([{"path": written, **counts, "shares_files_of": edit.shares_files_of}])
+            write_json([{"path": written, **counts, "shares_files_in": edit.shares_files_in}])
         else:
             counted = f"dropped: {before - after}, kept: {after}"
             print_lines([counted, *sharing_note(edit), f"written: {written}"])

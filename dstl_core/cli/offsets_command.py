@@ -87,8 +87,8 @@ def offsets(
         written = write_savepoint(edit, folder, overwrite=overwrite)
         if as_json:
             rows = [each.to_json() for each in moved]
-            shared = edit.shares_files_of
-            write_json([{"path": written, "moved": rows, "shares_files_of": shared}])
+            shared = edit.shares_files_in
+            write_json([{"path": written, "moved": rows, "shares_files_in": shared}])
         else:
             table = table_lines(_MOVED_HEADS, map(_moved_row, moved))
             print_lines([*table, *sharing_note(edit), f"written: {written}"])

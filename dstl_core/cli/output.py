@@ -108,16 +108,19 @@ class Sharing(Protocol):
     """A savepoint that may need files of another one."""
 
     @property
-    def shares_files_of(self) -> str | None:
-        """The folder of the other one; None if it needs none."""
+    def shares_files_in(self) -> list[str]:
+        """The folders of these files; none if it needs none."""
 
 
 def sharing_note(edit: Sharing) -> list[str]:
     """What a person has to know of a snapshot that shares files; nothing if it shares none."""
-    folder = edit.shares_files_of
-    if folder is None:
+    folders = edit.shares_files_in
+    if not folders:
         return []
-    return [f"shares files with {folder}: keep that snapshot, and restore with claim mode NO_CLAIM"]
+    return [
+        f"shares files in {', '.join(folders)}: keep them, and restore with claim mode NO_CLAIM; "
+        f"to read it with dstl, allow them (--allow-root)"
+    ]
 
 
 class ProgressLines:

@@ -123,8 +123,8 @@ def rewrite(
     if not dry_run:
         written = write_savepoint(edit, out, overwrite=overwrite)
     if as_json:
-        shared = edit.shares_files_of
-        write_json([{"path": written, "operators": plan, "shares_files_of": shared}], indent=1)
+        shared = edit.shares_files_in
+        write_json([{"path": written, "operators": plan, "shares_files_in": shared}], indent=1)
         return
     end = "nothing was written" if written is None else f"written: {written}"
     print_lines([*map(_sentence, plan), *sharing_note(edit), end])

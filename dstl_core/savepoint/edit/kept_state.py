@@ -7,7 +7,7 @@ snapshot that shares them, for ``dstl gc``.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Literal
 
@@ -36,6 +36,7 @@ from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles
 from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location, checkpoint_id_of
 
 Files = Literal["share", "copy", "canonical"]
@@ -61,14 +62,16 @@ def _is_native(handle: KeyedStateHandle | None) -> bool:
     return isinstance(handle, KeyGroupsStateHandle | IncrementalRemoteKeyedStateHandle)
 
 
-def has_files(operator: OperatorCatalog) -> bool:
-    """Whether state of an operator is in files, and not inside ``_metadata`` alone."""
-    inline = ByteStreamStateHandle | EmptySegmentFileStateHandle
-    return any(
-        not isinstance(stream, inline)
+def folders_of(operators: Iterable[OperatorCatalog], resolver: HandleResolver) -> list[str]:
+    """The folders of the files with the state of operators; state inside ``_metadata`` has none."""
+    places = (
+        resolver.resolve(stream).location
+        for operator in operators
         for subtask in operator.state.subtasks
         for stream in subtask.streams()
+        if not isinstance(stream, ByteStreamStateHandle | EmptySegmentFileStateHandle)
     )
+    return sorted({str(place.parent) for place in places if place is not None})
 
 
 def files_by_default(source: Snapshot) -> Files:

@@ -26,7 +26,7 @@ from dstl_core.savepoint.edit.kept_state import (
     KeptState,
     can_be_kept,
     files_by_default,
-    has_files,
+    folders_of,
     is_native,
 )
 from dstl_core.savepoint.edit.operator_copy import (
@@ -274,13 +274,12 @@ class SavepointEdit:
         return can_be_kept(operator) and not (has_keys and number != operator.max_parallelism)
 
     @property
-    def shares_files_of(self) -> str | None:
-        """The folder of the source, if the new snapshot needs its files."""
+    def shares_files_in(self) -> list[str]:
+        """The folders whose files the new snapshot needs; none unless it shares files."""
         if self.source is None or self.kept_files != "share":
-            return None
-        sources = [each.operator for parts in self._parts() for each in parts.sources]
-        shares = any(self._keeps(each) and has_files(each) for each in sources)
-        return str(self.source.folder) if shares else None
+            return []
+        sources = (each.operator for parts in self._parts() for each in parts.sources)
+        return folders_of(filter(self._keeps, sources), self.source.resolver)
 
     def _require_source(self, identifier: OperatorIdentifier) -> Snapshot:
         if self.source is None:
@@ -546,8 +545,8 @@ class SavepointEdit:
             "source": str(self.source.folder),
             "source_sha256": self.source.file.sha256,
         }
-        shared = self.shares_files_of
-        return facts if shared is None else {**facts, "shares_files_of": shared}
+        shared = self.shares_files_in
+        return {**facts, "shares_files_in": shared} if shared else facts
 
 
 @dataclass

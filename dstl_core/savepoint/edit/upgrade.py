@@ -13,7 +13,7 @@ import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import get_args
+from typing import Any, get_args
 
 from dstl_core.codec.classfile.declared_states import DeclaredState, declared_states
 from dstl_core.codec.classfile.generic_types import JavaType
@@ -42,7 +42,7 @@ from dstl_core.savepoint.edit.converted_state import (
     convert_operator,
     place_of,
 )
-from dstl_core.savepoint.edit.kept_state import Files, KeptState, can_be_kept
+from dstl_core.savepoint.edit.kept_state import Files, KeptState, can_be_kept, folders_of
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
@@ -321,7 +321,7 @@ class SavepointUpgrade:
             operators=tuple(states),
             properties=self._source.metadata.properties or savepoint_properties(),
         )
-        facts = {
+        facts: dict[str, Any] = {
             "kind": "upgraded savepoint",
             "source": str(self._source.folder),
             "source_sha256": self._source.file.sha256,
@@ -330,24 +330,32 @@ class SavepointUpgrade:
         read_back(target, metadata, self._source, reading, self.converted)
         if kept is not None and shares:
             kept.leave_notes()
-            facts["shares_files_of"] = str(self._source.folder)
+            facts["shares_files_in"] = self.shares_files_in
         return target.publish(metadata, facts)
 
     @property
-    def shares_files_of(self) -> str | None:
-        """The folder of the source, if the result needs its files."""
-        return str(self._source.folder) if self._files == "share" else None
+    def shares_files_in(self) -> list[str]:
+        """The folders whose files the result needs; none unless it shares files."""
+        if self._files != "share":
+            return []
+        kept = (each for each in self._source.operators if self._stays(each))
+        return folders_of(kept, self._source.resolver)
 
-    def _written(
-        self, operator: OperatorSnapshot, target: SavepointFolder, kept: KeptState | None
-    ) -> OperatorState:
-        _LOG.info("%s: operator %s", target.folder, operator.label)
+    def _conversions(self, operator: OperatorSnapshot) -> dict[Place, StateConversion | None]:
+        """What becomes of the states of an operator that do not stay as they are."""
         conversions: dict[Place, StateConversion | None] = {}
         for info in operator.states + operator.operator_states:
             step, conversion = self._step(operator, info)
             if step.action == DROP or conversion is not None:
                 conversions[place_of(info.meta)] = conversion
-        if not conversions and kept is not None and self._can_stay(operator):
+        return conversions
+
+    def _written(
+        self, operator: OperatorSnapshot, target: SavepointFolder, kept: KeptState | None
+    ) -> OperatorState:
+        _LOG.info("%s: operator %s", target.folder, operator.label)
+        conversions = self._conversions(operator)
+        if kept is not None and self._stays(operator):
             return kept.of(operator, replace(operator.state, uid=operator.uid))
         if not conversions:
             source = operator.with_timer_queues
@@ -358,11 +366,12 @@ class SavepointUpgrade:
         with tempfile.TemporaryDirectory(prefix="dstl-") as folder:
             return convert_operator(self._canonical(operator, folder), conversions, target, count)
 
-    def _can_stay(self, operator: OperatorSnapshot) -> bool:
-        """Whether an operator without conversions keeps its files: elements that share chunks get
-        places of their own, and a log of changes becomes part of the state.
+    def _stays(self, operator: OperatorSnapshot) -> bool:
+        """Whether an operator can keep its files: nothing is converted, elements that share chunks
+        get places of their own, and a log of changes becomes part of the state.
         """
-        return can_be_kept(operator) and not self._misplaced(operator)
+        is_same = not self._conversions(operator)
+        return is_same and can_be_kept(operator) and not self._misplaced(operator)
 
     def _counter(self, operator: str) -> Callable[[str, int], None]:
         def count(state: str, entries: int) -> None:

@@ -215,7 +215,7 @@ def test_an_upgrade_keeps_operators_with_nothing_to_convert(
     assert verify_snapshot(after).findings == []
     assert (names_in(tmp_path / "out") == {"_metadata", "_dstl.json"}) == (files == "share")
     notes = list(tmp_path.rglob("_dstl_shared_*.json"))
-    assert bool(notes) == (files == "share") == (upgrade.shares_files_of is not None)
+    assert bool(notes) == (files == "share") == bool(upgrade.shares_files_in)
 
 
 def test_an_upgrade_is_canonical_unless_it_is_told(tmp_path: Path) -> None:
@@ -451,12 +451,15 @@ def test_the_command_says_what_is_shared(run: Any, job: Path, tmp_path: Path) ->
     assert code == 0
     assert printed.splitlines()[0].endswith("rocksdb files -> rocksdb files, shared")
     assert printed.splitlines()[-2:] == [
-        f"shares files with file:{job}/chk-1: keep that snapshot, and restore with claim mode "
-        f"NO_CLAIM",
+        f"shares files in file:{job}/chk-1, file:{job}/shared: keep them, and restore with claim "
+        f"mode NO_CLAIM; to read it with dstl, allow them (--allow-root)",
         "nothing was written",
     ]
     code, printed, _ = run("rewrite", source, out, "--rename", "a-keyed=renamed", "--json")
-    assert code == 0 and f'"shares_files_of": "file:{job}/chk-1"' in printed
+    assert code == 0 and f'"file:{job}/shared"' in printed
+    # A snapshot of that one needs the same files, and not the folder of that one.
+    again = run("rewrite", out, f"{out}5", "--rename", "renamed=x", "--allow-root", str(job))
+    assert f"shares files in file:{job}/chk-1, file:{job}/shared: keep" in again.out
     code, printed, _ = run("rewrite", source, f"{out}2", "--rename", "a-keyed=renamed", "--copy")
     assert code == 0 and "shares" not in printed and "rocksdb files, copied" in printed
     code, printed, _ = run("rewrite", source, f"{out}3", "--rename", "a-keyed=x", "--canonical")
