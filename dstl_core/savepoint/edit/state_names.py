@@ -24,6 +24,9 @@ from dstl_core.savepoint.edit.changed_elements import with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.restore.rocksdb import current_manifest, read_meta_header, table_name
 
+_DEFAULT_FAMILY = "default"
+_OF_TIMERS = "_timer_state/"
+
 
 @dataclass(frozen=True, slots=True)
 class StateName:
@@ -88,6 +91,11 @@ def with_state_names(
 def _check_state(operator: OperatorSnapshot, state: str, new: str | None) -> None:
     if new == "":
         raise ConfigError(f"State {state!r} cannot get an empty name.")
+    if new is not None and (new == _DEFAULT_FAMILY or new.startswith(_OF_TIMERS)):
+        raise ConfigError(
+            f"State {state!r} cannot be called {new!r}: RocksDB has a column family "
+            f"{_DEFAULT_FAMILY!r}, and names that begin with {_OF_TIMERS!r} are those of timers."
+        )
     metas = {info.name: info.meta for info in operator.states}
     if state not in metas:
         known = ", ".join(map(repr, metas)) or "none"

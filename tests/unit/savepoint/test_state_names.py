@@ -128,6 +128,16 @@ def test_another_uid_and_number_of_key_groups_at_once(source: Snapshot, tmp_path
         ({"rename_states": {("a-keyed", "none"): "x"}}, NoSuchStateError, "no keyed state 'none'"),
         ({"rename_states": {("nobody", "cnt"): "x"}}, NoSuchOperatorError, "nobody"),
         ({"rename_states": {("a-keyed", "cnt"): ""}}, ConfigError, "cannot get an empty name"),
+        (
+            {"rename_states": {("a-keyed", "cnt"): "_timer_state/event_x"}},
+            ConfigError,
+            "are those of timers",
+        ),
+        (
+            {"rename_states": {("a-keyed", "cnt"): "default"}},
+            ConfigError,
+            "column family 'default'",
+        ),
         ({"rename_states": {("a-keyed", "cnt"): "m"}}, SavepointError, "would have the name 'm'"),
         (
             {
