@@ -117,11 +117,14 @@ class BestValue(Ordered):
         )
 
 
+@dataclass(frozen=True)
 class BestRow(Ordered):
     """The values of one row, with its order. ``fields`` are its columns."""
 
     fields: Sequence[str]
-    types: Sequence[TypeLike] | None
+    order_by: str | Sequence[str]
+    types: Sequence[TypeLike] | None = None
+    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     largest: ClassVar[bool]
     """Whether the largest order counts."""
     several_orders = True
@@ -292,10 +295,6 @@ class first_row(BestRow):
         order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
     """
 
-    fields: Sequence[str]
-    order_by: str | Sequence[str]
-    types: Sequence[TypeLike] | None = None
-    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     example: ClassVar = _OF_ROW
     largest = False
 
@@ -313,10 +312,6 @@ class last_row(BestRow):
         order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
     """
 
-    fields: Sequence[str]
-    order_by: str | Sequence[str]
-    types: Sequence[TypeLike] | None = None
-    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     example: ClassVar = _OF_ROW
     largest = True
 
