@@ -102,6 +102,29 @@ class TypeSerializer(ABC, Generic[T]):
         return self.type_name
 
 
+class WrapperSerializer(TypeSerializer[Any]):
+    """A type whose values and bytes are those of another one, ``inner``."""
+
+    inner: AnySerializer
+
+    @property
+    def nested(self) -> tuple[AnySerializer, ...]:
+        return (self.inner,)
+
+    @property
+    def length(self) -> int:
+        return self.inner.length
+
+    def serialize(self, value: Any, out: DataOutput) -> None:
+        self.inner.serialize(value, out)
+
+    def deserialize(self, data: DataInput) -> Any:
+        return self.inner.deserialize(data)
+
+    def to_text(self, value: Any) -> JsonValue:
+        return self.inner.to_text(value)
+
+
 AnySerializer = TypeSerializer[Any]
 SnapshotReader = Callable[[DataInput, int, "SnapshotContext"], AnySerializer]
 

@@ -18,6 +18,7 @@ from dstl_core.codec.serializers.base import (
     SnapshotContext,
     SnapshotReader,
     TypeSerializer,
+    WrapperSerializer,
     bad_value,
     check_snapshot_version,
     check_version,
@@ -165,7 +166,7 @@ def _ttl(kind: type[TtlSerializer]) -> tuple[str, SnapshotReader]:
 
 
 @dataclass(frozen=True)
-class TtlAwareSerializer(TypeSerializer[Any]):
+class TtlAwareSerializer(WrapperSerializer):
     """Flags whether its inner type is a TTL type; the bytes are those of the inner type."""
 
     is_ttl_enabled: bool
@@ -177,26 +178,9 @@ class TtlAwareSerializer(TypeSerializer[Any]):
     def type_name(self) -> str:
         return self.inner.type_name
 
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.inner,)
-
-    @property
-    def length(self) -> int:
-        return self.inner.length
-
-    def serialize(self, value: Any, out: DataOutput) -> None:
-        self.inner.serialize(value, out)
-
-    def deserialize(self, data: DataInput) -> Any:
-        return self.inner.deserialize(data)
-
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_bool(self.is_ttl_enabled)
         write_snapshot(out, self.inner)
-
-    def to_text(self, value: Any) -> JsonValue:
-        return self.inner.to_text(value)
 
 
 def _read_ttl_aware(data: DataInput, version: int, context: SnapshotContext) -> TtlAwareSerializer:

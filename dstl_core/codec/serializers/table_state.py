@@ -20,6 +20,7 @@ from dstl_core.codec.serializers.base import (
     SnapshotContext,
     SnapshotReader,
     TypeSerializer,
+    WrapperSerializer,
     bad_value,
     check_snapshot_version,
     composite_reader,
@@ -190,7 +191,7 @@ class RawValueDataSerializer(TypeSerializer[RawValue]):
 
 
 @dataclass(frozen=True)
-class ExternalSerializer(TypeSerializer[Any]):
+class ExternalSerializer(WrapperSerializer):
     """A Java class for users, with the bytes of SQL's internal type.
 
     ``java_class`` is the users' class; the text of a value is that of this class.
@@ -205,20 +206,6 @@ class ExternalSerializer(TypeSerializer[Any]):
     @property
     def type_name(self) -> str:
         return f"External<{self.inner.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.inner,)
-
-    @property
-    def length(self) -> int:
-        return self.inner.length
-
-    def serialize(self, value: Any, out: DataOutput) -> None:
-        self.inner.serialize(value, out)
-
-    def deserialize(self, data: DataInput) -> Any:
-        return self.inner.deserialize(data)
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         write_composite_header(out, 1)
@@ -289,7 +276,7 @@ class NullAwareMapSerializer(MapSerializer):
 
 
 @dataclass(frozen=True)
-class _ViewSerializer(TypeSerializer[Any]):
+class _ViewSerializer(WrapperSerializer):
     """A data view. Its bytes are those of the collection that it wraps."""
 
     inner: AnySerializer
@@ -298,22 +285,9 @@ class _ViewSerializer(TypeSerializer[Any]):
     def type_name(self) -> str:
         return f"View<{self.inner.type_name}>"
 
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.inner,)
-
-    def serialize(self, value: Any, out: DataOutput) -> None:
-        self.inner.serialize(value, out)
-
-    def deserialize(self, data: DataInput) -> Any:
-        return self.inner.deserialize(data)
-
     def write_snapshot_payload(self, out: DataOutput) -> None:
         write_composite_header(out, 1)
         write_nested(out, [self.inner])
-
-    def to_text(self, value: Any) -> JsonValue:
-        return self.inner.to_text(value)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,7 @@ from dstl_core.codec.serializers.base import (
     SnapshotContext,
     SnapshotReader,
     TypeSerializer,
+    WrapperSerializer,
     bad_value,
     check_snapshot_version,
     composite_reader,
@@ -291,7 +292,7 @@ class ScalaMapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
 
 
 @dataclass(frozen=True)
-class MappedSerializer(TypeSerializer[Any]):
+class MappedSerializer(WrapperSerializer):
     """A type that is stored as another one; a value is that of the other one."""
 
     mapper: str
@@ -302,20 +303,6 @@ class MappedSerializer(TypeSerializer[Any]):
     @property
     def type_name(self) -> str:
         return f"Mapped<{self.mapper.rpartition('.')[2]}, {self.inner.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.inner,)
-
-    @property
-    def length(self) -> int:
-        return self.inner.length
-
-    def serialize(self, value: Any, out: DataOutput) -> None:
-        self.inner.serialize(value, out)
-
-    def deserialize(self, data: DataInput) -> Any:
-        return self.inner.deserialize(data)
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_utf(self.mapper)
