@@ -385,8 +385,8 @@ class ByOrder(Merge):
 
     def _precedes(self, one: pa.Array, other: pa.Array) -> pa.Array:
         """Whether the value of one row counts before that of another; null is the smallest."""
-        there, gone = (one, other) if self.largest else (other, one)
-        by_null = pc.and_(there.is_valid(), gone.is_null())
+        larger, smaller = (one, other) if self.largest else (other, one)
+        by_null = pc.and_(larger.is_valid(), smaller.is_null())
         return pc.or_(beyond(one, other, largest=self.largest), by_null)
 
     @property
@@ -398,8 +398,8 @@ class ByOrder(Merge):
     def final(self, held: Columns) -> pa.Array:
         if self._fields is None:
             return super().final(held)
-        there = held[self._values].is_null()
-        return pa.StructArray.from_arrays(held[: self._values], self._fields, mask=there)
+        has_no_row = held[self._values].is_null()
+        return pa.StructArray.from_arrays(held[: self._values], self._fields, mask=has_no_row)
 
 
 class ByBatch(Merge):

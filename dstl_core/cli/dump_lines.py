@@ -156,10 +156,10 @@ def keys_of(keys: list[str] | None, file: str | None) -> list[str]:
             f"The file of keys {file!r} cannot be read ({error}); give a file in UTF-8 with a key "
             f"a line (--key-file)."
         ) from error
-    found = text.removesuffix("\n").split("\n")
+    keys_of_file = text.removesuffix("\n").split("\n")
     if not text:
         raise ConfigError(f"The file of keys {file!r} is empty; give a key a line (--key-file).")
-    return [*(keys or []), *found]
+    return [*(keys or []), *keys_of_file]
 
 
 def expiry_of(text: str | None) -> Expiry | None:
@@ -216,13 +216,13 @@ class _Dump:
         )
 
     def _dumped(self, lines: str, reader: EntryReader) -> _Dumped:
-        found = _Dumped(lines, [], UnreadableCounts())
+        dumped = _Dumped(lines, [], UnreadableCounts())
         for part in reader.unreadable:
             if self._opaque and part.entry is not None:
-                found.opaque.append(_line(part.entry))
+                dumped.opaque.append(_line(part.entry))
             else:
-                found.unreadable.add(part)
-        return found
+                dumped.unreadable.add(part)
+        return dumped
 
 
 def _line(entry: Entry) -> str:

@@ -76,12 +76,12 @@ def plan(
             raise ConfigError("A proposal reads to_template from FILE: write it there.")
         _propose(file, old, write=write, as_json=as_json)
         return
-    found = _migration(migration, old, to_template)
+    prepared = _migration(migration, old, to_template)
     if as_json:
-        write_json([found.plan_json()], indent=1)
+        write_json([prepared.plan_json()], indent=1)
     else:
-        print_lines(found.plan_lines())
-    if found.plan.problems:
+        print_lines(prepared.plan_lines())
+    if prepared.plan.problems:
         raise typer.Exit(1)
 
 
@@ -136,24 +136,24 @@ def apply(
     share = _share(check)
     migration = Migration.load(file)
     old = _old(migration, from_, allow_root, relocate, changelog_base)
-    found = _migration(migration, old, to_template, show_keys=show_keys, recompute=share)
-    written = write_savepoint(found, out, overwrite=overwrite, what="migrating")
+    prepared = _migration(migration, old, to_template, show_keys=show_keys, recompute=share)
+    written = write_savepoint(prepared, out, overwrite=overwrite, what="migrating")
     if as_json:
-        write_json([{"path": written, **found.report}], indent=1)
+        write_json([{"path": written, **prepared.report}], indent=1)
         return
     lines = [
         f"{operator}/{state}: {each.before:,} entries before, {each.after:,} after"
         + (f", {each.merged:,} merged" if each.merged else "")
         + (f", {each.nulled:,} became null" if each.nulled else "")
-        for (operator, state), each in sorted(found.counts.items())
+        for (operator, state), each in sorted(prepared.counts.items())
     ]
-    lines += [f"note: {each}" for each in found.plan.notes]
+    lines += [f"note: {each}" for each in prepared.plan.notes]
     lines += [
         f"{operator}: {number:,} key groups computed again, and equal"
-        for operator, number in sorted(found.recomputed.items())
+        for operator, number in sorted(prepared.recomputed.items())
     ]
-    if found.check is not None:
-        lines.append(f"check: {found.check.summary}")
+    if prepared.check is not None:
+        lines.append(f"check: {prepared.check.summary}")
     print_lines([*lines, f"written: {written}"])
 
 

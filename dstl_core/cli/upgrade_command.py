@@ -81,15 +81,15 @@ def upgrade(
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     named = cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last)
     files = files_of(share=share, copy=copy, canonical=False) or "canonical"
-    found = SavepointUpgrade(snapshot, to, drop or (), named, files=files)
-    steps = found.plan()
+    planned = SavepointUpgrade(snapshot, to, drop or (), named, files=files)
+    steps = planned.plan()
     written = None
     if out is not None and not plan:
-        written = write_savepoint(found, out, overwrite=overwrite, what="converting")
+        written = write_savepoint(planned, out, overwrite=overwrite, what="converting")
     if as_json:
-        write_json([_report(found, steps, written)], indent=1)
+        write_json([_report(planned, steps, written)], indent=1)
     else:
-        _print(found, steps, written)
+        _print(planned, steps, written)
     if plan and any(step.action == BLOCKED for step in steps):
         raise typer.Exit(1)
 

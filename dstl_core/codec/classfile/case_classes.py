@@ -36,10 +36,10 @@ _SIGNS = {
 _ENCODED = re.compile(rf"\$(?:u([0-9a-fA-F]{{4}})|({'|'.join(_SIGNS)}))")
 
 
-def case_class_fields(found: ClassFile, count: int) -> tuple[str, ...]:
+def case_class_fields(class_file: ClassFile, count: int) -> tuple[str, ...]:
     """The names of ``count`` fields as in the source; empty if the class does not tell."""
-    constructors = [each for each in found.methods if each.name == _CONSTRUCTOR]
-    accessors = {each.name for each in found.methods if each.descriptor.startswith("()")}
+    constructors = [each for each in class_file.methods if each.name == _CONSTRUCTOR]
+    accessors = {each.name for each in class_file.methods if each.descriptor.startswith("()")}
     named = [
         names
         for each in constructors
@@ -49,7 +49,7 @@ def case_class_fields(found: ClassFile, count: int) -> tuple[str, ...]:
         # A second constructor may have as many parameters, but these have no accessors.
         best = max(named, key=lambda names: len(accessors.intersection(names)))
         return _distinct(best)
-    return _distinct(_stored_fields(found.fields, constructors, count))
+    return _distinct(_stored_fields(class_file.fields, constructors, count))
 
 
 def _stored_fields(

@@ -465,10 +465,10 @@ def classes_in(declared: JavaType) -> Iterator[str]:
             yield from classes_in(argument)
 
 
-def _is_object_of_scala(found: ClassFile) -> bool:
+def _is_object_of_scala(class_file: ClassFile) -> bool:
     """Whether a class has one instance, which is its static field."""
-    return found.name.endswith("$") and any(
-        each.name == MODULE and each.has(Flag.STATIC) for each in found.fields
+    return class_file.name.endswith("$") and any(
+        each.name == MODULE and each.has(Flag.STATIC) for each in class_file.fields
     )
 
 

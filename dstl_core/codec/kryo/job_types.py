@@ -83,16 +83,16 @@ def _pojo_reader(types: FlinkTypes) -> SnapshotReader:
 
 def _case_class_reader(read_plain: SnapshotReader, classes: JobClasses) -> SnapshotReader:
     def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
-        found = read_plain(data, version, context)
-        assert isinstance(found, ScalaCaseClassSerializer)  # as its snapshot class says
-        if found.is_tuple:
-            return found
+        serializer = read_plain(data, version, context)
+        assert isinstance(serializer, ScalaCaseClassSerializer)  # as its snapshot class says
+        if serializer.is_tuple:
+            return serializer
         try:
-            class_file = classes.get(found.scala_class)
+            class_file = classes.get(serializer.scala_class)
         except FormatError as error:
-            return replace(found, problem=str(error))
+            return replace(serializer, problem=str(error))
         if class_file is None:
-            return found
-        return replace(found, names=case_class_fields(class_file, len(found.fields)))
+            return serializer
+        return replace(serializer, names=case_class_fields(class_file, len(serializer.fields)))
 
     return read

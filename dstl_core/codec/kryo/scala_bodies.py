@@ -126,9 +126,9 @@ class ScalaFieldsBody(ScalaBody):
 
     def get(self, reader: KryoValueReader) -> dict[str, Any]:
         slots = tuple(slot(name, JavaType(declared)) for name, declared in sorted(self.fields))
-        found = FieldsBody(self.class_name, slots).read(reader, ())
+        values = FieldsBody(self.class_name, slots).read(reader, ())
         try:
-            text = self.shown(found)
+            text = self.shown(values)
         except (AttributeError, TypeError, ValueError) as error:
             raise FormatError(f"A {self.class_name} of Kryo has fields of other types") from error
         if isinstance(text, range):

@@ -60,7 +60,7 @@ class Messages:
 
 
 @dataclass
-class _Found:
+class _Declared:
     messages: dict[str, MessageType] = field(default_factory=dict)
     enums: dict[str, dict[int, str]] = field(default_factory=dict)
     java_classes: dict[str, str] = field(default_factory=dict)
@@ -83,12 +83,12 @@ def read_descriptor_sets(sets: Mapping[str, bytes]) -> Messages:
     Raises:
         ConfigError: One is no descriptor set, or lacks a file that another imports.
     """
-    found = _Found()
+    declared = _Declared()
     for name, raw in sets.items():
         try:
             files = [each for each in read_fields(raw) if each.number == 1]
             for part in files:
-                _file(_bytes(part), found)
+                _file(_bytes(part), declared)
         except FormatError as error:
             raise ConfigError(
                 f"{name} is no descriptor set: {error.message}; make it by protoc "
@@ -99,16 +99,16 @@ def read_descriptor_sets(sets: Mapping[str, bytes]) -> Messages:
                 f"{name} is no descriptor set: it has no file; make it by protoc "
                 f"--include_imports --descriptor_set_out=FILE.desc"
             )
-    for type_name, user in found.used.items():
-        if type_name not in found.messages and type_name not in found.enums:
+    for type_name, user in declared.used.items():
+        if type_name not in declared.messages and type_name not in declared.enums:
             raise ConfigError(
                 f"The descriptor set lacks {type_name}, which {user} has; make it by protoc "
                 f"with --include_imports"
             )
-    return Messages(found.messages, found.enums, found.java_classes)
+    return Messages(declared.messages, declared.enums, declared.java_classes)
 
 
-def _file(raw: bytes, found: _Found) -> None:
+def _file(raw: bytes, declared: _Declared) -> None:
     fields = read_fields(raw)
     package = _text(fields, 2)
     options = _inner(fields, 8)
@@ -121,9 +121,9 @@ def _file(raw: bytes, found: _Found) -> None:
     file = _File(package, prefix, _text(fields, 12) == "proto3")
     scope = f"{package}." if package else ""
     for message in own:
-        _message(message, scope, file.java_prefix, file, found, 0)
+        _message(message, scope, file.java_prefix, file, declared, 0)
     for each in _values(fields, 5):
-        _enum(_bytes(each), scope, found)
+        _enum(_bytes(each), scope, declared)
 
 
 def _outer_class(path: str, names: set[str]) -> str:
@@ -134,45 +134,45 @@ def _outer_class(path: str, names: set[str]) -> str:
 
 
 def _message(
-    raw: bytes, scope: str, java_scope: str, file: _File, found: _Found, depth: int
+    raw: bytes, scope: str, java_scope: str, file: _File, declared: _Declared, depth: int
 ) -> None:
     if depth > MAX_NESTING:
         raise FormatError(f"Messages nest more than {MAX_NESTING} levels")
     fields = read_fields(raw)
     short = _text(fields, 1)
     name = scope + short
-    types = [_field(_bytes(each), name, file, found) for each in fields if each.number == 2]
+    types = [_field(_bytes(each), name, file, declared) for each in fields if each.number == 2]
     is_entry = bool(_number(_inner(fields, 7), 7))
-    found.messages[name] = MessageType(name, {each.number: each for each in types}, is_entry)
-    found.java_classes[java_scope + short] = name
+    declared.messages[name] = MessageType(name, {each.number: each for each in types}, is_entry)
+    declared.java_classes[java_scope + short] = name
     for each in fields:
         if each.number == 3:
-            _message(_bytes(each), f"{name}.", f"{java_scope}{short}$", file, found, depth + 1)
+            _message(_bytes(each), f"{name}.", f"{java_scope}{short}$", file, declared, depth + 1)
         elif each.number == 4:
-            _enum(_bytes(each), f"{name}.", found)
+            _enum(_bytes(each), f"{name}.", declared)
 
 
-def _field(raw: bytes, owner: str, file: _File, found: _Found) -> FieldType:
+def _field(raw: bytes, owner: str, file: _File, declared: _Declared) -> FieldType:
     fields = read_fields(raw)
     type_number = _number(fields, 5)
     type_name = _text(fields, 6).removeprefix(".")
     name = _text(fields, 1)
     if type_number in (_MESSAGE, _GROUP, _ENUM):
-        found.used.setdefault(type_name, f"{owner}.{name}")
+        declared.used.setdefault(type_name, f"{owner}.{name}")
     in_oneof = any(each.number == 9 for each in fields)
     has_presence = not file.is_proto3 or in_oneof or type_number == _MESSAGE
     is_repeated = _number(fields, 4) == _REPEATED
     return FieldType(name, _number(fields, 3), type_number, type_name, is_repeated, has_presence)
 
 
-def _enum(raw: bytes, scope: str, found: _Found) -> None:
+def _enum(raw: bytes, scope: str, declared: _Declared) -> None:
     fields = read_fields(raw)
     names: dict[int, str] = {}
     for each in _values(fields, 2):
         value = read_fields(_bytes(each))
         number = _number(value, 2)
         names.setdefault(number - (1 << 64) if number >> 63 else number, _text(value, 1))
-    found.enums[scope + _text(fields, 1)] = names
+    declared.enums[scope + _text(fields, 1)] = names
 
 
 def _values(fields: list[WireField], number: int) -> Iterator[WireField]:
@@ -191,10 +191,10 @@ def _text(fields: list[WireField], number: int) -> str:
 
 
 def _number(fields: list[WireField], number: int) -> int:
-    found = [each.value for each in _values(fields, number)][-1:] or [0]
-    if not isinstance(found[0], int):
+    numbers = [each.value for each in _values(fields, number)][-1:] or [0]
+    if not isinstance(numbers[0], int):
         raise FormatError("A number of a descriptor has another wire type")
-    return found[0]
+    return numbers[0]
 
 
 def _bytes(each: WireField) -> bytes:

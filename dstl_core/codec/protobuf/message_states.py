@@ -81,11 +81,11 @@ class _Reader:
         """
         for framing in _FRAMINGS:
             try:
-                found = message_text(self.messages, self.message, _body(raw, framing))
+                text = message_text(self.messages, self.message, _body(raw, framing))
             except FormatError:
                 continue
             self.framing = framing
-            return found
+            return text
         raise UnreadableValueError(
             f"The values are no {self.message.name}, neither with a length in front nor without one"
         )
@@ -94,10 +94,10 @@ class _Reader:
 def _body(raw: bytes, framing: str) -> bytes:
     data = DataInput(raw)
     if framing == _FRAMINGS[0]:
-        found = data.read_bytes(data.read_length("length"), "message")
+        body = data.read_bytes(data.read_length("length"), "message")
     elif framing == _FRAMINGS[1]:
-        found = read_sized(data)
+        body = read_sized(data)
     else:
         return raw
     data.expect_end("a message")
-    return found
+    return body

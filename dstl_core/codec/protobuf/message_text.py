@@ -64,14 +64,14 @@ class _Texts:
                 by_number.setdefault(each.number, []).append(each)
             else:
                 unknown.setdefault(str(each.number), []).append(_hex(each))
-        found: dict[str, JsonValue] = {}
+        shown: dict[str, JsonValue] = {}
         for number in sorted(by_number):
             declared = message.fields[number]
             value = self._field(declared, by_number[number], depth)
             is_default = value == _zero(declared, self) and str(value) != "-0.0"
             if declared.is_repeated or declared.has_presence or not is_default:
-                found[declared.name] = value
-        return found | ({UNKNOWN: unknown} if unknown else {})
+                shown[declared.name] = value
+        return shown | ({UNKNOWN: unknown} if unknown else {})
 
     def _field(self, declared: FieldType, wires: list[WireField], depth: int) -> JsonValue:
         if declared.is_repeated:
@@ -92,11 +92,9 @@ class _Texts:
             pair = []
             for number in (1, 2):
                 declared = entry.fields[number]
-                found = [part for part in parts if part.number == number and _fits(declared, part)]
-                is_set = bool(found) or declared.type == _MESSAGE
-                pair.append(
-                    self._field(declared, found, depth) if is_set else _zero(declared, self)
-                )
+                own = [part for part in parts if part.number == number and _fits(declared, part)]
+                is_set = bool(own) or declared.type == _MESSAGE
+                pair.append(self._field(declared, own, depth) if is_set else _zero(declared, self))
             pairs[text_key(pair[0])] = pair
         return [pairs[key] for key in sorted(pairs)]
 

@@ -59,10 +59,10 @@ class Coder:
     def every(self, raw: bytes) -> list[JsonValue]:
         """The values that follow each other in some bytes."""
         data = DataInput(raw)
-        found = []
+        values = []
         while data.remaining:
-            found.append(self.read(data))
-        return found
+            values.append(self.read(data))
+        return values
 
 
 def pickled(raw: bytes) -> JsonValue:

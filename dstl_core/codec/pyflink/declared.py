@@ -96,14 +96,14 @@ def _parse(text: str) -> _Node:
 
 
 def _words(text: str) -> list[re.Match[str]]:
-    found, at = [], 0
+    words, at = [], 0
     while at < len(text):
         match = _WORD.match(text, at)
         if match is None:
             raise _WrongTypeError(f"{text[at : at + 10]!r} cannot stand there")
-        found.append(match)
+        words.append(match)
         at = match.end()
-    return found[::-1]
+    return words[::-1]
 
 
 def _fill(node: _Node, words: list[re.Match[str]], depth: int) -> None:

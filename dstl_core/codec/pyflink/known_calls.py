@@ -125,14 +125,14 @@ def _items(kind: str) -> Callable[..., Items]:
     return make
 
 
-def _pairs(found: Any = None) -> Pairs:
-    if found is None:
+def _pairs(source: Any = None) -> Pairs:
+    if source is None:
         return Pairs()
-    if isinstance(found, Pairs):
-        return Pairs(list(found.pairs))
-    if not isinstance(found, Items):
+    if isinstance(source, Pairs):
+        return Pairs(list(source.pairs))
+    if not isinstance(source, Items):
         raise TypeError("expected pairs")
-    return Pairs([(key, value) for key, value in (each.items for each in found.items)])
+    return Pairs([(key, value) for key, value in (each.items for each in source.items)])
 
 
 def _default_dict(factory: Any = None) -> Pairs:

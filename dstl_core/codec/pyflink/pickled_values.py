@@ -117,19 +117,19 @@ class _Texts:
         """An object with the names of its attributes; what has no name is numbered."""
         if value.name == "uuid.UUID" and (text := _uuid_text(value)) is not None:
             return text
-        found: dict[str, JsonValue] = {"@class": value.name}
+        shown: dict[str, JsonValue] = {"@class": value.name}
         for at, each in enumerate(value.arguments, 1):
-            found[f"_{at}"] = self.of(each, depth + 1)
+            shown[f"_{at}"] = self.of(each, depth + 1)
         for state in _attributes(value):
             if _has_names(state):
-                found |= {key: self.of(item, depth + 1) for key, item in state.pairs}
+                shown |= {key: self.of(item, depth + 1) for key, item in state.pairs}
             elif state is not None:
-                found["@state"] = self.of(state, depth + 1)
+                shown["@state"] = self.of(state, depth + 1)
         if value.items:
-            found["@items"] = [self.of(each, depth + 1) for each in value.items]
+            shown["@items"] = [self.of(each, depth + 1) for each in value.items]
         if value.pairs:
-            found["@pairs"] = self._pairs(value.pairs, depth)
-        return found
+            shown["@pairs"] = self._pairs(value.pairs, depth)
+        return shown
 
 
 def _uuid_text(value: Instance) -> str | None:
@@ -146,15 +146,15 @@ def _has_names(state: Any) -> bool:
 
 def _attributes(value: Instance) -> list[Any]:
     """The states of an object. One with ``__slots__`` has a pair: attributes, and slots."""
-    found: list[Any] = []
+    attributes: list[Any] = []
     for state in value.states:
         is_pair = isinstance(state, Items) and state.kind == "tuple" and len(state.items) == 2
         parts = state.items if is_pair else [state]
         if all(each is None or isinstance(each, Pairs) for each in parts):
-            found += parts
+            attributes += parts
         else:
-            found.append(state)
-    return found
+            attributes.append(state)
+    return attributes
 
 
 def _weight(value: Any) -> int:

@@ -67,8 +67,8 @@ class PythonStates:
             UnreadableValueError: A pickle would call something.
             FormatError: The bytes are not of the declared type.
         """
-        found = self._shown(name, kind, value_type, value)
-        return replace(found, has_stored_form=True)
+        state = self._shown(name, kind, value_type, value)
+        return replace(state, has_stored_form=True)
 
     def _shown(self, name: str, kind: str, value_type: AnySerializer, value: Any) -> ShownState:
         own = name.removeprefix(PREFIX)
@@ -81,17 +81,17 @@ class PythonStates:
             return self._map(own, declared, value)
         if declared is None:
             return _undeclared(own, kind, value)
-        found = [each for item in value for each in _element(item, declared.value.every)]
+        values = [each for item in value for each in _element(item, declared.value.every)]
         if declared.kind == "list":
-            return ShownState(own, "list", found)
-        if len(found) != 1:
+            return ShownState(own, "list", values)
+        if len(values) != 1:
             raise FormatError(
                 f"State {own!r} holds more or less than a value of type {declared.value.name}; "
                 f"a list has the type list[{declared.value.name}]",
                 expected=1,
-                got=len(found),
+                got=len(values),
             )
-        return ShownState(own, declared.kind or "value", found[0])
+        return ShownState(own, declared.kind or "value", values[0])
 
     def _map(self, own: str, declared: PythonStateType | None, value: Any) -> ShownState:
         if declared is not None and declared.key is not None:
@@ -183,8 +183,8 @@ def _undeclared(own: str, kind: str, value: Any) -> ShownState:
     raws = [item.value if isinstance(item, TtlValue) else item for item in value]
     for coder in (PICKLED, STRING):
         if all(_looks(coder, raw) for raw in raws):
-            found = [each for item in value for each in _element(item, coder.every)]
-            return ShownState(own, kind, found, coder.name)
+            values = [each for item in value for each in _element(item, coder.every)]
+            return ShownState(own, kind, values, coder.name)
     return ShownState(own, kind, [_only(item, bytes.hex) for item in value])
 
 
@@ -198,19 +198,21 @@ def _looks(coder: Coder, raw: bytes) -> bool:
     if coder is PICKLED and raw[4:5] != _PROTOCOL:
         return False
     try:
-        found = coder.every(raw)
+        values = coder.every(raw)
     except UnreadableValueError:
         raise
     except FormatError:
         return False
-    return bool(found) and (coder is PICKLED or all(text and text.isprintable() for text in found))
+    return bool(values) and (
+        coder is PICKLED or all(text and text.isprintable() for text in values)
+    )
 
 
 def _guessed(raw: bytes) -> tuple[JsonValue, str | None]:
     """Bytes as the pickle or the text that they are, and which of these; else as hex."""
     for coder in (PICKLED, STRING):
-        if _looks(coder, raw) and len(found := coder.every(raw)) == 1:
-            return found[0], coder.name
+        if _looks(coder, raw) and len(values := coder.every(raw)) == 1:
+            return values[0], coder.name
     return raw.hex(), None
 
 

@@ -111,17 +111,17 @@ class Manifest:
         Raises:
             FormatError: Two families have the same file.
         """
-        found: dict[int, ColumnFamily] = {}
+        families: dict[int, ColumnFamily] = {}
         for family in self.families.values():
             for number in family.files:
-                if number in found:
+                if number in families:
                     raise FormatError(
                         "Two column families of a MANIFEST have the same table file",
-                        expected=f"{found[number].name!r} or {family.name!r}",
+                        expected=f"{families[number].name!r} or {family.name!r}",
                         got=f"file {number}",
                     )
-                found[number] = family
-        return found
+                families[number] = family
+        return families
 
 
 def read_manifest(raw: bytes) -> Manifest:
@@ -382,8 +382,8 @@ def _apply_files(family: ColumnFamily, fields: list[_Field], offset: int) -> Non
     for each in fields:
         if each.tag == _Tag.DELETED_FILE:
             level, number = each.numbers
-            found = family.files.pop(number, None)
-            if found is None or found.level != level:
+            deleted = family.files.pop(number, None)
+            if deleted is None or deleted.level != level:
                 raise FormatError(
                     "A MANIFEST deletes a table file that is not there",
                     offset=offset,

@@ -81,26 +81,26 @@ def _from_named(
     Columns that the commit has not are not compared, nor is a wider or narrower type.
     """
     now = engine.columns_of(rows)
-    gone = [f"no column {name!r} ({kind})" for name, kind in columns.items() if name not in now]
+    missing = [f"no column {name!r} ({kind})" for name, kind in columns.items() if name not in now]
     changed = {name: kind for name, kind in columns.items() if now.get(name, kind) != kind}
     others = [
         f"{name!r} is {now[name]} and was {kind}"
         for name, kind in changed.items()
         if not are_of_one_family(kind, now[name])
     ]
-    if gone or others:
-        return _list([*gone, *others])
+    if missing or others:
+        return _list([*missing, *others])
     same = engine.select(rows, list(columns))
     if changed:
         same = engine.in_types(same, changed)
         if same is None:
             shown = (f"{name!r} is {now[name]} and was {kind}" for name, kind in changed.items())
             return f"a value does not fit the type of its column then: {_list(shown)}"
-    found = engine.fingerprint(same, expected.version)
-    if found == expected:
+    fingerprint = engine.fingerprint(same, expected.version)
+    if fingerprint == expected:
         return None
-    if found.rows != expected.rows:
-        return f"expected {expected.rows} rows, got {found.rows} rows"
+    if fingerprint.rows != expected.rows:
+        return f"expected {expected.rows} rows, got {fingerprint.rows} rows"
     return f"its {expected.rows} rows have other values in {_list(map(repr, columns))}"
 
 
@@ -108,13 +108,13 @@ def _from_unnamed(
     expected: Fingerprint, rows: Any, reads: ReadColumns, engine: Engine
 ) -> str | None:
     """What tells rows from those of a commit of an earlier release, which names no columns."""
-    found = None
+    of_all_columns = None
     for names in _former_columns(engine.columns_of(rows), reads):
         fingerprint = engine.fingerprint(engine.select(rows, names), expected.version)
         if fingerprint == expected:
             return None
-        found = found or fingerprint
-    return f"expected {expected}, got {found}; that commit does not name its columns"
+        of_all_columns = of_all_columns or fingerprint
+    return f"expected {expected}, got {of_all_columns}; that commit does not name its columns"
 
 
 def _former_columns(now: Mapping[str, str], reads: ReadColumns) -> Iterator[list[str]]:

@@ -40,10 +40,10 @@ class DeltaSink:
 
         if not DeltaTable.is_deltatable(self.path, self._options):
             return None
-        found: int | None = self._table().transaction_version(reader)
-        if found is None:
+        version: int | None = self._table().transaction_version(reader)
+        if version is None:
             raise foreign_table(self.path, reader)
-        return found
+        return version
 
     def replace(self, rows: pa.Table, reader: str, position: int) -> None:
         self._overwrite(rows, reader, position, schema_mode="overwrite")

@@ -119,10 +119,10 @@ def _changed(source: OutputSource, between: CommitsBetween) -> pa.Table | None:
         OutputGapError: A row of before the undone epochs is not stored.
     """
     undone, applied = source.read(between.undone), source.read(between.applied)
-    there = [each for each in (undone, applied) if each is not None]
-    if not there:
+    tables = [each for each in (undone, applied) if each is not None]
+    if not tables:
         return None
-    rows = pa.concat_tables(there, promote_options="default")
+    rows = pa.concat_tables(tables, promote_options="default")
     first, last = _ends_of_keys(rows, source.keys)
     split = 0 if undone is None else undone.num_rows
     # Whether the shared state has a key says its first row since: a new key, or one that was there.
@@ -136,19 +136,19 @@ def _changed(source: OutputSource, between: CommitsBetween) -> pa.Table | None:
         in_undone | (is_known & ~unseen), UPDATE, np.where(is_known, INSERT, UPSERT)
     ).astype(object)
     parts = [_with_change(rows.take(pa.array(last[in_applied])), kinds[in_applied])]
-    gone = last[~in_applied & unseen]
+    inserted = last[~in_applied & unseen]
     back = last[~in_applied & ~unseen]
     if len(back):
         keys = rows.take(pa.array(back)).select(list(source.keys))
-        found = _rows_before(source, between.shared, keys)
-        parts.append(_with_change(found, [UPDATE] * found.num_rows))
-        lost = without(keys, found, source.keys)
+        rows_before = _rows_before(source, between.shared, keys)
+        parts.append(_with_change(rows_before, [UPDATE] * rows_before.num_rows))
+        lost = without(keys, rows_before, source.keys)
         had_state = keys.filter(pa.array(is_known[~in_applied & ~unseen]))
-        if without(had_state, found, source.keys).num_rows:
+        if without(had_state, rows_before, source.keys).num_rows:
             raise OutputGapError("the rows before the undone epochs are not stored")
         parts.append(_with_change(lost, [DELETE] * lost.num_rows))
-    if len(gone):
-        deleted = rows.take(pa.array(gone)).select(list(source.keys))
+    if len(inserted):
+        deleted = rows.take(pa.array(inserted)).select(list(source.keys))
         parts.append(_with_change(deleted, [DELETE] * deleted.num_rows))
     return pa.concat_tables(parts, promote_options="default")
 
@@ -164,8 +164,8 @@ def _ends_of_keys(
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """The numbers of the first and of the last row of each key."""
     numbered = rows.select(list(keys)).append_column(_AT, pa.array(np.arange(rows.num_rows)))
-    found = numbered.group_by(list(keys)).aggregate([(_AT, "min"), (_AT, "max")])
-    first, last = (found.column(f"{_AT}_{end}").to_numpy() for end in ("min", "max"))
+    ends = numbered.group_by(list(keys)).aggregate([(_AT, "min"), (_AT, "max")])
+    first, last = (ends.column(f"{_AT}_{end}").to_numpy() for end in ("min", "max"))
     return first, last
 
 
@@ -177,7 +177,7 @@ def _rows_before(
     Raises:
         OutputGapError: The output of a commit that may have a row is not stored.
     """
-    names, found = list(source.keys), []
+    names, parts = list(source.keys), []
     for commit in shared:
         if not keys.num_rows:
             break
@@ -190,9 +190,9 @@ def _rows_before(
         _, last = _ends_of_keys(rows, names)
         rows = rows.take(pa.array(last))
         mine = _joined(rows, keys, names, "left semi")
-        found.append(mine)
+        parts.append(mine)
         keys = without(keys, mine, names)
-    return pa.concat_tables(chain([keys.schema.empty_table()], found), promote_options="default")
+    return pa.concat_tables(chain([keys.schema.empty_table()], parts), promote_options="default")
 
 
 def without(rows: pa.Table, others: pa.Table, names: Sequence[str]) -> pa.Table:

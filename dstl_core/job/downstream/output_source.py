@@ -120,14 +120,14 @@ class OutputSource:
         if not tables:
             return None
         try:
-            found = pa.concat_tables(tables, promote_options="default")
+            output = pa.concat_tables(tables, promote_options="default")
         except pa.ArrowTypeError as error:
             raise ConfigError(
                 f"{self._where} has not the same types in all epochs ({error}); run the earlier "
                 f"inputs again (rewind=True), into a new table."
             ) from error
-        self._check_keys(found)
-        return found
+        self._check_keys(output)
+        return output
 
     @property
     def _where(self) -> str:
@@ -163,8 +163,8 @@ class OutputSource:
 
 def _named(commit: CompletedCheckpoint) -> str:
     number = f"checkpoint {commit.checkpoint_id}"
-    given = commit.facts.input
-    return number if given is None else f"the epoch of input {given.id!r} ({number})"
+    batch = commit.facts.input
+    return number if batch is None else f"the epoch of input {batch.id!r} ({number})"
 
 
 def _has_columns(commit: CompletedCheckpoint) -> bool:

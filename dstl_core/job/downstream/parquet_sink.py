@@ -33,8 +33,8 @@ class ParquetSink:
     path: str
 
     def position(self, reader: str) -> int | None:
-        found = self._read()
-        return None if found is None else self._position_of(found, reader)
+        rows = self._read()
+        return None if rows is None else self._position_of(rows, reader)
 
     def _position_of(self, rows: pa.Table, reader: str) -> int:
         metadata = rows.schema.metadata or {}
@@ -52,11 +52,11 @@ class ParquetSink:
     def merge(
         self, changes: pa.Table, keys: tuple[str, ...], reader: str, since: int, position: int
     ) -> None:
-        there = changes.filter(pc.not_equal(changes.column(CHANGE), DELETE))
+        changed = changes.filter(pc.not_equal(changes.column(CHANGE), DELETE))
         held = self._read()
         check_position(self.path, since, None if held is None else self._position_of(held, reader))
         kept = [] if held is None else [without(held, changes, keys)]
-        self._replace([*kept, there.drop_columns([CHANGE])], reader, position)
+        self._replace([*kept, changed.drop_columns([CHANGE])], reader, position)
 
     def append(self, rows: pa.Table | None, after: int, reader: str, position: int) -> None:
         held = self._read()
@@ -73,8 +73,8 @@ class ParquetSink:
         files = open_file_io(location)
         if files.size(location) is None:
             return None
-        with files.open_input(location) as source, pq.ParquetFile(source) as found:
-            return found.read()
+        with files.open_input(location) as source, pq.ParquetFile(source) as file:
+            return file.read()
 
 
 def _flat(schema: pa.Schema) -> dict[str, pa.DataType]:

@@ -360,10 +360,10 @@ def _read_coproduct(data: DataInput, version: int, context: SnapshotContext) -> 
 
 def _name(data: DataInput) -> str:
     at = data.position
-    found = read_string_value(data)
-    if found is None:
+    text = read_string_value(data)
+    if text is None:
         raise bad_value("A sealed trait has a subclass without a name", at, "a name", "null")
-    return found
+    return text
 
 
 def _read_collection(

@@ -116,32 +116,32 @@ class _Bitmap:
     def _lows(self, count: int, *, has_runs: bool) -> list[tuple[int, int]]:
         if has_runs:
             runs = self._take("<H")[0]
-            found = [
+            ranges = [
                 (start, start + less)
                 for start, less in struct.iter_unpack("<HH", self._bytes(4 * runs))
             ]
         elif count <= _MAX_ARRAY:
             lows = struct.unpack(f"<{count}H", self._bytes(2 * count))
-            found = [(low, low) for low in lows]
+            ranges = [(low, low) for low in lows]
         else:
             bits = int.from_bytes(self._bytes(_BIT_BYTES), "little")
-            found = _ranges(bits)
-        ends = [-1, *(last for _, last in found)]
-        in_order = all(first > end for end, (first, _) in zip(ends, found, strict=False))
-        members = sum(last - first + 1 for first, last in found)
+            ranges = _ranges(bits)
+        ends = [-1, *(last for _, last in ranges)]
+        in_order = all(first > end for end, (first, _) in zip(ends, ranges, strict=False))
+        members = sum(last - first + 1 for first, last in ranges)
         if not in_order or ends[-1] > 0xFFFF or members != count:
             raise self._bad("A container of a bitmap has other members", count, members)
-        return found
+        return ranges
 
     def _take(self, form: str) -> tuple[int, ...]:
         return struct.unpack(form, self._bytes(struct.calcsize(form)))
 
     def _bytes(self, size: int) -> bytes:
-        found = self._raw[self._at : self._at + size]
-        if len(found) < size:
-            raise self._bad("A bitmap ends too early", f"{size} more bytes", len(found))
+        raw = self._raw[self._at : self._at + size]
+        if len(raw) < size:
+            raise self._bad("A bitmap ends too early", f"{size} more bytes", len(raw))
         self._at += size
-        return found
+        return raw
 
     def _bad(self, what: str, expected: object, got: object) -> Exception:
         return bad_value(what, self._offset + self._at, expected, got)
@@ -149,15 +149,15 @@ class _Bitmap:
 
 def _ranges(bits: int) -> list[tuple[int, int]]:
     """The set bits, as ranges."""
-    found: list[tuple[int, int]] = []
+    ranges: list[tuple[int, int]] = []
     for low, sign in enumerate(f"{bits:0{8 * _BIT_BYTES}b}"[::-1]):
         if sign == "0":
             continue
-        if found and found[-1][1] == low - 1:
-            found[-1] = found[-1][0], low
+        if ranges and ranges[-1][1] == low - 1:
+            ranges[-1] = ranges[-1][0], low
         else:
-            found.append((low, low))
-    return found
+            ranges.append((low, low))
+    return ranges
 
 
 READERS: dict[str, SnapshotReader] = dict([simple_reader(BitmapSerializer())])
