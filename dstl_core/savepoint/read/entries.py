@@ -55,28 +55,38 @@ class KeyedEntry:
     forms: StateForms | None = field(default=None, compare=False)
     """How ``to_line`` shows the entry."""
 
+    _seen: tuple[ShownState | None, str] | None = field(
+        default=None, init=False, compare=False, repr=False
+    )
+
     @property
     def is_readable(self) -> bool:
         """Whether dstl can read all of the entry, without a Java class of the job."""
-        return not self.reason and (self._shown() is not None or unread_part(self.value) is None)
+        return not self.reason and (
+            self._as_job_sees()[0] is not None or unread_part(self.value) is None
+        )
 
-    def _shown(self) -> ShownState | None:
-        if self.forms is None:
-            return None
-        try:
-            return self.forms.shown(self.state, self.kind, self.value_type, self.value)
-        except FormatError:
-            return None
+    def _as_job_sees(self) -> tuple[ShownState | None, str]:
+        """The value as the job sees it, if that is not the stored one, and why it cannot be shown.
+        It is decoded once.
+        """
+        if self._seen is None:
+            shown, problem = None, ""
+            if self.forms is not None:
+                try:
+                    shown = self.forms.shown(self.state, self.kind, self.value_type, self.value)
+                except FormatError as error:
+                    problem = error.message
+            object.__setattr__(self, "_seen", (shown, problem))
+        assert self._seen is not None  # set above
+        return self._seen
 
     @property
     def reason(self) -> str:
         """Why the entry is not readable; empty if nothing says."""
-        if self.forms is not None:
-            try:
-                if self.forms.shown(self.state, self.kind, self.value_type, self.value):
-                    return ""
-            except FormatError as error:
-                return error.message
+        shown, problem = self._as_job_sees()
+        if shown is not None or problem:
+            return problem
         pairs = self.value if self.kind == "map" and isinstance(self.value, list) else ()
         return _reason([self.value, *(part for pair in pairs for part in pair)])
 
@@ -90,7 +100,7 @@ class KeyedEntry:
             "kg": self.key_group,
             "ns": value_text(self.namespace_type, self.namespace),
         }
-        shown = self._shown()
+        shown, _ = self._as_job_sees()
         if shown is None:
             return line | {"value": self._value_text()}
         if shown.has_stored_form:

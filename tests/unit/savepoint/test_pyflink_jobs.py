@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot
+from dstl_core.codec.pyflink.states import PythonStates
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN
 
@@ -184,3 +185,18 @@ def test_a_key_is_found_as_a_dump_shows_it(mode: str, key: str, shown: Any, run:
     assert len(held) > 5
     ran = run("dump", savepoint(mode), "--key", key, "--state", "plain")
     assert [each["state"] for each in lines(ran.out)] == ["plain"]
+
+
+def test_a_value_is_decoded_once_for_its_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    decoded: list[int] = []
+    shown = PythonStates.shown
+
+    def counted(self: PythonStates, name: str, kind: str, value_type: Any, value: Any) -> Any:
+        decoded.append(1)
+        return shown(self, name, kind, value_type, value)
+
+    monkeypatch.setattr(PythonStates, "shown", counted)
+    printed = lines(run("dump", savepoint("process"), *options("process"), "--jobs", "1").out)
+    values = [line for line in printed if "value" in line and "kg" in line]
+    assert len(values) > 100
+    assert len(decoded) == len(values)
