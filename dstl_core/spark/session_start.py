@@ -1,7 +1,8 @@
 """What makes a session start fast: an archive of Spark's classes, and a daemon of its workers.
 
 A JVM that maps the archive starts in half the time. Java has such archives since version 13
-(JEP 350). Java ignores an archive that another Java made, or that was made for other jars.
+(JEP 350). Java ignores an archive that another Java made, or that was made for other jars: it
+compares the order, the sizes and the times of the jars with those that the archive names.
 """
 
 from __future__ import annotations
@@ -22,8 +23,12 @@ _QUIET = "-Xlog:cds*=off -Xlog:class+path=off"  # Java prints to the output why 
 
 
 def archive_of(folder: Path, size: int) -> Path:
-    """The file of an archive. A JVM that maps a cut one crashes, so the name has the size."""
-    return folder / f"spark-{size}.jsa"
+    """The file of an archive for the jars of this Spark.
+
+    A JVM that maps a cut archive crashes, so the name has the size. Jars that are installed anew
+    in the same place have other times, so the name has a digest of what Java compares.
+    """
+    return folder / f"spark-{_jars()}-{size}.jsa"
 
 
 def archive_folder() -> Path | None:
@@ -32,11 +37,11 @@ def archive_folder() -> Path | None:
     Returns:
         None without Java, without Spark, or if nothing may be kept for this user.
     """
-    java, spark, cache = _java_home(), find_spec("pyspark"), user_cache()
-    if java is None or spark is None or spark.origin is None or cache is None:
+    java, spark, cache = _java_home(), _pyspark(), user_cache()
+    if java is None or spark is None or cache is None:
         return None
     digest = hashlib.sha256()
-    for file in (java / "release", Path(spark.origin).with_name("version.py")):
+    for file in (java / "release", spark / "version.py"):
         digest.update(f"{file}\n".encode())
         with suppress(OSError):  # some Java has no such file
             digest.update(file.read_bytes())
@@ -72,6 +77,23 @@ def start_settings(options: str = "", *, is_local: bool = True) -> dict[str, str
 def making(archive: Path) -> str:
     """The options of a JVM that makes an archive of its classes when it ends."""
     return f'"-XX:ArchiveClassesAtExit={archive}" -Xlog:disable'
+
+
+def _pyspark() -> Path | None:
+    """The folder of the package, which is not imported."""
+    spark = find_spec("pyspark")
+    return None if spark is None or spark.origin is None else Path(spark.origin).parent
+
+
+def _jars() -> str:
+    """A digest of what Java compares: the order, the sizes and the times of the jars."""
+    home = os.environ.get("SPARK_HOME") or _pyspark() or ""
+    digest = hashlib.sha256()
+    with suppress(OSError), os.scandir(Path(home, "jars")) as jars:
+        for jar in jars:
+            status = jar.stat()
+            digest.update(f"{jar.name} {status.st_size} {int(status.st_mtime)}\n".encode())
+    return digest.hexdigest()[:16]
 
 
 def _java_home() -> Path | None:

@@ -14,7 +14,9 @@ from dstl_core.spark.session_start import DAEMON, OPTIONS, archive_of, making
 
 
 def make_archive(folder: Path) -> None:
-    """Makes an archive, in a process of its own. Two of them do not disturb each other.
+    """Makes an archive in place of an older one, in a process of its own.
+
+    Two of them do not disturb each other.
 
     Args:
         folder: Where it is kept. Nothing is made by a Java that has no such archives.
@@ -35,7 +37,9 @@ def make_archive(folder: Path) -> None:
             why = (errors or lines or ["it printed nothing"])[-1]
             raise ConfigError(f"Spark did not run, and its classes are not kept: {why}")
         if made.exists():
-            made.replace(archive_of(folder, made.stat().st_size))
+            archive = made.replace(archive_of(folder, made.stat().st_size))
+            for other in set(folder.glob("*.jsa")) - {archive}:
+                other.unlink(missing_ok=True)  # of jars that are gone; a JVM that maps it goes on
 
 
 def run_days(archive: Path, work: Path) -> None:

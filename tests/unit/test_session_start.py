@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,27 @@ def test_a_cut_archive_is_not_used(java: Path) -> None:
 def test_another_java_has_another_archive(java: Path) -> None:
     keep_archive()
     (java / "release").write_text('JAVA_VERSION="21.0.1"')
+    assert kept_archive() is None
+
+
+@pytest.mark.parametrize("change", ["a jar has another time", "a jar has another size", "a jar"])
+def test_jars_that_are_installed_anew_have_another_archive(
+    java: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    jars = java.with_name("spark") / "jars"
+    jars.mkdir(parents=True)
+    (jars / "spark-core.jar").write_bytes(b"classes")
+    monkeypatch.setenv("SPARK_HOME", str(jars.parent))
+    archive = keep_archive()
+    assert kept_archive() == archive
+    if change == "a jar has another time":
+        os.utime(jars / "spark-core.jar", (0, 0))
+    elif change == "a jar has another size":
+        time = (jars / "spark-core.jar").stat().st_mtime
+        (jars / "spark-core.jar").write_bytes(b"other classes")
+        os.utime(jars / "spark-core.jar", (time, time))
+    else:
+        (jars / "spark-sql.jar").write_bytes(b"classes")
     assert kept_archive() is None
 
 

@@ -35,6 +35,7 @@ def test_an_archive_is_made_where_another_python_is_on_the_path(
     monkeypatch.setenv("PATH", f"{sys.base_prefix}/bin", prepend=os.pathsep)
     monkeypatch.delenv("PYSPARK_PYTHON", raising=False)
     monkeypatch.delenv("SPARK_SUBMIT_OPTS")  # a JVM that maps an archive makes none
+    (tmp_path / "spark-of-other-jars.jsa").touch()
     make_archive(tmp_path)
     [archive] = tmp_path.glob("*.jsa")
     assert archive == archive_of(tmp_path, archive.stat().st_size)
