@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -23,6 +23,9 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import print_lines, sharing_note, write_json, write_savepoint
 from dstl_core.shown import size_text
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 
 MaxParallelismOption = Annotated[
     int | None,
@@ -58,6 +61,14 @@ DistinctOption = Annotated[
         help="Keep one of equal elements of a union state, which multiplies with restores.",
     ),
 ]
+CheckpointIdOption = Annotated[
+    int | None,
+    typer.Option(
+        "--checkpoint-id",
+        metavar="N",
+        help="Number of the new snapshot; a job that restores it counts on from there.",
+    ),
+]
 _PREPOSITIONS = {"split": "to", "merge": "into"}
 
 
@@ -80,6 +91,7 @@ def rewrite(
     rename_state: RenameStateOption = None,
     drop_state: DropStateOption = None,
     distinct: DistinctOption = None,
+    checkpoint_id: CheckpointIdOption = None,
     relocate: RelocateOption = None,
     share: ShareOption = False,
     copy: CopyOption = False,
@@ -96,10 +108,10 @@ def rewrite(
 ) -> None:
     """Write an edited copy of a snapshot.
 
-    Edits rename, remove, rescale, split and merge operators, rename and drop states, and shrink
-    union states. Native keyed state that no edit changes stays native: files of a checkpoint are
-    shared with the copy, files of a savepoint are copied. Otherwise the copy is canonical and needs
-    no file of the original.
+    Edits rename, remove, rescale, split and merge operators, rename and drop states, shrink union
+    states, and change the number of the checkpoint. Native keyed state that no edit changes stays
+    native: files of a checkpoint are shared with the copy, files of a savepoint are copied.
+    Otherwise the copy is canonical and needs no file of the original.
     """
     from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
     from dstl_core.savepoint.read.snapshot_names import SnapshotNames
@@ -114,6 +126,7 @@ def rewrite(
         split=names.splitting("--split", split or ()),
         merge=names.merging("--merge", merge),
         distinct=names.places("--distinct", distinct or ()),
+        checkpoint_id=checkpoint_id,
         rename_states=names.renaming_states("--rename-state", rename_state or ()),
         drop_states=names.places("--drop-state", drop_state or ()),
         files=files_of(share=share, copy=copy, canonical=canonical),
@@ -125,9 +138,16 @@ def rewrite(
     if as_json:
         shared = edit.shares_files_in
         write_json([{"path": written, "operators": plan, "shares_files_in": shared}], indent=1)
-        return
+    else:
+        _print(edit, plan, written)
+
+
+def _print(edit: SavepointEdit, plan: list[dict[str, Any]], written: str | None) -> None:
+    lines = [*map(_sentence, plan), *sharing_note(edit)]
+    if edit.source is not None and edit.checkpoint_id is not None:
+        lines.append(f"checkpoint id {edit.source.metadata.checkpoint_id} -> {edit.checkpoint_id}")
     end = "nothing was written" if written is None else f"written: {written}"
-    print_lines([*map(_sentence, plan), *sharing_note(edit), end])
+    print_lines([*lines, end])
 
 
 def _sentence(line: dict[str, Any]) -> str:

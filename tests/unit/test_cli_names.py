@@ -187,6 +187,7 @@ NAMED = {
     "--check FRACTION", "--class MAIN", "--compare OLD", "--expect NEW", "--flink DIR",
     "--hide-expired TTL", "--jar JAR", "--max-parallelism N", "--older-than AGE", "--out OUT",
     "--output FILE", "--to VERSION", "--to-template SAVEPOINT", "--from SAVEPOINT",
+    "--checkpoint-id N",
     "--serializers MODULE:NAME", "--proto FILE", "--jobs N", "--key KEY", "--key-file FILE",
 }  # fmt: skip
 """Options whose value is no name of an operator, a state or a split."""

@@ -23,6 +23,7 @@ def rewrite_savepoint(
     distinct: Sequence[tuple[str, str]] = (),
     rename_states: Mapping[tuple[str, str], str] | None = None,
     drop_states: Sequence[tuple[str, str]] = (),
+    checkpoint_id: int | None = None,
     mode: Mode = "error",
     files: Files | None = None,
 ) -> str:
@@ -39,6 +40,7 @@ def rewrite_savepoint(
         distinct: Union states, as (operator, state), that keep one of equal elements.
         rename_states: (Operator, keyed state) to its new name, in RocksDB's files.
         drop_states: (Operator, keyed state) to leave out of RocksDB's files.
+        checkpoint_id: Number of the new snapshot; a job that restores it counts on from there.
         mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` replaces it.
         files: What becomes of state that does not change: ``share``, ``copy``, ``canonical``, or by
             default what ``SavepointEdit.with_files`` says.
@@ -62,6 +64,7 @@ def rewrite_savepoint(
         distinct=distinct,
         rename_states=rename_states,
         drop_states=drop_states,
+        checkpoint_id=checkpoint_id,
         files=files,
     )
     return edit.write(out, mode)

@@ -44,6 +44,7 @@ from dstl_core.state.columns.progress import Advance, no_progress, written_and_r
 
 _LOG = logging.getLogger(__name__)
 DEFAULT_MAX_PARALLELISM = 128
+_LAST_CHECKPOINT_ID = (1 << 63) - 2
 
 
 class StateBootstrapTransformation(Protocol):
@@ -92,6 +93,7 @@ class SavepointEdit:
         state_names: States of the source that have another name or are gone, for the plan.
         files: What becomes of state that does not change; None decides by the source and the edit:
             see ``with_files``.
+        checkpoint_id: The number of the new snapshot; None leaves that of the source.
     """
 
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
@@ -107,6 +109,7 @@ class SavepointEdit:
     distinct: tuple[DistinctElements, ...] = ()
     state_names: tuple[StateName, ...] = ()
     files: Files | None = None
+    checkpoint_id: int | None = None
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
@@ -252,6 +255,22 @@ class SavepointEdit:
         """
         return replace(self, files=files)
 
+    def with_checkpoint_id(self: Edit, checkpoint_id: int) -> Edit:
+        """Changes the number of the snapshot. A job that restores it counts on from there.
+
+        Sinks compare this number with what they committed: Iceberg leaves out what is not above the
+        highest number that a table has of the job.
+
+        Raises:
+            ConfigError: The number is not within 1..2^63-2, so that another one follows.
+        """
+        if not 1 <= checkpoint_id <= _LAST_CHECKPOINT_ID:
+            raise ConfigError(
+                f"The checkpoint id is wrong: expected a number within 1..{_LAST_CHECKPOINT_ID}, "
+                f"got {checkpoint_id}."
+            )
+        return replace(self, checkpoint_id=checkpoint_id)
+
     @cached_property
     def kept_files(self) -> Files:
         """What becomes of state that does not change."""
@@ -262,7 +281,12 @@ class SavepointEdit:
         kept = self._kept()
         changes = self.renamed or self.removed or self.operators or self.source.edited
         is_relocated = self.source.resolver.relocates
-        if not (changes or is_relocated) or self.moved or not any(map(is_native, kept)):
+        is_numbered = self.checkpoint_id is not None
+        if (
+            not (changes or is_relocated or is_numbered)
+            or self.moved
+            or not any(map(is_native, kept))
+        ):
             return "canonical"
         return files_by_default(self.source) if all(map(self._is_kept, kept)) else "canonical"
 
@@ -532,10 +556,12 @@ class SavepointEdit:
     def _metadata(self, operators: tuple[OperatorState, ...]) -> CheckpointMetadata:
         oldest = min(WRITABLE_VERSIONS)
         if self.source is None:
-            return CheckpointMetadata(oldest, 0, operators)
+            return CheckpointMetadata(oldest, self.checkpoint_id or 0, operators)
+        metadata = self.source.metadata
         # dstl does not write version 2; version 3 can hold everything that version 2 can.
-        version = max(self.source.metadata.version, oldest)
-        return replace(self.source.metadata, version=version, operators=operators)
+        version = max(metadata.version, oldest)
+        number = metadata.checkpoint_id if self.checkpoint_id is None else self.checkpoint_id
+        return replace(metadata, version=version, checkpoint_id=number, operators=operators)
 
     def _facts(self) -> dict[str, Any]:
         if self.source is None:
@@ -586,6 +612,7 @@ def edit_by_names(
     distinct: Sequence[tuple[str, str]] = (),
     rename_states: Mapping[tuple[str, str], str] | None = None,
     drop_states: Sequence[tuple[str, str]] = (),
+    checkpoint_id: int | None = None,
     files: Files | None = None,
 ) -> SavepointEdit:
     """Starts an edit by names of operators (uid, hash or name).
@@ -607,6 +634,8 @@ def edit_by_names(
 
     edit = edit_savepoint(snapshot).with_files(files)
     edit = replace(edit, distinct=changes, state_names=names)
+    if checkpoint_id is not None:
+        edit = edit.with_checkpoint_id(checkpoint_id)
     for (name, new), states in (split or {}).items():
         edit = edit.split_operator(known(name), _new_uid(new), states)
     for name, into in (merge or {}).items():

@@ -147,7 +147,7 @@ def test_a_rename_by_reference_writes_no_state_and_harms_nobody(
     flink: FlinkChecker, run: Any, tmp_path: Path, source: Source, parallelism: int
 ) -> None:
     out = tmp_path / "out"
-    printed = edit(run, source, out, "--share")
+    printed = edit(run, source, out, "--share", "--checkpoint-id=41")
     before = digests(source.job)
 
     restored = flink.restore(
@@ -166,6 +166,7 @@ def test_a_rename_by_reference_writes_no_state_and_harms_nobody(
     assert handles and all(isinstance(each, FileStateHandle) for each in handles)
     assert texts([e for e in restored.entries if e["op"] == "new"], "kg") == held("new", FIRST)
     # The job's own checkpoints were taken and subsumed.
+    assert Path(restored.checkpoints[0]).name == "chk-42"
     assert digests(source.job) == before
     again = flink.restore(restored.savepoint, [keyed("new")], backend=source.backend, strict=False)
     assert texts(again.entries, "kg") == held("new", FIRST, LATER)

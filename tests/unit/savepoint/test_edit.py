@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,8 +19,10 @@ from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.write import folder
+from tests.command_line import run
 from tests.golden_files import as_lines, snapshot
 
+__all__ = ["run"]
 UID = OperatorIdentifier.for_uid
 
 
@@ -34,6 +38,24 @@ def lines(found: Snapshot) -> list[dict]:
 def test_max_parallelism_is_checked(count: int) -> None:
     with pytest.raises(ConfigError, match="32768"):
         SavepointEdit(count)
+
+
+@pytest.mark.parametrize("number", [0, -1, (1 << 63) - 1])
+def test_the_number_of_a_snapshot_is_checked(number: int) -> None:
+    with pytest.raises(ConfigError, match=r"The checkpoint id is wrong: expected a number within"):
+        edit_savepoint(golden()).with_checkpoint_id(number)
+
+
+def test_another_number_writes_no_state_of_a_checkpoint(tmp_path: Path, run: Any) -> None:
+    golden_path, out = snapshot("a-rocksdb-checkpoint-incremental"), tmp_path / "out"
+    job = shutil.copytree(golden_path.parent, tmp_path / "job")
+    source = job / golden_path.name
+    code, printed, error = run("rewrite", str(source), str(out), "--checkpoint-id=1000000")
+    assert code == 0, error
+    old, new = Snapshot.load(source).metadata, Snapshot.load(out).metadata
+    assert f"checkpoint id {old.checkpoint_id} -> 1000000" in printed
+    assert new.checkpoint_id == 1_000_000
+    assert {path.name for path in out.iterdir()} == {"_metadata", "_dstl.json"}
 
 
 def test_nothing_to_write_is_an_error(tmp_path: Path) -> None:
