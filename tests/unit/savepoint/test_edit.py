@@ -20,7 +20,7 @@ from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.write import folder
 from tests.command_line import run
-from tests.golden_files import as_lines, snapshot
+from tests.golden_files import GOLDEN, as_lines, snapshot
 
 __all__ = ["run"]
 UID = OperatorIdentifier.for_uid
@@ -47,9 +47,9 @@ def test_the_number_of_a_snapshot_is_checked(number: int) -> None:
 
 
 def test_another_number_writes_no_state_of_a_checkpoint(tmp_path: Path, run: Any) -> None:
-    golden_path, out = snapshot("a-rocksdb-checkpoint-incremental"), tmp_path / "out"
-    job = shutil.copytree(golden_path.parent, tmp_path / "job")
-    source = job / golden_path.name
+    name, out = "a-rocksdb-checkpoint-incremental", tmp_path / "out"
+    shutil.copytree(GOLDEN / name, tmp_path / name)
+    source = tmp_path / snapshot(name).relative_to(GOLDEN)
     code, printed, error = run("rewrite", str(source), str(out), "--checkpoint-id=1000000")
     assert code == 0, error
     old, new = Snapshot.load(source).metadata, Snapshot.load(out).metadata
