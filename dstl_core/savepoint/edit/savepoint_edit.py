@@ -6,11 +6,10 @@ written in canonical form: ``Files`` says which.
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar, get_args
 
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
@@ -19,11 +18,9 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
-from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.distinct_elements import DistinctElements, with_distinct_elements
 from dstl_core.savepoint.edit.kept_state import (
     Files,
-    KeptState,
     can_be_kept,
     files_by_default,
     folders_of,
@@ -35,14 +32,14 @@ from dstl_core.savepoint.edit.operator_copy import (
     compose_operator,
     rewrite_operator,
 )
+from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
 from dstl_core.savepoint.edit.state_names import StateName, with_state_names
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
-from dstl_core.savepoint.write.folder import Mode, SavepointFolder, StateFiles
-from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
+from dstl_core.savepoint.write.folder import Mode, StateFiles
+from dstl_core.state.columns.progress import Advance, no_progress
 
-_LOG = logging.getLogger(__name__)
 DEFAULT_MAX_PARALLELISM = 128
 _LAST_CHECKPOINT_ID = (1 << 63) - 2
 
@@ -506,43 +503,40 @@ class SavepointEdit:
                 what was written.
         """
         self._check()
-        target = SavepointFolder(path, mode=mode, run_key=run_key)
-        if target.is_finished:
-            return str(target.folder)
-        writing, reading = written_and_read_back(on_progress, self.source_size)
-        target.advance = writing.add
-        if self.source is not None:
-            target.learn(self.source.file.written.values())  # of files that stay where they are
-        kept = self._kept_state(target)
-        states = []
-        for parts in self._parts():
-            _LOG.info("%s: operator %s", target.folder, parts.label)
-            states.append(self._written(parts, target, kept))
-        states += [
-            transformation.write_operator(
-                identifier, target, self.max_parallelism, self.parallelism
-            )
+        steps = [
+            OperatorStep(parts.label, partial(self._written, parts)) for parts in self._parts()
+        ]
+        steps += [
+            OperatorStep(str(identifier), partial(self._added, identifier, transformation))
             for identifier, transformation in self.operators.items()
         ]
-        writing.finish()
-        metadata = self._metadata(self._renamed(states))
-        read_back(target, metadata, self.source, reading)
-        if kept is not None:
-            kept.leave_notes()
-        return target.publish(metadata, self._facts())
+        return RewritingPlan(
+            "bootstrapped savepoint" if self.source is None else "rewritten savepoint",
+            self.source,
+            self.source_size,
+            steps,
+            lambda states: self._metadata(self._renamed(states)),
+            self.kept_files,
+            self.shares_files_in,
+        ).write(path, mode, run_key, on_progress)
 
-    def _kept_state(self, target: StateFiles) -> KeptState | None:
-        if self.source is None or self.kept_files == "canonical":
-            return None
-        return KeptState(self.source, target, shares=self.kept_files == "share")
+    def _added(
+        self,
+        identifier: OperatorIdentifier,
+        transformation: StateBootstrapTransformation,
+        output: Output,
+    ) -> OperatorState:
+        return transformation.write_operator(
+            identifier, output.target, self.max_parallelism, self.parallelism
+        )
 
-    def _written(self, parts: _Parts, target: StateFiles, kept: KeptState | None) -> OperatorState:
+    def _written(self, parts: _Parts, output: Output) -> OperatorState:
         if parts.is_whole:
             [own] = parts.sources
-            if kept is not None and self._keeps(own.operator):
-                return kept.of(own.operator, parts.state)
-            return rewrite_operator(own.operator, parts.state, target)
-        return compose_operator(parts.sources, parts.state, target)
+            if output.kept is not None and self._keeps(own.operator):
+                return output.kept.of(own.operator, parts.state)
+            return rewrite_operator(own.operator, parts.state, output.target)
+        return compose_operator(parts.sources, parts.state, output.target)
 
     def _renamed(self, states: Sequence[OperatorState]) -> tuple[OperatorState, ...]:
         result = []
@@ -562,17 +556,6 @@ class SavepointEdit:
         version = max(metadata.version, oldest)
         number = metadata.checkpoint_id if self.checkpoint_id is None else self.checkpoint_id
         return replace(metadata, version=version, checkpoint_id=number, operators=operators)
-
-    def _facts(self) -> dict[str, Any]:
-        if self.source is None:
-            return {"kind": "bootstrapped savepoint"}
-        facts = {
-            "kind": "rewritten savepoint",
-            "source": str(self.source.folder),
-            "source_sha256": self.source.file.sha256,
-        }
-        shared = self.shares_files_in
-        return {**facts, "shares_files_in": shared} if shared else facts
 
 
 @dataclass

@@ -7,13 +7,12 @@ upgrade gives each state the type that the same job has in 2.x. All other bytes 
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any, get_args
+from functools import cached_property, partial
+from typing import get_args
 
 from dstl_core.codec.classfile.declared_states import DeclaredState, declared_states
 from dstl_core.codec.classfile.generic_types import JavaType
@@ -32,26 +31,26 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
 )
 from dstl_core.errors import ConfigError, FormatError, SavepointError
-from dstl_core.model.checkpoint import OperatorState
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.converted_state import (
     Place,
     StateConversion,
     convert_operator,
     place_of,
 )
-from dstl_core.savepoint.edit.kept_state import Files, KeptState, can_be_kept, folders_of
+from dstl_core.savepoint.edit.kept_state import Files, can_be_kept, folders_of
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
+from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.edit.unwritable_values import unwritable_value
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
-from dstl_core.savepoint.write.folder import Mode, SavepointFolder
-from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
+from dstl_core.savepoint.write.folder import Mode
+from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.compatibility import (
     Rules,
     Verdict,
@@ -59,7 +58,6 @@ from dstl_core.state.tables.compatibility import (
     parse_flink_version,
 )
 
-_LOG = logging.getLogger(__name__)
 METADATA_VERSIONS = {"2.0": 5, "2.1": 6, "2.2": 6, "2.3": 6}
 """What each line of Flink 2 writes. It tells readers that Kryo values are those of Kryo 5."""
 _KEYED = (
@@ -305,33 +303,25 @@ class SavepointUpgrade:
             )
         for operator in self._source.operators:
             check_writable(operator)
-        shares = self._files == "share"
-        target = SavepointFolder(path, mode=mode, run_key=run_key)
-        if target.is_finished:
-            return str(target.folder)
-        writing, reading = written_and_read_back(on_progress, self.source_size)
-        target.advance = writing.add
-        kept = None
-        if self._files != "canonical":
-            kept = KeptState(self._source, target, shares=shares)
-        states = [self._written(operator, target, kept) for operator in self._source.operators]
-        metadata = replace(
-            self._source.metadata,
-            version=self._version,
-            operators=tuple(states),
-            properties=self._source.metadata.properties or savepoint_properties(),
-        )
-        facts: dict[str, Any] = {
-            "kind": "upgraded savepoint",
-            "source": str(self._source.folder),
-            "source_sha256": self._source.file.sha256,
-        }
-        writing.finish()
-        read_back(target, metadata, self._source, reading, self.converted)
-        if kept is not None and shares:
-            kept.leave_notes()
-            facts["shares_files_in"] = self.shares_files_in
-        return target.publish(metadata, facts)
+        self.converted.clear()
+        return RewritingPlan(
+            "upgraded savepoint",
+            self._source,
+            self.source_size,
+            [
+                OperatorStep(each.label, partial(self._written, each))
+                for each in self._source.operators
+            ],
+            self._metadata,
+            self._files,
+            self.shares_files_in,
+            self.converted,
+        ).write(path, mode, run_key, on_progress)
+
+    def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
+        old = self._source.metadata
+        properties = old.properties or savepoint_properties()
+        return replace(old, version=self._version, operators=states, properties=properties)
 
     @property
     def shares_files_in(self) -> list[str]:
@@ -350,13 +340,10 @@ class SavepointUpgrade:
                 conversions[place_of(info.meta)] = conversion
         return conversions
 
-    def _written(
-        self, operator: OperatorSnapshot, target: SavepointFolder, kept: KeptState | None
-    ) -> OperatorState:
-        _LOG.info("%s: operator %s", target.folder, operator.label)
-        conversions = self._conversions(operator)
-        if kept is not None and self._stays(operator):
-            return kept.of(operator, replace(operator.state, uid=operator.uid))
+    def _written(self, operator: OperatorSnapshot, output: Output) -> OperatorState:
+        target, conversions = output.target, self._conversions(operator)
+        if output.kept is not None and self._stays(operator):
+            return output.kept.of(operator, replace(operator.state, uid=operator.uid))
         if not conversions:
             source = operator.with_timer_queues
             return rewrite_operator(source, replace(operator.state, uid=operator.uid), target)

@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from math import ceil
 from typing import Any
 
@@ -25,10 +24,10 @@ from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
-from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
-from dstl_core.savepoint.check.read_back import read_back
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck, check_restore
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
+from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
@@ -39,10 +38,9 @@ from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
 from dstl_core.savepoint.migrate.planning import plan_of
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import Mode, SavepointFolder
-from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
+from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.compatibility import Verdict
 
-_LOG = logging.getLogger(__name__)
 REPORT_FILE = "_migration.json"
 
 
@@ -152,29 +150,30 @@ class SavepointMigration:
             )
         for operator in self.source.operators:
             check_writable(operator)  # the plan has the parallelism of the result
-        target = SavepointFolder(path, mode=mode, run_key=run_key)
-        if target.is_finished:
-            return str(target.folder)
-        writing, reading = written_and_read_back(on_progress, self.source_size)
-        target.advance = writing.add
-        states = tuple(self._operator(each, target) for each in plan.operators if each.sources)
-        if not states:
+        operators = [each for each in plan.operators if each.sources]
+        if not operators:
             raise SavepointError("Nothing is left to write: no operator of the new job has state.")
+        return RewritingPlan(
+            "migrated savepoint",
+            self.source,
+            self.source_size,
+            [OperatorStep(each.label, partial(self._operator, each)) for each in operators],
+            self._metadata,
+            check=self._accept,
+        ).write(path, mode, run_key, on_progress)
+
+    def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))
-        metadata = replace(self.source.metadata, version=version, operators=states)
-        writing.finish()
-        self._compare_with_plan(read_back(target, metadata, self.source, reading), target)
+        return replace(self.source.metadata, version=version, operators=states)
+
+    def _accept(self, found: Snapshot, target: SavepointFolder) -> None:
+        """Compares what was read back with the plan, and writes the report."""
+        self._compare_with_plan(found, target)
         report = json.dumps(self.report, indent=1, sort_keys=True, default=str).encode()
         target.file_io.replace(target.folder.child(REPORT_FILE), report + b"\n")
-        facts = {
-            "kind": "migrated savepoint",
-            "source": str(self.source.folder),
-            "source_sha256": self.source.file.sha256,
-        }
-        return target.publish(metadata, facts)
 
-    def _operator(self, plan: OperatorPlan, target: SavepointFolder) -> OperatorState:
-        _LOG.info("%s: operator %s", target.folder, plan.label)
+    def _operator(self, plan: OperatorPlan, output: Output) -> OperatorState:
+        target = output.target
         first = plan.sources[0]
         max_parallelism = self.plan.max_parallelisms[plan.target.operator_id]
         parallelism = min(max(each.parallelism for each in plan.sources), max_parallelism)

@@ -1,0 +1,131 @@
+"""Writes a savepoint from another one: the one engine behind edits, upgrades and migrations.
+
+An author plans a step for each operator, and the engine does the rest in the same way for all: it
+takes the folder, writes operator by operator, reads back what it wrote, and publishes.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.savepoint.check.read_back import read_back
+from dstl_core.savepoint.edit.kept_state import Files, KeptState
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a step writes.
+
+    Args:
+        target: Folder of the new files.
+        kept: Keeps state in the form that it has; None where all state becomes canonical.
+    """
+
+    target: SavepointFolder
+    kept: KeptState | None
+
+
+@dataclass(frozen=True)
+class OperatorStep:
+    """Writes one operator of the result.
+
+    Args:
+        label: Its name in messages.
+        write: Writes its state, and gives its entry of the new metadata.
+    """
+
+    label: str
+    write: Callable[[Output], OperatorState]
+
+
+def _accept(found: Snapshot, target: SavepointFolder) -> None:
+    """Has nothing to add to what was read back."""
+
+
+@dataclass(frozen=True)
+class RewritingPlan:
+    """A savepoint to write.
+
+    Args:
+        kind: What it is, for its notes.
+        source: The snapshot that the state is from; None for state that is all new.
+        source_size: Bytes of the source that are read.
+        steps: The operators.
+        metadata: Makes the metadata of the written operators.
+        files: What becomes of state that does not change.
+        shares_files_in: Folders of files that the result needs.
+        counts: Records that steps have written, by operator and state, as far as they are known.
+        check: Looks at what was read back, before it is published; raises if it is wrong.
+    """
+
+    kind: str
+    source: Snapshot | None
+    source_size: int
+    steps: Sequence[OperatorStep]
+    metadata: Callable[[tuple[OperatorState, ...]], CheckpointMetadata]
+    files: Files = "canonical"
+    shares_files_in: Sequence[str] = ()
+    counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
+    check: Callable[[Snapshot, SavepointFolder], None] = _accept
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        run_key: str | None = None,
+        on_progress: Advance = no_progress,
+    ) -> str:
+        """Writes the savepoint and returns its path. It becomes visible when it is complete and was
+        read back.
+
+        Args:
+            path: Folder of the savepoint.
+            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
+            run_key: Names the run. A second write under the same key does nothing.
+            on_progress: Called with the bytes of the source that are done; half of them count when
+                they are written, the rest when they were read back.
+
+        Raises:
+            SavepointError: The folder holds a snapshot, or what is stored is not what was written.
+        """
+        target = SavepointFolder(path, mode=mode, run_key=run_key)
+        if target.is_finished:
+            return str(target.folder)
+        writing, reading = written_and_read_back(on_progress, self.source_size)
+        target.advance = writing.add
+        kept = None
+        if self.source is not None:
+            target.learn(self.source.file.written.values())  # of files that stay where they are
+            if self.files != "canonical":
+                kept = KeptState(self.source, target, shares=self.files == "share")
+        states = []
+        for step in self.steps:
+            _LOG.info("%s: operator %s", target.folder, step.label)
+            states.append(step.write(Output(target, kept)))
+        writing.finish()
+        metadata = self.metadata(tuple(states))
+        self.check(read_back(target, metadata, self.source, reading, self.counts), target)
+        if kept is not None:
+            kept.leave_notes()
+        return target.publish(metadata, self._facts())
+
+    def _facts(self) -> dict[str, Any]:
+        if self.source is None:
+            return {"kind": self.kind}
+        facts = {
+            "kind": self.kind,
+            "source": str(self.source.folder),
+            "source_sha256": self.source.file.sha256,
+        }
+        shared = list(self.shares_files_in)
+        return {**facts, "shares_files_in": shared} if shared else facts

@@ -1,0 +1,33 @@
+"""What edits, upgrades and migrations write is byte for byte what three engines wrote before."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.written_corpus import corpus, outcome, recorded
+
+FEW = (
+    "copy a-rocksdb-canonical",
+    "copy o-ttl-maps-changelog",
+    "rescale a-rocksdb-heaptimers-checkpoint",
+    "merge a-rocksdb-native-incremental",
+    "upgrade upgrade-jobs carts",
+    "upgrade jdk-jobs heap",
+    "migrate join-addcol",
+    "migrate key-type",
+)
+
+
+@pytest.mark.parametrize("name", FEW)
+def test_sections_have_the_bytes_that_they_had(name: str, tmp_path: Path) -> None:
+    assert outcome(corpus()[name], tmp_path / "out") == recorded()[name]
+
+
+@pytest.mark.soak
+def test_all_sections_have_the_bytes_that_they_had(tmp_path: Path) -> None:
+    found = {
+        name: outcome(write, tmp_path / name / "out") for name, write in sorted(corpus().items())
+    }
+    assert found == recorded()
