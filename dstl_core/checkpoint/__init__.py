@@ -8,109 +8,75 @@ from typing import TYPE_CHECKING
 from dstl_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from dstl_core.checkpoint.coordination.coordinator import CheckpointCoordinator
-    from dstl_core.checkpoint.coordination.events import AcknowledgeCheckpoint, DeclineCheckpoint
+    from dstl_core.checkpoint.coordination.coordinator import (
+        CheckpointCoordinator as CheckpointCoordinator,
+    )
+    from dstl_core.checkpoint.coordination.events import (
+        AcknowledgeCheckpoint as AcknowledgeCheckpoint,
+        DeclineCheckpoint as DeclineCheckpoint,
+    )
     from dstl_core.checkpoint.coordination.failure import (
-        CheckpointFailureManager,
-        CheckpointFailureReason,
+        CheckpointFailureManager as CheckpointFailureManager,
+        CheckpointFailureReason as CheckpointFailureReason,
     )
     from dstl_core.checkpoint.coordination.gateway import (
-        CheckpointCoordinatorGateway,
-        RestoredState,
-        TimerScheduler,
+        CheckpointCoordinatorGateway as CheckpointCoordinatorGateway,
+        RestoredState as RestoredState,
+        TimerScheduler as TimerScheduler,
     )
     from dstl_core.checkpoint.coordination.participants import (
-        CheckpointTasks,
-        MasterTriggerRestoreHook,
-        OperatorCoordinator,
+        CheckpointTasks as CheckpointTasks,
+        MasterTriggerRestoreHook as MasterTriggerRestoreHook,
+        OperatorCoordinator as OperatorCoordinator,
     )
     from dstl_core.checkpoint.coordination.pending import (
-        CheckpointPlan,
-        CheckpointTask,
-        OperatorPlan,
-        PendingCheckpoint,
-        TaskAcknowledgeResult,
+        CheckpointPlan as CheckpointPlan,
+        CheckpointTask as CheckpointTask,
+        OperatorPlan as OperatorPlan,
+        PendingCheckpoint as PendingCheckpoint,
+        TaskAcknowledgeResult as TaskAcknowledgeResult,
     )
     from dstl_core.checkpoint.store.checkpoint_storage import (
-        CheckpointStorage,
-        FileSystemCheckpointStorage,
+        CheckpointStorage as CheckpointStorage,
+        FileSystemCheckpointStorage as FileSystemCheckpointStorage,
     )
-    from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-    from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
-    from dstl_core.checkpoint.store.epoch_facts import EpochFacts
-    from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter
+    from dstl_core.checkpoint.store.completed_checkpoint import (
+        CompletedCheckpoint as CompletedCheckpoint,
+    )
+    from dstl_core.checkpoint.store.completed_store import (
+        CompletedCheckpointStore as CompletedCheckpointStore,
+    )
+    from dstl_core.checkpoint.store.epoch_facts import EpochFacts as EpochFacts
+    from dstl_core.checkpoint.store.id_counter import CheckpointIDCounter as CheckpointIDCounter
     from dstl_core.checkpoint.store.properties import (
-        CheckpointProperties,
-        CheckpointRetentionPolicy,
-        JobStatus,
+        CheckpointProperties as CheckpointProperties,
+        CheckpointRetentionPolicy as CheckpointRetentionPolicy,
+        JobStatus as JobStatus,
     )
-    from dstl_core.clock import Clock, SystemClock
-    from dstl_core.config import CheckpointConfig
-    from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+    from dstl_core.clock import Clock as Clock, SystemClock as SystemClock
+    from dstl_core.config import CheckpointConfig as CheckpointConfig
+    from dstl_core.model.checkpoint import (
+        CheckpointMetadata as CheckpointMetadata,
+        OperatorState as OperatorState,
+        OperatorSubtaskState as OperatorSubtaskState,
+    )
     from dstl_core.model.handle import (
-        ByteStreamStateHandle,
-        ChangelogStateBackendHandle,
-        FileStateHandle,
-        KeyGroupRangeOffsets,
-        KeyGroupsSavepointStateHandle,
-        KeyGroupsStateHandle,
-        OperatorStreamStateHandle,
+        ByteStreamStateHandle as ByteStreamStateHandle,
+        ChangelogStateBackendHandle as ChangelogStateBackendHandle,
+        FileStateHandle as FileStateHandle,
+        KeyGroupRangeOffsets as KeyGroupRangeOffsets,
+        KeyGroupsSavepointStateHandle as KeyGroupsSavepointStateHandle,
+        KeyGroupsStateHandle as KeyGroupsStateHandle,
+        OperatorStreamStateHandle as OperatorStreamStateHandle,
     )
-    from dstl_core.model.ids import JobID, OperatorID
+    from dstl_core.model.ids import JobID as JobID, OperatorID as OperatorID
     from dstl_core.model.snapshot_type import (
-        CheckpointMetaData,
-        CheckpointOptions,
-        SavepointFormatType,
+        CheckpointMetaData as CheckpointMetaData,
+        CheckpointOptions as CheckpointOptions,
+        SavepointFormatType as SavepointFormatType,
     )
-    from dstl_core.scheduling import ThreadScheduler
-    from dstl_core.storage.location import JobLayout
+    from dstl_core.scheduling import ThreadScheduler as ThreadScheduler
+    from dstl_core.storage.location import JobLayout as JobLayout
 
-__all__ = [
-    "AcknowledgeCheckpoint",
-    "ByteStreamStateHandle",
-    "ChangelogStateBackendHandle",
-    "CheckpointConfig",
-    "CheckpointCoordinator",
-    "CheckpointCoordinatorGateway",
-    "CheckpointFailureManager",
-    "CheckpointFailureReason",
-    "CheckpointIDCounter",
-    "CheckpointMetaData",
-    "CheckpointMetadata",
-    "CheckpointOptions",
-    "CheckpointPlan",
-    "CheckpointProperties",
-    "CheckpointRetentionPolicy",
-    "CheckpointStorage",
-    "CheckpointTask",
-    "CheckpointTasks",
-    "Clock",
-    "CompletedCheckpoint",
-    "CompletedCheckpointStore",
-    "DeclineCheckpoint",
-    "EpochFacts",
-    "FileStateHandle",
-    "FileSystemCheckpointStorage",
-    "JobID",
-    "JobLayout",
-    "JobStatus",
-    "KeyGroupRangeOffsets",
-    "KeyGroupsSavepointStateHandle",
-    "KeyGroupsStateHandle",
-    "MasterTriggerRestoreHook",
-    "OperatorCoordinator",
-    "OperatorID",
-    "OperatorPlan",
-    "OperatorState",
-    "OperatorStreamStateHandle",
-    "OperatorSubtaskState",
-    "PendingCheckpoint",
-    "RestoredState",
-    "SavepointFormatType",
-    "SystemClock",
-    "TaskAcknowledgeResult",
-    "ThreadScheduler",
-    "TimerScheduler",
-]
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -8,53 +8,31 @@ from typing import TYPE_CHECKING
 from dstl_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
-    from dstl_core.codec.data_io import DataInput, DataOutput
+    from dstl_core.codec.data_io import DataInput as DataInput, DataOutput as DataOutput
     from dstl_core.codec.serializers import (
-        BUILT_IN,
-        SerializerRegistry,
-        SnapshotContext,
-        Types,
-        TypeSerializer,
+        BUILT_IN as BUILT_IN,
+        SerializerRegistry as SerializerRegistry,
+        SnapshotContext as SnapshotContext,
+        Types as Types,
+        TypeSerializer as TypeSerializer,
     )
     from dstl_core.state.backends.state_backend import (
-        EmbeddedRocksDBStateBackend,
-        HashMapStateBackend,
-        KeyedStateBackendParameters,
-        StateBackend,
-        StateBackendFactory,
-        load_state_backend,
-        register_state_backend,
+        EmbeddedRocksDBStateBackend as EmbeddedRocksDBStateBackend,
+        HashMapStateBackend as HashMapStateBackend,
+        KeyedStateBackendParameters as KeyedStateBackendParameters,
+        StateBackend as StateBackend,
+        StateBackendFactory as StateBackendFactory,
+        load_state_backend as load_state_backend,
+        register_state_backend as register_state_backend,
     )
     from dstl_core.state.tables.descriptor import (
-        AggregatingStateDescriptor,
-        ListStateDescriptor,
-        MapStateDescriptor,
-        ReducingStateDescriptor,
-        ValueStateDescriptor,
+        AggregatingStateDescriptor as AggregatingStateDescriptor,
+        ListStateDescriptor as ListStateDescriptor,
+        MapStateDescriptor as MapStateDescriptor,
+        ReducingStateDescriptor as ReducingStateDescriptor,
+        ValueStateDescriptor as ValueStateDescriptor,
     )
-    from dstl_core.state.tables.ttl import StateTtlConfig
+    from dstl_core.state.tables.ttl import StateTtlConfig as StateTtlConfig
 
-__all__ = [
-    "BUILT_IN",
-    "AggregatingStateDescriptor",
-    "DataInput",
-    "DataOutput",
-    "EmbeddedRocksDBStateBackend",
-    "HashMapStateBackend",
-    "KeyedStateBackendParameters",
-    "ListStateDescriptor",
-    "MapStateDescriptor",
-    "ReducingStateDescriptor",
-    "SerializerRegistry",
-    "SnapshotContext",
-    "StateBackend",
-    "StateBackendFactory",
-    "StateTtlConfig",
-    "TypeSerializer",
-    "Types",
-    "ValueStateDescriptor",
-    "load_state_backend",
-    "register_state_backend",
-]
 
 __getattr__, __dir__ = lazy_names(__name__)
