@@ -175,6 +175,6 @@ def test_every_file_that_a_document_links_to_is_there() -> None:
 
 def test_each_decision_has_a_number_of_its_own() -> None:
     pages = sorted((ROOT / "docs" / "decisions").glob("*.md"))
-    assert [int(page.name[:4]) for page in pages] == list(range(1, len(pages) + 1))
+    assert len({int(page.name[:4]) for page in pages}) == len(pages)
     for page in pages:
         assert page.read_text().startswith(f"# {int(page.name[:4])}. "), page.name
