@@ -144,12 +144,12 @@ class FormatError(DstlError, ValueError):
         **context: object,
     ) -> None:
         self._what = what
-        found = [
+        parts = [
             f"{name} {value}"
             for name, value in (("expected", expected), ("got", got))
             if value is not None
         ]
-        message = f"{what}: {', '.join(found)}" if found else what
+        message = f"{what}: {', '.join(parts)}" if parts else what
         if field is not None:
             message += f", field {field}"
         if offset is not None:

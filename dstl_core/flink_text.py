@@ -107,28 +107,28 @@ def parse_duration_ms(text: str) -> int:
     return _fitting(_number(match[1], text) * unit, text) // 1_000_000
 
 
-def duration_ms(given: DurationLike, what: str, *, least: int = -_MAX_LONG) -> int:
+def duration_ms(duration: DurationLike, what: str, *, least: int = -_MAX_LONG) -> int:
     """Whole milliseconds of a duration in any form. It is rounded down.
 
     Args:
-        given: The duration.
+        duration: The duration.
         what: What has this duration, for the error.
         least: The least number of milliseconds that it may have.
 
     Raises:
         ConfigError: It is no duration, or out of range.
     """
-    if isinstance(given, timedelta):
-        found: object = given // _MILLISECOND
+    if isinstance(duration, timedelta):
+        milliseconds: object = duration // _MILLISECOND
     else:
-        found = _parsed(given) if isinstance(given, str) else given
-    if type(found) is not int or not least <= found <= _MAX_LONG:
+        milliseconds = _parsed(duration) if isinstance(duration, str) else duration
+    if type(milliseconds) is not int or not least <= milliseconds <= _MAX_LONG:
         bound = f" of at least {least} ms" if least > -_MAX_LONG else ""
         raise ConfigError(
             f"{what} is wrong: expected a duration{bound} as whole milliseconds, as text such as "
-            f"'90 s' or '1 h', or as a timedelta, got {given!r}."
+            f"'90 s' or '1 h', or as a timedelta, got {duration!r}."
         )
-    return found
+    return milliseconds
 
 
 def _parsed(text: str) -> int | None:

@@ -334,9 +334,9 @@ class WindowFunction(RichFunction):
             ("trigger", Trigger),
             ("evictor", Evictor),
         ):
-            given = getattr(self, name)
-            if not isinstance(given, kind) and (given is not None or name == "assigner"):
-                raise _wrong_window(name, f"an object of the class {kind.__name__}", given)
+            attribute = getattr(self, name)
+            if not isinstance(attribute, kind) and (attribute is not None or name == "assigner"):
+                raise _wrong_window(name, f"an object of the class {kind.__name__}", attribute)
         if self.reduce is not None and not callable(self.reduce):
             raise _wrong_window("reduce", "a function of two elements", self.reduce)
         if self.aggregate is not None and not hasattr(self.aggregate, "create_accumulator"):
@@ -365,13 +365,13 @@ class WindowFunction(RichFunction):
         """The elements that the function gets, of those that the evictor left."""
         if self.reduce is not None and elements:
             result = elements[0]
-            for each in elements[1:]:
-                result = self.reduce(result, each)
+            for element in elements[1:]:
+                result = self.reduce(result, element)
             return [result]
         if self.aggregate is not None:
             accumulator = self.aggregate.create_accumulator()
-            for each in elements:
-                accumulator = self.aggregate.add(each, accumulator)
+            for element in elements:
+                accumulator = self.aggregate.add(element, accumulator)
             return [self.aggregate.get_result(accumulator)]
         return elements
 

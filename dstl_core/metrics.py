@@ -118,17 +118,17 @@ class MetricGroup:
 
     def counter(self, name: str) -> Counter:
         with self._lock:
-            found = self._metrics.setdefault(name, Counter())
-        if not isinstance(found, Counter):
+            counter = self._metrics.setdefault(name, Counter())
+        if not isinstance(counter, Counter):
             raise InvariantViolation(f"the metric {name!r} is already of another kind")
-        return found
+        return counter
 
     def histogram(self, name: str) -> Histogram:
         with self._lock:
-            found = self._metrics.setdefault(name, Histogram())
-        if not isinstance(found, Histogram):
+            histogram = self._metrics.setdefault(name, Histogram())
+        if not isinstance(histogram, Histogram):
             raise InvariantViolation(f"the metric {name!r} is already of another kind")
-        return found
+        return histogram
 
     def gauge(self, name: str, read: Gauge) -> None:
         """Registers a gauge; a later one of the same name takes its place."""

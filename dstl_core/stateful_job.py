@@ -77,8 +77,8 @@ class StatefulJob(JobOnEngine):
 
     def _source_of(self, output: str | None, key_by: str | Sequence[str]) -> OutputSource:
         names = [name for each in self.operators for name in output_names_of(each)]
-        given = [each.uid for each in self.operators if each.output_schema is not None]
-        name = next(reversed(given), None) if output is None else output
+        with_output = [each.uid for each in self.operators if each.output_schema is not None]
+        name = next(reversed(with_output), None) if output is None else output
         if name is None or name not in names:
             raise ConfigError(
                 f"The job {self.name!r} has no output {name!r} to merge: expected one of "

@@ -139,27 +139,27 @@ def epoch_charts(commits: Sequence[CompletedCheckpoint], log_bytes: int | None) 
         return line_chart([(_label(each), fact(each.facts)) for each in epochs], title, unit)
 
     return {
-        "dstl/log_chart": of(lambda each: each.log_bytes, "log bytes per epoch", "B"),
+        "dstl/log_chart": of(lambda commit: commit.log_bytes, "log bytes per epoch", "B"),
         "dstl/log_total_chart": line_chart(
             _log_totals(commits, log_bytes), "bytes of the whole log", "B"
         ),
         "dstl/state_chart": line_chart(
             [
-                (str(each.checkpoint_id), each.facts.materialized_bytes)
-                for each in commits
-                if each.facts.materialized_bytes is not None
+                (str(commit.checkpoint_id), commit.facts.materialized_bytes)
+                for commit in commits
+                if commit.facts.materialized_bytes is not None
             ],
             "bytes of state per materialization",
             "B",
         ),
-        "dstl/keys_chart": of(lambda each: each.changed_keys, "keys changed per epoch", ""),
-        "dstl/seconds_chart": of(lambda each: each.seconds, "seconds per epoch", "s"),
+        "dstl/keys_chart": of(lambda commit: commit.changed_keys, "keys changed per epoch", ""),
+        "dstl/seconds_chart": of(lambda commit: commit.seconds, "seconds per epoch", "s"),
     }
 
 
 def _label(commit: CompletedCheckpoint) -> str:
-    given = commit.facts.input
-    text = "" if given is None else str(given.id)
+    epoch_input = commit.facts.input
+    text = "" if epoch_input is None else str(epoch_input.id)
     return text if text.isprintable() else repr(text)
 
 
@@ -182,10 +182,10 @@ def log_totals(commits: Sequence[CompletedCheckpoint], log_bytes: int | None) ->
     added = sum(each.facts.log_bytes for each in commits)
     has_base = any(each.facts.kind in _BASES for each in commits)
     total = 0 if has_base or log_bytes is None else log_bytes - added
-    for each in commits:
-        if each.facts.kind in _BASES:
+    for commit in commits:
+        if commit.facts.kind in _BASES:
             total = 0
-        total += each.facts.log_bytes
+        total += commit.facts.log_bytes
         totals.append(float(max(total, 0)))
     return totals
 
@@ -195,9 +195,9 @@ def key_group_chart(metadata: CheckpointMetadata, operator: OperatorID) -> dict[
     is no base.
     """
     sizes: dict[int, int] = {}
-    for each in metadata.operators:
-        if each.operator_id == operator:
-            for subtask in each.subtasks:
+    for stored in metadata.operators:
+        if stored.operator_id == operator:
+            for subtask in stored.subtasks:
                 handle = subtask.managed_keyed_state
                 if isinstance(handle, ChangelogStateBackendHandle):
                     for part in handle.materialized:
@@ -217,6 +217,6 @@ def key_group_chart(metadata: CheckpointMetadata, operator: OperatorID) -> dict[
 
 def _sizes_of(handle: KeyGroupsSavepointStateHandle) -> Mapping[int, int]:
     """Bytes of each key group's section; sections follow each other in the file."""
-    found = dict.fromkeys(handle.key_group_range, 0)
+    sizes = dict.fromkeys(handle.key_group_range, 0)
     sections = handle.offsets.sections(handle.stream.state_size)
-    return found | {group: end - start for group, start, end in sections}
+    return sizes | {group: end - start for group, start, end in sections}

@@ -113,15 +113,15 @@ def load_definitions(module: str) -> dg.Definitions:
         spec.loader.exec_module(loaded)
     else:
         loaded = importlib.import_module(module)
-    found = {
+    definitions_found = {
         name: value() if callable(value) else value
         for name, value in vars(loaded).items()
         if isinstance(value, dg.Definitions) or _is_lazy_definitions(value)
     }
-    if len(found) != 1:
-        names = ", ".join(found) or "none"
+    if len(definitions_found) != 1:
+        names = ", ".join(definitions_found) or "none"
         raise ImportError(f"expected one Definitions object in {module}, found {names}")
-    definitions: dg.Definitions = next(iter(found.values()))
+    definitions: dg.Definitions = next(iter(definitions_found.values()))
     return definitions
 
 
@@ -173,8 +173,8 @@ def run_checks(
             instance=instance, raise_on_error=False, run_config=_QUIET if quiet else None
         )
     evaluations = {
-        dg.AssetCheckKey(each.asset_key, each.check_name): each
-        for each in done.get_asset_check_evaluations()
+        dg.AssetCheckKey(evaluation.asset_key, evaluation.check_name): evaluation
+        for evaluation in done.get_asset_check_evaluations()
     }
     failures = {
         str(event.step_key): str(event.event_specific_data.error_display_string)  # type: ignore[union-attr]  # of a step failure
@@ -222,8 +222,8 @@ def _instance() -> dg.DagsterInstance:
 def table_of(results: list[CheckResult]) -> Table:
     """A line per check."""
     table = Table("asset", "check", "result", "details", box=None)
-    for each in results:
-        table.add_row(each.asset, each.check, each.word, each.shown)
+    for result in results:
+        table.add_row(result.asset, result.check, result.word, result.shown)
     return table
 
 
@@ -238,11 +238,11 @@ def junit_xml(results: list[CheckResult]) -> str:
         failures=str(sum(each.code in (WARNED, FAILED) for each in results)),
         errors=str(sum(each.code == BROKEN for each in results)),
     )
-    for each in results:
-        case = ElementTree.SubElement(suite, "testcase", classname=each.asset, name=each.check)
-        if each.code != PASSED:
-            kind = "error" if each.code == BROKEN else "failure"
-            ElementTree.SubElement(case, kind, message=each.shown, type=each.word)
+    for result in results:
+        case = ElementTree.SubElement(suite, "testcase", classname=result.asset, name=result.check)
+        if result.code != PASSED:
+            kind = "error" if result.code == BROKEN else "failure"
+            ElementTree.SubElement(case, kind, message=result.shown, type=result.word)
     return ElementTree.tostring(suite, encoding="unicode", xml_declaration=True)
 
 

@@ -89,7 +89,7 @@ def report_metadata(report: SnapshotReport, page: str | None = None) -> dict[str
         page: The file or the URL of its page.
     """
     figures = report.figures
-    found: dict[str, Any] = {
+    metadata: dict[str, Any] = {
         "dstl/bytes": figures["bytes"],
         "dstl/findings": len(figures["attention"]),
         "dstl/snapshot": figures["path"],
@@ -97,14 +97,14 @@ def report_metadata(report: SnapshotReport, page: str | None = None) -> dict[str
     contents = [each["contents"] for each in figures["operators"] if each["contents"]]
     if contents:
         states = [state for each in contents for state in each["states"]]
-        found["dstl/entries"] = sum(state["entries"] for state in states)
+        metadata["dstl/entries"] = sum(state["entries"] for state in states)
     if figures["attention"]:
-        found["dstl/needs_attention"] = rows_table(figures["attention"])
+        metadata["dstl/needs_attention"] = rows_table(figures["attention"])
     if page is not None:
         is_url = "://" in page
         value = dg.MetadataValue.url(page) if is_url else dg.MetadataValue.path(page)
-        found["dstl/report"] = value
-    return found
+        metadata["dstl/report"] = value
+    return metadata
 
 
 def _names_of_states(operator: Any) -> str:

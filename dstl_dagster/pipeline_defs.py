@@ -151,23 +151,23 @@ def _upkeep_schedules(
     verify_cron: str | None,
 ) -> list[dg.ScheduleDefinition]:
     """The schedules of the materialization and of the full check."""
-    found = []
+    schedules = []
     if materialization_cron is not None:
-        found.append(
+        schedules.append(
             build_materialization_schedule(
                 pipeline, materialize, cron_schedule=materialization_cron
             )
         )
     if verify_cron is not None:
-        found.append(build_verify_schedule(pipeline, verify, cron_schedule=verify_cron))
-    return found
+        schedules.append(build_verify_schedule(pipeline, verify, cron_schedule=verify_cron))
+    return schedules
 
 
 def _epochs_of(pipeline: StatefulPipeline, assets: Sequence[Any]) -> dg.AssetsDefinition | None:
     """The assets that ``dstl_assets`` made."""
-    for each in assets:
-        if any(_is_state_of(pipeline, spec) for spec in _specs_of([each])):
-            return each  # type: ignore[no-any-return]
+    for asset in assets:
+        if any(_is_state_of(pipeline, spec) for spec in _specs_of([asset])):
+            return asset  # type: ignore[no-any-return]
     return None
 
 
@@ -182,5 +182,5 @@ def _specs_of(assets: Sequence[Any]) -> list[dg.AssetSpec]:
 
 def _windows_of(epochs: dg.AssetsDefinition) -> dg.TimeWindowPartitionsDefinition | None:
     """The partitions of the epochs, where they are windows."""
-    found = epochs.partitions_def
-    return found if isinstance(found, dg.TimeWindowPartitionsDefinition) else None
+    windows = epochs.partitions_def
+    return windows if isinstance(windows, dg.TimeWindowPartitionsDefinition) else None

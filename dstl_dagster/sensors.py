@@ -312,13 +312,13 @@ def _completed(folder: str) -> list[tuple[int, str]]:
     """The completed checkpoints, which have a ``_metadata``, oldest first."""
     root = Location.parse(folder)
     file_io = open_file_io(root)
-    found = []
+    checkpoints = []
     for status in file_io.list_folder(root):
         checkpoint_id = checkpoint_id_of(status.location.name)
         metadata = status.location.child(METADATA_FILE_NAME)
         if checkpoint_id is not None and file_io.size(metadata) is not None:
-            found.append((checkpoint_id, str(status.location)))
-    return sorted(found)
+            checkpoints.append((checkpoint_id, str(status.location)))
+    return sorted(checkpoints)
 
 
 def _materialization(

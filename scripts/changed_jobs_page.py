@@ -56,9 +56,9 @@ LINES = {
 }
 
 
-def _verdicts(found: RestoreCheck) -> Mapping[str, Verdict]:
+def _verdicts(check: RestoreCheck) -> Mapping[str, Verdict]:
     worst: dict[str, Verdict] = {}
-    for line in found.lines:
+    for line in check.lines:
         worst[line.operator] = max(line.verdict, worst.get(line.operator, line.verdict))
     return worst
 
@@ -97,7 +97,7 @@ def _done(name: str, outcome: Mapping[str, str]) -> str:
 
 def _of_jobs() -> list[tuple[str, str, Verdict]]:
     outcomes = json.loads((MATRIX / "outcomes.json").read_bytes())
-    found = []
+    results = []
     for name, what in JOBS.items():
         with tempfile.TemporaryDirectory() as folder:
             loaded = []
@@ -108,12 +108,12 @@ def _of_jobs() -> list[tuple[str, str, Verdict]]:
                 loaded.append(Snapshot.load(copy.parent))
             refused = outcomes[name]["result"] == "fails"
             done = "refuses it" if refused else "restores it, and gives wrong results"
-            found.append((what, done, check_restore(*loaded, to="2.2").verdict))
-    return found
+            results.append((what, done, check_restore(*loaded, to="2.2").verdict))
+    return results
 
 
 def _of_lines() -> list[tuple[str, str, Verdict]]:
-    found = []
+    results = []
     for name, what in LINES.items():
         job = UPGRADE_JOBS / name
         [path] = job.glob("savepoint-*")
@@ -121,8 +121,8 @@ def _of_lines() -> list[tuple[str, str, Verdict]]:
         restores = outcome["hashmap"]["restores"]
         done = "restores it with other contents" if restores else "refuses it, or fails"
         check = check_jar(Snapshot.load(path), [job / "job.jar"], to="2.2")
-        found.append((what, done, check.verdict))
-    return found
+        results.append((what, done, check.verdict))
+    return results
 
 
 def _table(head: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
@@ -158,12 +158,12 @@ def counts() -> str:
         + [(done, found) for _, done, found in _of_jobs()],
     }
     rows = []
-    for group, each in groups.items():
+    for group, cases in groups.items():
         for good in (True, False):
-            count = Counter(found for done, found in each if (done == RESTORES) is good)
+            count = Counter(found for done, found in cases if (done == RESTORES) is good)
             what = "restores" if good else "refuses, fails, or gives other values"
-            found = [str(count[verdict]) for verdict in Verdict]
-            rows.append((group, what, str(count.total()), *found))
+            numbers = [str(count[verdict]) for verdict in Verdict]
+            rows.append((group, what, str(count.total()), *numbers))
     return _table(("check", "Flink 2.2.1", "jobs", *VERDICT_TEXTS.values()), rows)
 
 
@@ -177,7 +177,7 @@ PARTS: Mapping[str, Callable[[], str]] = {
 
 def written(text: str) -> str:
     """The page with its tables as the code makes them now."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n{found[3]}", text)
+    return _BLOCK.sub(lambda block: f"{block[1]}{PARTS[block[2]]()}\n{block[3]}", text)
 
 
 if __name__ == "__main__":

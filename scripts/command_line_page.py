@@ -31,8 +31,8 @@ def rows_of(commands: typer.Typer, name: str) -> Iterator[tuple[str, str, str]]:
 def _rows_below(command: Any, name: str, context: typer.Context) -> Iterator[tuple[str, str, str]]:
     """The rows of a command, and of the commands of a group."""
     yield from _command_rows(command, name, context)
-    for each, below in getattr(command, "commands", {}).items():
-        yield from _rows_below(below, f"{name} {each}", typer.Context(below, parent=context))
+    for child, below in getattr(command, "commands", {}).items():
+        yield from _rows_below(below, f"{name} {child}", typer.Context(below, parent=context))
 
 
 def _command_rows(
@@ -40,17 +40,17 @@ def _command_rows(
 ) -> Iterator[tuple[str, str, str]]:
     """The rows of one command. Its first sentences are what its help begins with."""
     yield f"**`{name}`**", "", " ".join((command.help or "").split())
-    for each in command.get_params(context):
-        if each.param_type_name == "argument":
-            yield "", f"`{each.metavar}`", each.help
+    for parameter in command.get_params(context):
+        if parameter.param_type_name == "argument":
+            yield "", f"`{parameter.metavar}`", parameter.help
             continue
-        metavar = "" if each.is_flag else f" {each.metavar or 'TEXT'}"
-        text = each.help
-        if not each.is_flag and each.default:
-            text += f" Default: `{each.default}`."
-        if each.multiple:
+        metavar = "" if parameter.is_flag else f" {parameter.metavar or 'TEXT'}"
+        text = parameter.help
+        if not parameter.is_flag and parameter.default:
+            text += f" Default: `{parameter.default}`."
+        if parameter.multiple:
             text += " Repeatable."
-        yield "", f"`{', '.join(sorted(each.opts, key=len))}{metavar}`", text
+        yield "", f"`{', '.join(sorted(parameter.opts, key=len))}{metavar}`", text
 
 
 def table(commands: typer.Typer, name: str) -> str:
@@ -77,7 +77,7 @@ PARTS: Mapping[str, Any] = {
 
 def written(text: str) -> str:
     """The page with its parts as the code says them now."""
-    return _BLOCK.sub(lambda found: f"{found[1]}{PARTS[found[2]]()}\n{found[3]}", text)
+    return _BLOCK.sub(lambda block: f"{block[1]}{PARTS[block[2]]()}\n{block[3]}", text)
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
 
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """The page with its generated parts, and without comments."""
-    parts = _FENCE.split(_GENERATED.sub(lambda found: GENERATORS[found[1]](), markdown))
+    parts = _FENCE.split(_GENERATED.sub(lambda block: GENERATORS[block[1]](), markdown))
     return "".join(
         part if index % 2 else _COMMENT.sub("", part) for index, part in enumerate(parts)
     )
@@ -43,7 +43,7 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
 
 def on_page_content(html: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """The page with its pictures as part of it."""
-    return _PICTURE.sub(lambda found: (Path(config.docs_dir) / found[1]).read_text(), html)
+    return _PICTURE.sub(lambda picture: (Path(config.docs_dir) / picture[1]).read_text(), html)
 
 
 def _table(heads: Iterable[str], rows: Iterable[Iterable[str]]) -> str:

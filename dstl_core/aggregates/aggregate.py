@@ -190,24 +190,24 @@ class Aggregate(ABC):
 
     def _number(self, argument: str) -> float:
         """The number of an argument, which then has it as a float."""
-        given = getattr(self, argument)
-        if isinstance(given, bool) or not isinstance(given, int | float):
+        number = getattr(self, argument)
+        if isinstance(number, bool) or not isinstance(number, int | float):
             raise ConfigError(
                 f"The {argument} of the aggregate {self.how} of {self.column!r} is a number, got "
-                f"{given!r}."
+                f"{number!r}."
             )
-        object.__setattr__(self, argument, float(given))
-        return float(given)
+        object.__setattr__(self, argument, float(number))
+        return float(number)
 
     def _numbers(self, argument: str) -> tuple[float, ...]:
         """The numbers of an argument, which then has them as floats."""
-        given = getattr(self, argument)
+        values = getattr(self, argument)
         try:
-            numbers = tuple(float(each) + 0.0 for each in given)  # no negative zero
+            numbers = tuple(float(each) + 0.0 for each in values)  # no negative zero
         except (TypeError, ValueError):
             raise ConfigError(
                 f"The {argument} of the aggregate {self.how} of {self.column!r} are numbers, got "
-                f"{given!r}."
+                f"{values!r}."
             ) from None
         object.__setattr__(self, argument, numbers)
         return numbers

@@ -137,12 +137,12 @@ class Merge(ABC):
             if pa.types.is_struct(held.type):
                 scale = max(part.type.scale, largest_scale(held))
                 return decimals_of(held, scale), part.cast(pa.decimal128(DIGITS, scale))
-            found = part.cast(held.type)
+            cast = part.cast(held.type)
         except pa.ArrowInvalid:
             raise self._does_not_fit("A value", "") from None
-        if became_infinite(part, found):
+        if became_infinite(part, cast):
             raise self._does_not_fit("A value", ", for example 'double'")
-        return held, found
+        return held, cast
 
     def _overflow(self, wider: str = "decimal(38, 0)") -> ConfigError:
         is_widest = self.states[0].serializer == Types.DOUBLE
@@ -163,16 +163,16 @@ def summed(parts: Columns, numbers: Numbers, keys: int) -> Columns:
 
 def floats_of(column: pa.Array) -> npt.NDArray[np.float64]:
     """Doubles, with 0 instead of null."""
-    found: npt.NDArray[np.float64] = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
-    return found
+    floats: npt.NDArray[np.float64] = pc.fill_null(column, 0.0).to_numpy(zero_copy_only=False)
+    return floats
 
 
 def int64s_of(column: pa.Array) -> npt.NDArray[np.int64]:
     """Whole numbers, with 0 instead of null."""
-    found: npt.NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(
+    numbers: npt.NDArray[np.int64] = pc.fill_null(column.cast(pa.int64()), 0).to_numpy(
         zero_copy_only=False
     )
-    return found
+    return numbers
 
 
 def beyond(one: pa.Array, other: pa.Array, *, largest: bool) -> pa.Array:

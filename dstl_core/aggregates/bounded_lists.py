@@ -214,8 +214,8 @@ class BoundedList(Merge):
             keys.append((str(len(arrays)), direction))
             arrays.append(column)
         table = pa.Table.from_arrays(arrays, names=[str(at) for at in range(len(arrays))])
-        found: Any = pc.sort_indices(table, sort_keys=keys).cast(pa.int64())
-        places: Numbers = found.to_numpy()
+        order: Any = pc.sort_indices(table, sort_keys=keys).cast(pa.int64())
+        places: Numbers = order.to_numpy()
         return places
 
     def _differs(self, owners: Numbers, values: pa.Array) -> npt.NDArray[np.bool_]:
@@ -230,8 +230,8 @@ class BoundedList(Merge):
 
 def owners_of(lists: pa.Array) -> Numbers:
     """The position of the list of each element."""
-    found: Numbers = pc.list_parent_indices(lists).cast(pa.int64()).to_numpy(zero_copy_only=False)
-    return found
+    owners: Numbers = pc.list_parent_indices(lists).cast(pa.int64()).to_numpy(zero_copy_only=False)
+    return owners
 
 
 def lists_joined(parts: Columns, numbers: Numbers, keys: int) -> Columns:

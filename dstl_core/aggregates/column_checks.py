@@ -35,7 +35,7 @@ def kind_of(kind: pa.DataType) -> str | None:
     tests = {
         "integer": kinds.is_integer,
         "float": kinds.is_floating,
-        "text": lambda each: kinds.is_string(each) or kinds.is_large_string(each),
+        "text": lambda arrow_type: kinds.is_string(arrow_type) or kinds.is_large_string(arrow_type),
         "boolean": kinds.is_boolean,
         "bytes": kinds.is_binary,
         "date": kinds.is_date,

@@ -127,17 +127,17 @@ class CountsByValue(Merge):
                 f"{self.uid!r}: expected at most {self._size:,}, and nothing is committed; raise "
                 f"the limit of the aggregate, or put values into fewer groups."
             )
-        found = pa.MapArray.from_arrays(
+        maps = pa.MapArray.from_arrays(
             pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32()),
             one_array(table.column("value")),
             one_array(table.column("count_sum")),
         )
-        return [pc.if_else(pa.array(sizes > 0), found, None)]
+        return [pc.if_else(pa.array(sizes > 0), maps, None)]
 
 
 def _entries(maps: pa.Array) -> tuple[npt.NDArray[np.int64], pa.Array, pa.Array]:
     """The position of the map of each entry, and the keys and the values of the entries."""
     pairs = pa.StructArray.from_arrays([maps.keys, maps.items], ["value", "count"])
     entries = pa.ListArray.from_arrays(maps.offsets, pairs)
-    found = pc.list_flatten(entries)
-    return owners_of(entries), found.field(0), found.field(1)
+    entry = pc.list_flatten(entries)
+    return owners_of(entries), entry.field(0), entry.field(1)

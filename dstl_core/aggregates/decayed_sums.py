@@ -110,8 +110,8 @@ class DecayedSum(Merge):
         return lists_joined(parts, numbers, keys)
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        there = np.flatnonzero(held[1].is_valid())
-        owners = np.concatenate([there, owners_of(parts[1])])
+        present = np.flatnonzero(held[1].is_valid())
+        owners = np.concatenate([present, owners_of(parts[1])])
         times = pa.concat_arrays(self._comparable(held[1].drop_null(), pc.list_flatten(parts[1])))
         values: _Floats = pa.concat_arrays(
             [held[0].filter(held[1].is_valid()), pc.list_flatten(parts[0])]
@@ -127,10 +127,10 @@ class DecayedSum(Merge):
             high, low = (
                 np.bincount(
                     owners,
-                    pc.fill_null(each, 0.0).to_numpy(zero_copy_only=False),
+                    pc.fill_null(tier, 0.0).to_numpy(zero_copy_only=False),
                     minlength=len(last),
                 )
-                for each in tiers
+                for tier in tiers
             )
         total, overflowed = joined(pa.array(high), pa.array(low))
         if overflowed:
@@ -140,7 +140,7 @@ class DecayedSum(Merge):
         return [pc.if_else(some, total, None), pc.if_else(some, time, None)]
 
     def parts_of(self, held: Columns) -> Columns:
-        there = held[1].is_valid()
-        offsets = np.concatenate([[0], np.cumsum(there.to_numpy(zero_copy_only=False))])
+        is_valid = held[1].is_valid()
+        offsets = np.concatenate([[0], np.cumsum(is_valid.to_numpy(zero_copy_only=False))])
         bounds = pa.array(offsets, pa.int32())
-        return [pa.ListArray.from_arrays(bounds, each.filter(there)) for each in held]
+        return [pa.ListArray.from_arrays(bounds, each.filter(is_valid)) for each in held]

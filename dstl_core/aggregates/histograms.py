@@ -85,7 +85,7 @@ class Histogram(Merge):
 
     def parts_of(self, held: Columns) -> Columns:
         buckets, stored = len(self.bounds) + 1, held[0]
-        there = stored.is_valid().to_numpy(zero_copy_only=False)
+        is_valid = stored.is_valid().to_numpy(zero_copy_only=False)
         sizes = pc.list_value_length(stored.drop_null())
         if not pc.all(pc.equal(sizes, buckets), min_count=0).as_py():
             raise ConfigError(
@@ -93,7 +93,7 @@ class Histogram(Merge):
                 f"buckets than the histogram, {buckets}; keep its bounds, or give the "
                 f"aggregate another name."
             )
-        bounds = pa.array(np.concatenate([[0], np.cumsum(there * buckets)]), pa.int32())
-        numbers = pa.array(np.tile(np.arange(buckets, dtype=np.int32), int(there.sum())))
+        bounds = pa.array(np.concatenate([[0], np.cumsum(is_valid * buckets)]), pa.int32())
+        numbers = pa.array(np.tile(np.arange(buckets, dtype=np.int32), int(is_valid.sum())))
         counts = pc.list_flatten(stored)
         return [pa.ListArray.from_arrays(bounds, each) for each in (numbers, counts)]

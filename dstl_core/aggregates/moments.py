@@ -101,8 +101,8 @@ class Moments(Merge):
         counts = total[0]
         means = np.where(not_finite, extra, total[1])
         distances = np.where(not_finite, np.nan, total[2])
-        there = pa.array(counts > 0)
-        return [pc.if_else(there, pa.array(each), None) for each in (counts, means, distances)]
+        has_rows = pa.array(counts > 0)
+        return [pc.if_else(has_rows, pa.array(each), None) for each in (counts, means, distances)]
 
     def parts_of(self, held: Columns) -> Columns:
         mean = held[1]

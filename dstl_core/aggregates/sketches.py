@@ -156,8 +156,8 @@ class DistinctSketch(SketchMerge):
         sketches = [datasketches.hll_sketch.deserialize(each) for each in (one, other)]
         # A union that is smaller than one of its sketches may lose all values of that one.
         union = datasketches.hll_union(max(each.lg_config_k for each in sketches))
-        for each in sketches:
-            union.update(each)
+        for sketch in sketches:
+            union.update(sketch)
         merged: bytes = union.get_result(datasketches.HLL_8).serialize_compact()
         return merged
 
@@ -168,13 +168,13 @@ class DistinctSketch(SketchMerge):
     def final(self, held: Columns) -> pa.Array:
         """The estimates; 0 for a key without values."""
         with self._of_bytes():
-            found = [0 if each is None else round(_estimate(each)) for each in held[0].to_pylist()]
-        return pa.array(found, pa.int64())
+            counts = [0 if each is None else round(_estimate(each)) for each in held[0].to_pylist()]
+        return pa.array(counts, pa.int64())
 
 
 def _estimate(sketch: bytes) -> float:
-    found: float = datasketches.hll_sketch.deserialize(sketch).get_estimate()
-    return found
+    estimate: float = datasketches.hll_sketch.deserialize(sketch).get_estimate()
+    return estimate
 
 
 class QuantileSketch(SketchMerge):
@@ -206,8 +206,8 @@ class QuantileSketch(SketchMerge):
 
     def _merged(self, one: bytes, other: bytes) -> bytes:
         sketch = datasketches.kll_doubles_sketch(self.k)
-        for each in (one, other):
-            sketch.merge(datasketches.kll_doubles_sketch.deserialize(each))
+        for stored in (one, other):
+            sketch.merge(datasketches.kll_doubles_sketch.deserialize(stored))
         merged: bytes = sketch.serialize()
         return merged
 
@@ -218,14 +218,15 @@ class QuantileSketch(SketchMerge):
     def final(self, held: Columns) -> pa.Array:
         """The quantiles; null for a key without values."""
         with self._of_bytes():
-            found = [
-                None if each is None else self._quantiles(each) for each in held[0].to_pylist()
+            estimates = [
+                None if sketch is None else self._quantiles(sketch)
+                for sketch in held[0].to_pylist()
             ]
-        return pa.array(found, self.final_type)
+        return pa.array(estimates, self.final_type)
 
     def _quantiles(self, sketch: bytes) -> list[float]:
-        found: Any = datasketches.kll_doubles_sketch.deserialize(sketch)
-        return [float(each) for each in found.get_quantiles(self._probabilities, True)]
+        sketch_of_doubles: Any = datasketches.kll_doubles_sketch.deserialize(sketch)
+        return [float(each) for each in sketch_of_doubles.get_quantiles(self._probabilities, True)]
 
 
 def hashable(values: pa.Array) -> pa.Array:

@@ -135,7 +135,7 @@ class WholeSum(NumberMerge):
         return summed(parts, numbers, keys)
 
     def merge(self, held: Columns, parts: Columns) -> Columns:
-        there = pc.or_(held[0].is_valid(), parts[1].is_valid())
+        has_sum = pc.or_(held[0].is_valid(), parts[1].is_valid())
         old, high, low = (int64s_of(each) for each in (held[0], *parts))
         low = low + (old & LOW)
         high = high + (old >> HALF) + (low >> HALF)
@@ -143,10 +143,10 @@ class WholeSum(NumberMerge):
             raise self._overflow()
         total = pa.array((high << HALF) | (low & LOW))
         try:
-            found = total.cast(self.types[0])
+            sums = total.cast(self.types[0])
         except pa.ArrowInvalid:
             raise self._overflow() from None
-        return [pc.if_else(there, found, None)]
+        return [pc.if_else(has_sum, sums, None)]
 
     def parts_of(self, held: Columns) -> Columns:
         longs = held[0].cast(pa.int64())
@@ -171,10 +171,10 @@ class FloatSum(NumberMerge):
     def merge(self, held: Columns, parts: Columns) -> Columns:
         tiers = zip(self.parts_of(held), parts, strict=True)
         total, overflowed = joined(*(added(old, new) for old, new in tiers))
-        found = total.cast(self.types[0])
-        if overflowed or became_infinite(total, found):
+        sums = total.cast(self.types[0])
+        if overflowed or became_infinite(total, sums):
             raise self._overflow("double")
-        return [found]
+        return [sums]
 
     def parts_of(self, held: Columns) -> Columns:
         return list(tiers_of(held[0].cast(pa.float64())))

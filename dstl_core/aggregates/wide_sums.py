@@ -41,9 +41,9 @@ def joined(high: pa.Array, low: pa.Array) -> tuple[pa.Array, bool]:
     with np.errstate(over="ignore", invalid="ignore"):
         scaled = upper + lower / SCALE
         total = np.where(upper == 0, lower, scaled * SCALE)
-    there = pc.or_(high.is_valid(), low.is_valid())
+    has_half = pc.or_(high.is_valid(), low.is_valid())
     overflowed = bool(np.any(np.isfinite(upper) & ~np.isfinite(total)))
-    return pc.if_else(there, pa.array(total), None), overflowed
+    return pc.if_else(has_half, pa.array(total), None), overflowed
 
 
 def added(one: pa.Array, other: pa.Array) -> pa.Array:
@@ -59,5 +59,5 @@ def decayed(values: _Floats, half_lives: _Floats) -> _Floats:
     times = np.minimum(half_lives, _MOST_HALVES)
     whole = np.floor(times)
     with np.errstate(under="ignore", invalid="ignore"):
-        found: _Floats = np.ldexp(values * np.exp2(whole - times), -whole.astype(np.int64))
-    return found
+        decayed_values: _Floats = np.ldexp(values * np.exp2(whole - times), -whole.astype(np.int64))
+    return decayed_values

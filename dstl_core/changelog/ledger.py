@@ -163,10 +163,10 @@ class ChangeSetLedger:
         # A set without a copy refers to its remote file; readers prefer local copies.
         local = self._handle(
             (
-                (each.stream_state_handle, each.offset)
-                if each.local_stream_handle is None
-                else (each.local_stream_handle, each.local_offset)
-                for each in results
+                (result.stream_state_handle, result.offset)
+                if result.local_stream_handle is None
+                else (result.local_stream_handle, result.local_offset)
+                for result in results
             ),
             size,
             0,

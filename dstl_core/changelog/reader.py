@@ -84,9 +84,11 @@ class StateChangelogHandleReader:
             changes = (StateChange(key_group, change) for key_group, change in handle.changes)
         else:
             changes = self._decoded_sets(handle, local)
-        for each in changes:
-            if each.key_group == META_KEY_GROUP or handle.key_group_range.contains(each.key_group):
-                yield each
+        for own_change in changes:
+            if own_change.key_group == META_KEY_GROUP or handle.key_group_range.contains(
+                own_change.key_group
+            ):
+                yield own_change
 
     def _decoded_sets(
         self, handle: ChangelogStateHandleStream, local: ChangelogStateHandleStream | None

@@ -124,7 +124,7 @@ def check(
         from dstl_core.savepoint.check.flink_answers import FlinkInstallation
         from dstl_core.savepoint.check.jar_check import check_jar
 
-        found = check_jar(
+        result = check_jar(
             snapshot(path, key_type),
             [first, *(jar or ())],
             to=to,
@@ -136,7 +136,7 @@ def check(
     else:
         from dstl_core.savepoint.check.restore_check import check_restore
 
-        found = check_restore(
+        result = check_restore(
             snapshot(first, key_type),
             snapshot(str(expect), None),
             to=to,
@@ -144,26 +144,26 @@ def check(
             columns_kept=columns_kept,
             jars=jar or (),
         )
-    _show(found, as_json=as_json)
+    _show(result, as_json=as_json)
 
 
-def _show(found: RestoreCheck, *, as_json: bool) -> None:
+def _show(result: RestoreCheck, *, as_json: bool) -> None:
     if as_json:
-        write_json([found.to_json()], indent=1)
+        write_json([result.to_json()], indent=1)
     else:
-        _print(found)
-    if not found.is_compatible:
+        _print(result)
+    if not result.is_compatible:
         raise typer.Exit(1)
 
 
-def _print(found: RestoreCheck) -> None:
+def _print(result: RestoreCheck) -> None:
     from dstl_core.state.tables.compatibility import Verdict
 
     styles = {Verdict.INCOMPATIBLE: "red", Verdict.UNKNOWN: "yellow"}
     lines = [
         (str(line), styles.get(line.verdict, ""))
-        for line in sorted(found.lines, key=lambda each: -each.verdict)
+        for line in sorted(result.lines, key=lambda line: -line.verdict)
         if line.reason or line.verdict is not Verdict.COMPATIBLE_AS_IS
     ]
-    lines += [(f"note: {note}", "") for note in found.notes]
-    print_lines([*lines, (found.summary, "bold")])
+    lines += [(f"note: {note}", "") for note in result.notes]
+    print_lines([*lines, (result.summary, "bold")])

@@ -89,39 +89,39 @@ def committables(
         return
     if out is not None or op is not None:
         raise ConfigError("--out and --op need --drop.")
-    found = list(pending_commits(snapshot))
+    commits = list(pending_commits(snapshot))
     if as_json:
-        write_json(each.to_json() for each in found)
+        write_json(each.to_json() for each in commits)
     else:
-        _print(found)
-    if complain_of((commit.op, commit.problem) for commit in found):
+        _print(commits)
+    if complain_of((commit.op, commit.problem) for commit in commits):
         raise typer.Exit(1)
 
 
-def _print(found: list[PendingCommit]) -> None:
+def _print(commits: list[PendingCommit]) -> None:
     rows = [
         (
-            each.sink or each.op,
-            "" if each.checkpoint_id is None else str(each.checkpoint_id),
-            "" if each.subtask is None else str(each.subtask),
-            each.state,
-            str(each.retries),
-            f"{each.kind} {each.text}",
+            commit.sink or commit.op,
+            "" if commit.checkpoint_id is None else str(commit.checkpoint_id),
+            "" if commit.subtask is None else str(commit.subtask),
+            commit.state,
+            str(commit.retries),
+            f"{commit.kind} {commit.text}",
         )
-        for each in found
+        for commit in commits
     ]
     print_lines(table_lines(_HEADS, rows) if rows else ["nothing is pending"])
 
 
-def _checkpoints(given: list[str]) -> list[int] | None:
-    if _ALL in given:
+def _checkpoints(texts: list[str]) -> list[int] | None:
+    if _ALL in texts:
         return None
-    found = []
-    for text in given:
+    numbers = []
+    for text in texts:
         number = whole_number(text)
         if number is None:
             raise ConfigError(
                 f"--drop is wrong: expected the id of a checkpoint or all, got {text!r}."
             )
-        found.append(number)
-    return found
+        numbers.append(number)
+    return numbers

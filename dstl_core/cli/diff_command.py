@@ -78,16 +78,16 @@ class _Counts:
         self._keys: dict[tuple[tuple[str, ...], str], list[str]] = {}
 
     def watch(self, differences: Iterable[Difference]) -> Iterator[Difference]:
-        for each in differences:
-            line = each.line
+        for difference in differences:
+            line = difference.line
             name = line["state"] if "state" in line else line["service"]
             place = (str(line["op"]), str(line["kind"]), str(name))
             counts = self.states.setdefault(place, dict.fromkeys(_MARKS, 0))
-            counts[each.change] += 1
-            keys = self._keys.setdefault((place, each.change), [])
+            counts[difference.change] += 1
+            keys = self._keys.setdefault((place, difference.change), [])
             if len(keys) < KEYS_SHOWN:
                 keys.append(_key_text(line))
-            yield each
+            yield difference
 
     def lines(self) -> Iterator[str | tuple[str, str]]:
         for place, counts in self.states.items():

@@ -254,17 +254,17 @@ class _Printer:
         return [*self.problems, *self._notes, *self._unreadable.sentences()]
 
     def print_all(self, snapshot: Snapshot, operators: list[OperatorSnapshot]) -> None:
-        found = self._state is None
+        has_state = self._state is None
         for operator in operators:
             try:
                 if self._state is None or operator.has_state(self._state):
-                    found = True
+                    has_state = True
                     self.print(operator)
             except BrokenPipeError:
                 raise
             except DstlError as error:
                 self.problems.append(f"Operator {operator.label!r} cannot be dumped: {error}")
-        if self._state is not None and not found and not self.problems:
+        if self._state is not None and not has_state and not self.problems:
             require_state(snapshot, operators, self._state)
 
     def print(self, operator: OperatorSnapshot) -> None:
@@ -278,8 +278,8 @@ class _Printer:
             self._advance(unit.size)
         opaque += self._print(dump.rest())
         write_lines(opaque)
-        if operator.keyed_handles and (found := operator.key_type) is not None and found.note:
-            self._notes.append(f"operator {operator.label!r}: {found.note}")
+        if operator.keyed_handles and (key_type := operator.key_type) is not None and key_type.note:
+            self._notes.append(f"operator {operator.label!r}: {key_type.note}")
 
     def _print(self, part: _Dumped) -> list[str]:
         write_lines([part.lines])

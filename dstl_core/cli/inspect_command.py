@@ -72,9 +72,9 @@ def _operator_lines(operator: dict[str, Any]) -> Iterator[str | tuple[str, str]]
             yield f"{what}: {size_text(operator[name])}"
     if operator["problem"]:
         yield f"not readable: {operator['problem']}", "yellow"
-    for each in operator["not_readable"]:
-        classes = ", ".join(each["classes"])
-        sentence = f"not readable without its Java classes: state {each['state']!r} ({classes})"
+    for state in operator["not_readable"]:
+        classes = ", ".join(state["classes"])
+        sentence = f"not readable without its Java classes: state {state['state']!r} ({classes})"
         yield sentence, "yellow"
     if operator["key_type_note"]:
         yield f"note: {operator['key_type_note']}", "yellow"

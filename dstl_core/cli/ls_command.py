@@ -74,17 +74,17 @@ def ls(
     check_is_folder(base)
     folder = Location.parse(base)
     files = open_file_io(folder)
-    found = (
-        {**describe(each, folder, files), **(states_of(str(each.folder)) if states else {})}
-        for each in snapshots_below(folder, files)
+    described = (
+        {**describe(entry, folder, files), **(states_of(str(entry.folder)) if states else {})}
+        for entry in snapshots_below(folder, files)
     )
     problems = []
     if as_json:
-        for each in found:
-            problems += [each["problem"]] if each["problem"] else []
-            write_json([each])
+        for snapshot in described:
+            problems += [snapshot["problem"]] if snapshot["problem"] else []
+            write_json([snapshot])
     else:
-        snapshots = list(found)
+        snapshots = list(described)
         problems = [each["problem"] for each in snapshots if each["problem"]]
         now_ms = SystemClock().now_ms()
         if not snapshots:
@@ -123,20 +123,20 @@ def _state_rows(snapshots: Sequence[Mapping[str, Any]]) -> Iterator[list[str]]:
     last: dict[tuple[str, ...], Mapping[str, Any]] = {}
     for snapshot in snapshots:
         folder = snapshot["name"].rpartition("/")[0]
-        for each in snapshot.get("states", ()):
-            key = (folder, each["operator"], each["state"], each["kind"])
+        for state in snapshot.get("states", ()):
+            key = (folder, state["operator"], state["state"], state["kind"])
             before = last.get(key)
-            last[key] = each
+            last[key] = state
             yield [
                 snapshot["name"],
                 str(snapshot["checkpoint_id"]),
-                each["operator"],
-                each["state"],
-                each["kind"],
-                "" if each["entries"] is None else f"{each['entries']:,}",
-                _change(before, each, "entries"),
-                "" if each["bytes"] is None else size_text(each["bytes"]),
-                _change(before, each, "bytes"),
+                state["operator"],
+                state["state"],
+                state["kind"],
+                "" if state["entries"] is None else f"{state['entries']:,}",
+                _change(before, state, "entries"),
+                "" if state["bytes"] is None else size_text(state["bytes"]),
+                _change(before, state, "bytes"),
             ]
 
 

@@ -142,10 +142,10 @@ def apply(
         write_json([{"path": written, **prepared.report}], indent=1)
         return
     lines = [
-        f"{operator}/{state}: {each.before:,} entries before, {each.after:,} after"
-        + (f", {each.merged:,} merged" if each.merged else "")
-        + (f", {each.nulled:,} became null" if each.nulled else "")
-        for (operator, state), each in sorted(prepared.counts.items())
+        f"{operator}/{state}: {count.before:,} entries before, {count.after:,} after"
+        + (f", {count.merged:,} merged" if count.merged else "")
+        + (f", {count.nulled:,} became null" if count.nulled else "")
+        for (operator, state), count in sorted(prepared.counts.items())
     ]
     lines += [f"note: {each}" for each in prepared.plan.notes]
     lines += [
@@ -157,18 +157,18 @@ def apply(
     print_lines([*lines, f"written: {written}"])
 
 
-def _share(given: str | None) -> float:
+def _share(text: str | None) -> float:
     from dstl_core.errors import ConfigError
 
-    if given is None:
+    if text is None:
         return 0.0
     try:
-        share = 1.0 if given == "all" else float(given)
+        share = 1.0 if text == "all" else float(text)
     except ValueError:
         share = -1.0
     if not 0 < share <= 1:
         raise ConfigError(
-            f"--check is wrong: expected a number above 0, up to 1, or all, got {given!r}."
+            f"--check is wrong: expected a number above 0, up to 1, or all, got {text!r}."
         )
     return share
 

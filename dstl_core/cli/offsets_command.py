@@ -95,59 +95,60 @@ def offsets(
         return
     if out is not None:
         raise ConfigError("--out needs --set or --earliest.")
-    found = list(source_positions(snapshot))
+    positions = list(source_positions(snapshot))
     if as_json:
-        write_json(each.to_json() for each in found)
+        write_json(each.to_json() for each in positions)
     else:
-        _print(found, snapshot.written_ms)
-    if complain_of((position.op, position.problem) for position in found):
+        _print(positions, snapshot.written_ms)
+    if complain_of((position.op, position.problem) for position in positions):
         raise typer.Exit(1)
 
 
-def _print(found: list[SourcePosition], written_ms: int | None) -> None:
+def _print(positions: list[SourcePosition], written_ms: int | None) -> None:
     """A table, with a column for times of positions if there are any, and the snapshot's time."""
-    heads, rows = list(_HEADS), [_row(each) for each in found]
-    if any(each.time_ms is not None for each in found):
+    heads, rows = list(_HEADS), [_row(each) for each in positions]
+    if any(each.time_ms is not None for each in positions):
         heads.append(_TIME_HEAD)
-        for row, each in zip(rows, found, strict=True):
-            row.append(_time(each))
-    lines = table_lines(heads, rows) if found else ["no sources"]
-    if found and written_ms is not None:
+        for row, position in zip(rows, positions, strict=True):
+            row.append(_time(position))
+    lines = table_lines(heads, rows) if positions else ["no sources"]
+    if positions and written_ms is not None:
         age = age_text(written_ms, SystemClock().now_ms())
         lines.append(f"snapshot written: {moment_text(written_ms)}, {age}")
     print_lines(lines)
 
 
-def _time(each: SourcePosition) -> str:
+def _time(position: SourcePosition) -> str:
     """The time of a position, and how far it is behind the snapshot."""
-    if each.time_ms is None:
+    if position.time_ms is None:
         return ""
-    if each.snapshot_ms is None or each.snapshot_ms < each.time_ms:
-        return moment_text(each.time_ms)
-    return f"{moment_text(each.time_ms)}, {duration_text(each.snapshot_ms - each.time_ms)} behind"
+    if position.snapshot_ms is None or position.snapshot_ms < position.time_ms:
+        return moment_text(position.time_ms)
+    behind = duration_text(position.snapshot_ms - position.time_ms)
+    return f"{moment_text(position.time_ms)}, {behind} behind"
 
 
-def _row(each: SourcePosition) -> list[str]:
-    position = each.position
-    if each.connector is None and len(position) > _LONGEST_HEX:
+def _row(source: SourcePosition) -> list[str]:
+    position = source.position
+    if source.connector is None and len(position) > _LONGEST_HEX:
         position = f"{position[:_LONGEST_HEX]}.. ({len(position) // 2} bytes)"
     return [
-        each.op,
-        each.connector
-        or ("unknown" if each.version is None else f"unknown (version {each.version})"),
-        each.split,
-        f"{each.word} {position}".strip(),
-        each.stop or "",
-        each.holder,
-        each.status,
+        source.op,
+        source.connector
+        or ("unknown" if source.version is None else f"unknown (version {source.version})"),
+        source.split,
+        f"{source.word} {position}".strip(),
+        source.stop or "",
+        source.holder,
+        source.status,
     ]
 
 
-def _moved_row(each: MovedSplit) -> list[str]:
-    if each.records is None:
+def _moved_row(split: MovedSplit) -> list[str]:
+    if split.records is None:
         effect = ""
-    elif each.records < 0:
-        effect = f"reads {-each.records:,} again"
+    elif split.records < 0:
+        effect = f"reads {-split.records:,} again"
     else:
-        effect = f"skips {each.records:,}" if each.records else "stays"
-    return [each.op, each.split, each.old, each.new, effect]
+        effect = f"skips {split.records:,}" if split.records else "stays"
+    return [split.op, split.split, split.old, split.new, effect]

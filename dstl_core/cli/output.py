@@ -74,10 +74,10 @@ def complain(sentence: str) -> None:
 
 def complain_of(problems: Iterable[tuple[str, str | None]]) -> bool:
     """Writes a sentence for each operator with a problem; returns whether there is one."""
-    found = [(op, problem) for op, problem in problems if problem is not None]
-    for op, problem in found:
+    problems_found = [(op, problem) for op, problem in problems if problem is not None]
+    for op, problem in problems_found:
         complain(f"operator {op!r}: {problem}")
-    return bool(found)
+    return bool(problems_found)
 
 
 def write_traceback(text: str) -> None:

@@ -89,7 +89,7 @@ def report(
         older = load(compare, allow_root, relocate, changelog_base, key_type, jar)
     total = bytes_to_read(snapshot, older, contents=not headers_only)
     with progress("reading", total) as advance:
-        found = report_snapshot(
+        snapshot_report = report_snapshot(
             snapshot,
             compare=older,
             headers_only=headers_only,
@@ -100,9 +100,9 @@ def report(
             jobs=jobs,
         )
     if output is not None:
-        found.write(output)
+        snapshot_report.write(output)
     if as_json:
-        write_json([found.figures], indent=1)
+        write_json([snapshot_report.figures], indent=1)
     else:
         print_lines([f"written: {output}"])
 
@@ -129,16 +129,16 @@ def _check_output(output: str) -> None:
         )
 
 
-def _ttls(given: list[str] | None) -> dict[str, int]:
+def _ttls(texts: list[str] | None) -> dict[str, int]:
     """Times to live in milliseconds by name of the state, for ``report_snapshot``."""
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
-    states = [each for each in given or () if "=" in each]
-    found = {
+    states = [each for each in texts or () if "=" in each]
+    ttls = {
         state: duration_ms("--ttl", text)
         for state, text in cut_pairs("--ttl", states, "[OP/]STATE=TTL", is_last).items()
     }
-    for each in given or ():
-        if "=" not in each:
-            found[""] = duration_ms("--ttl", each)
-    return found
+    for ttl in texts or ():
+        if "=" not in ttl:
+            ttls[""] = duration_ms("--ttl", ttl)
+    return ttls

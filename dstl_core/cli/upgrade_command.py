@@ -95,16 +95,16 @@ def upgrade(
 
 
 def _report(
-    found: SavepointUpgrade, steps: list[UpgradeStep], written: str | None
+    savepoint: SavepointUpgrade, steps: list[UpgradeStep], written: str | None
 ) -> dict[str, object]:
     states = [
-        {**asdict(step), "entries": found.converted.get((step.operator, step.state))}
+        {**asdict(step), "entries": savepoint.converted.get((step.operator, step.state))}
         for step in steps
     ]
-    return {"path": written, "bytes": found.source_size, "states": states}
+    return {"path": written, "bytes": savepoint.source_size, "states": states}
 
 
-def _print(found: SavepointUpgrade, steps: list[UpgradeStep], written: str | None) -> None:
+def _print(savepoint: SavepointUpgrade, steps: list[UpgradeStep], written: str | None) -> None:
     from dstl_core.savepoint.edit.upgrade import KEEP
 
     kept = sum(step.action == KEEP for step in steps)
@@ -116,10 +116,10 @@ def _print(found: SavepointUpgrade, steps: list[UpgradeStep], written: str | Non
     lines = table_lines(("operator", "state", "action", "type"), rows) if rows else []
     lines.append(f"{kept} states are kept byte for byte")
     if written is None:
-        lines.append(f"{size_text(found.source_size)} of state to read; nothing was written")
+        lines.append(f"{size_text(savepoint.source_size)} of state to read; nothing was written")
     else:
-        entries = sum(found.converted.values())
-        lines += sharing_note(found)
+        entries = sum(savepoint.converted.values())
+        lines += sharing_note(savepoint)
         lines.append(f"{entries:,} entries converted; written: {written}")
     print_lines(lines)
 

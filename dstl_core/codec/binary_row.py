@@ -149,8 +149,8 @@ def read_row(raw: bytes, types: Sequence[LogicalType], base: int) -> RowData:
     if raw[0] >= len(ROW_KIND_BYTES):
         raise _bad("A SQL row has an unknown kind", "0..3", raw[0], base)
     values = tuple(
-        None if raw[(8 + at) // 8] >> at % 8 & 1 else _read_slot(memory, header + 8 * at, each)
-        for at, each in enumerate(types)
+        None if raw[(8 + at) // 8] >> at % 8 & 1 else _read_slot(memory, header + 8 * at, slot_type)
+        for at, slot_type in enumerate(types)
     )
     return RowData(raw[0], values, raw)
 

@@ -94,11 +94,11 @@ class _Place:
         return _Place(self.depth + 1, self.parts)
 
 
-def declared_type(given: TypeLike, where: str) -> DeclaredType:
+def declared_type(declaration: TypeLike, where: str) -> DeclaredType:
     """Reads the type that a user declared.
 
     Args:
-        given: A type in any form.
+        declaration: A type in any form.
         where: What has this type, for the error: ``The key of operator 'totals'``.
 
     Raises:
@@ -106,29 +106,29 @@ def declared_type(given: TypeLike, where: str) -> DeclaredType:
             write.
     """
     try:
-        found = _declared(given, _Place())
-        flink_type(found)
-        return found
+        declared = _declared(declaration, _Place())
+        flink_type(declared)
+        return declared
     except ConfigError as error:
         raise ConfigError(f"{where} has a wrong type: {error.message}") from None
 
 
-def declared_columns(given: Any, where: str) -> DeclaredType:
+def declared_columns(declaration: Any, where: str) -> DeclaredType:
     """Reads the columns that a user declared.
 
     Args:
-        given: DDL text, a Spark or Arrow schema, a mapping of names to types, or a dataclass.
+        declaration: DDL text, a Spark or Arrow schema, a mapping of names to types, or a dataclass.
         where: As for ``declared_type``.
 
     Raises:
         ConfigError: As for ``declared_type``.
     """
     try:
-        found = _columns(given)
+        declared = _columns(declaration)
     except ConfigError as error:
         raise ConfigError(f"{where} is wrong: {error.message}") from None
-    check_twice(found.names, where)
-    return found
+    check_twice(declared.names, where)
+    return declared
 
 
 def check_twice(names: Sequence[str], where: str) -> None:
@@ -140,50 +140,52 @@ def check_twice(names: Sequence[str], where: str) -> None:
         )
 
 
-def _columns(given: Any) -> DeclaredType:
+def _columns(declaration: Any) -> DeclaredType:
     place = _Place()
-    if isinstance(given, str):
-        return parse_columns(given)
-    if _is_arrow(given) and hasattr(given, "names"):
-        return _struct([(each.name, _arrow(each.type, place.inner())) for each in given])
-    if isinstance(given, Mapping):
+    if isinstance(declaration, str):
+        return parse_columns(declaration)
+    if _is_arrow(declaration) and hasattr(declaration, "names"):
+        return _struct([(each.name, _arrow(each.type, place.inner())) for each in declaration])
+    if isinstance(declaration, Mapping):
         return _struct(
-            [(str(name), _declared(each, place.inner())) for name, each in given.items()]
+            [(str(name), _declared(each, place.inner())) for name, each in declaration.items()]
         )
-    found = _declared(given, _Place()) if _may_be_columns(given) else None
-    if found is None or found.name != "struct":
+    declared = _declared(declaration, _Place()) if _may_be_columns(declaration) else None
+    if declared is None or declared.name != "struct":
         raise ConfigError(
             f"expected columns, as text such as 'id string, n bigint', a Spark or Arrow schema, a "
-            f"mapping of names to types, or a dataclass, got {_shown(given)}."
+            f"mapping of names to types, or a dataclass, got {_shown(declaration)}."
         )
-    return found
+    return declared
 
 
-def _may_be_columns(given: Any) -> bool:
+def _may_be_columns(declaration: Any) -> bool:
     """Whether a value is a dataclass, or a type that may have fields."""
-    if isinstance(given, type):
-        return dataclasses.is_dataclass(given)
-    if hasattr(given, "jsonValue"):
-        return not hasattr(given, "dataType")  # a single field of a Spark schema has one
-    return isinstance(given, TypeSerializer) or (_is_arrow(given) and hasattr(given, "num_fields"))
+    if isinstance(declaration, type):
+        return dataclasses.is_dataclass(declaration)
+    if hasattr(declaration, "jsonValue"):
+        return not hasattr(declaration, "dataType")  # a single field of a Spark schema has one
+    return isinstance(declaration, TypeSerializer) or (
+        _is_arrow(declaration) and hasattr(declaration, "num_fields")
+    )
 
 
-def _declared(given: Any, place: _Place) -> DeclaredType:
-    if isinstance(given, TypeSerializer):
-        return DeclaredType("flink", flink=given)
-    if isinstance(given, str):
-        return parse_type_text(given)
-    if hasattr(given, "jsonValue") and not isinstance(given, type):
+def _declared(declaration: Any, place: _Place) -> DeclaredType:
+    if isinstance(declaration, TypeSerializer):
+        return DeclaredType("flink", flink=declaration)
+    if isinstance(declaration, str):
+        return parse_type_text(declaration)
+    if hasattr(declaration, "jsonValue") and not isinstance(declaration, type):
         try:
-            json = given.jsonValue()
+            json = declaration.jsonValue()
         except RuntimeError:  # a type of the user, which has no JSON
-            raise ConfigError(f"there is no Flink type for Spark's {given!r}.") from None
+            raise ConfigError(f"there is no Flink type for Spark's {declaration!r}.") from None
         return _spark(json, place)
-    if isinstance(given, type) and hasattr(given, "jsonValue"):
-        return _declared(_made(given), place)
-    if _is_arrow(given) and hasattr(given, "num_fields"):
-        return _arrow(given, place)
-    return _python(given, place)
+    if isinstance(declaration, type) and hasattr(declaration, "jsonValue"):
+        return _declared(_made(declaration), place)
+    if _is_arrow(declaration) and hasattr(declaration, "num_fields"):
+        return _arrow(declaration, place)
+    return _python(declaration, place)
 
 
 def _made(spark_class: Callable[[], Any]) -> Any:
@@ -196,12 +198,12 @@ def _made(spark_class: Callable[[], Any]) -> Any:
         ) from None
 
 
-def _is_arrow(given: Any) -> bool:
-    return type(given).__module__.partition(".")[0] == "pyarrow"
+def _is_arrow(declaration: Any) -> bool:
+    return type(declaration).__module__.partition(".")[0] == "pyarrow"
 
 
-def _shown(given: Any) -> str:
-    return given.__name__ if isinstance(given, type) else repr(given)
+def _shown(declaration: Any) -> str:
+    return declaration.__name__ if isinstance(declaration, type) else repr(declaration)
 
 
 def _struct(fields: Sequence[tuple[str, DeclaredType]], made: type | None = None) -> DeclaredType:
@@ -237,55 +239,58 @@ def _spark(json: Any, place: _Place) -> DeclaredType:
 # ----------------------------------------------------------------------------------- Arrow
 
 
-def _arrow(given: Any, place: _Place) -> DeclaredType:
-    name = str(given).partition("<")[0].partition("[")[0].partition("(")[0]
+def _arrow(arrow_type: Any, place: _Place) -> DeclaredType:
+    name = str(arrow_type).partition("<")[0].partition("[")[0].partition("(")[0]
     if name in ("list", "large_list", "fixed_size_list"):
-        return DeclaredType("array", (_arrow(given.value_type, place.inner()),))
+        return DeclaredType("array", (_arrow(arrow_type.value_type, place.inner()),))
     if name == "map":
-        parts = (_arrow(given.key_type, place.inner()), _arrow(given.item_type, place.inner()))
+        parts = (
+            _arrow(arrow_type.key_type, place.inner()),
+            _arrow(arrow_type.item_type, place.inner()),
+        )
         return DeclaredType("map", parts)
     if name == "struct":
-        fields = [given.field(index) for index in range(given.num_fields)]
+        fields = [arrow_type.field(index) for index in range(arrow_type.num_fields)]
         return _struct([(each.name, _arrow(each.type, place.inner())) for each in fields])
     if name == "timestamp":
-        return leaf("timestamp_ntz" if given.tz is None else "timestamp")
+        return leaf("timestamp_ntz" if arrow_type.tz is None else "timestamp")
     if name == "decimal128":
-        return DeclaredType("decimal", precision=given.precision, scale=given.scale)
+        return DeclaredType("decimal", precision=arrow_type.precision, scale=arrow_type.scale)
     if name not in _ARROW:
-        raise ConfigError(f"there is no Flink type for Arrow's {given}; cast it.")
+        raise ConfigError(f"there is no Flink type for Arrow's {arrow_type}; cast it.")
     return leaf(_ARROW[name])
 
 
 # ---------------------------------------------------------------------------------- Python
 
 
-def _python(given: Any, place: _Place) -> DeclaredType:
-    origin, arguments = typing.get_origin(given), typing.get_args(given)
+def _python(python_type: Any, place: _Place) -> DeclaredType:
+    origin, arguments = typing.get_origin(python_type), typing.get_args(python_type)
     if origin in (typing.Union, types.UnionType):
         rest = [each for each in arguments if each is not type(None)]
         if len(rest) == 1 and len(arguments) == 2:
             return DeclaredType("nullable", (_declared(rest[0], place.inner()),))
-    if given is datetime.datetime:
+    if python_type is datetime.datetime:
         raise ConfigError(
             "datetime is ambiguous; write 'timestamp' for a moment, whose values have a time zone, "
             "or 'timestamp_ntz' for a date and time without one."
         )
-    if isinstance(given, type) and given in _PYTHON:
-        return leaf(_PYTHON[given])
-    if isinstance(given, type) and dataclasses.is_dataclass(given):
-        hints = typing.get_type_hints(given)
+    if isinstance(python_type, type) and python_type in _PYTHON:
+        return leaf(_PYTHON[python_type])
+    if isinstance(python_type, type) and dataclasses.is_dataclass(python_type):
+        hints = typing.get_type_hints(python_type)
         return _struct(
             [
-                (each.name, _without_null(_declared(hints[each.name], place.inner())))
-                for each in dataclasses.fields(given)
+                (field.name, _without_null(_declared(hints[field.name], place.inner())))
+                for field in dataclasses.fields(python_type)
             ],
-            made=given,
+            made=python_type,
         )
     parts = tuple(each for each in arguments if each is not Ellipsis)
     if origin in (list, dict, set, tuple) and len(parts) == len(arguments):
         names = {list: "array", dict: "map", set: "set", tuple: "tuple"}
         return DeclaredType(names[origin], tuple(_declared(each, place.inner()) for each in parts))
-    raise ConfigError(f"expected {FORMS}, got {_shown(given)}.")
+    raise ConfigError(f"expected {FORMS}, got {_shown(python_type)}.")
 
 
 def _without_null(declared: DeclaredType) -> DeclaredType:

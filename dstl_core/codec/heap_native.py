@@ -64,10 +64,10 @@ def read_key_group(
     Empty lists and maps yield no entry.
     """
     at = data.position
-    found = data.read_i32("key group")
-    if found != key_group:
+    stored_group = data.read_i32("key group")
+    if stored_group != key_group:
         raise FormatError(
-            "A key group stands at the wrong place", offset=at, expected=key_group, got=found
+            "A key group stands at the wrong place", offset=at, expected=key_group, got=stored_group
         )
     missing = set(range(len(header.states)))
     while missing:

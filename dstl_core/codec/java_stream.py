@@ -305,8 +305,8 @@ class _Parser:
         handle = self._new_handle()
         if tag == Tag.OBJECT:
             value = self._handles[handle] = JavaObject(description)
-            for each in description.hierarchy():
-                self._class_data(value, each, depth)
+            for java_class in description.hierarchy():
+                self._class_data(value, java_class, depth)
             return value
         if tag == Tag.ARRAY:
             array = self._handles[handle] = JavaArray(description)
@@ -333,9 +333,9 @@ class _Parser:
             case Tag.NULL:
                 return None
             case Tag.REFERENCE:
-                found = self._reference()
-                if isinstance(found, JavaClass):
-                    return found
+                referenced = self._reference()
+                if isinstance(referenced, JavaClass):
+                    return referenced
                 raise FormatError("A Java reference does not point to a class", offset=at)
             case Tag.CLASS_DESCRIPTION:
                 return self._new_class(depth)

@@ -73,16 +73,16 @@ def parse_logical_type(name: str) -> LogicalType:
     Raises:
         ConfigError: It is none, or one with types inside, or its numbers cannot be.
     """
-    found = _NAME.fullmatch(name.strip().upper())
-    root, length = (found[1], None) if found else ("", None)
+    match = _NAME.fullmatch(name.strip().upper())
+    root, length = (match[1], None) if match else ("", None)
     root, length = _ALIASES.get(root, (root, length))
-    if found is None or root not in _JAVA:
+    if match is None or root not in _JAVA:
         raise ConfigError(
             f"The SQL type {name!r} is not known: expected one of {', '.join(_JAVA)}; "
             f"take types of rows, arrays and maps from a template savepoint."
         )
-    first, second = (None if each is None else int(each) for each in found.group(2, 3))
-    nullable = found[4] is None
+    first, second = (None if each is None else int(each) for each in match.group(2, 3))
+    nullable = match[4] is None
     fields = _JAVA[root].fields
     if (first is not None and not fields) or (second is not None and "scale" not in fields):
         raise ConfigError(f"A SQL type has too many numbers: {name!r}.")

@@ -125,11 +125,13 @@ def _children(
     if root != "ROW":
         return (), ()
     names, children = [], []
-    for each in java_list(fields.get("fields", fields.get("attributes"))):
-        if not isinstance(each, JavaObject) or not isinstance(each.fields.get("name"), str):
+    for java_field in java_list(fields.get("fields", fields.get("attributes"))):
+        if not isinstance(java_field, JavaObject) or not isinstance(
+            java_field.fields.get("name"), str
+        ):
             raise FormatError("A field of a SQL row has no name")
-        names.append(each.fields["name"])
-        children.append(logical_type_of(each.fields.get("type"), depth + 1))
+        names.append(java_field.fields["name"])
+        children.append(logical_type_of(java_field.fields.get("type"), depth + 1))
     return tuple(names), tuple(children)
 
 

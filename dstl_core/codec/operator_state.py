@@ -284,7 +284,7 @@ class OperatorStateReader:
         """The elements of each listed state, read one after the other."""
         chunks = _SharedChunks(self._raw, self._starts[0])
         listed = {(info.name, info.mode): info for info in self._states}
-        found: dict[tuple[str, OperatorStateMode], list[bytes]] = {key: [] for key in listed}
+        by_state: dict[tuple[str, OperatorStateMode], list[bytes]] = {key: [] for key in listed}
         for meta in self.header.states:
             key = meta.name, mode_of(meta)
             reader: _ElementReader = meta.value_serializer
@@ -293,9 +293,9 @@ class OperatorStateReader:
             for offset in listed[key].offsets if key in listed else ():
                 if not chunks.is_at_start(offset):
                     self._misplaced.add(meta.name)
-                found[key].append(chunks.next(offset, reader))
+                by_state[key].append(chunks.next(offset, reader))
         chunks.expect_end()
-        return found
+        return by_state
 
     def misplaced(self) -> frozenset[str]:
         """The states with elements that do not start where their offset says. Flink 1.19 and later
@@ -399,13 +399,13 @@ class OperatorStateReader:
         next listed one starts.
         """
         serializer = self.header.state(info).value_serializer
-        found = []
+        elements = []
         for raw in self._bytes_of(info):
             try:
-                found.append(DataInput(raw).read_value(serializer))
+                elements.append(DataInput(raw).read_value(serializer))
             except UnreadableValueError:
-                found.append(raw)
-        return found
+                elements.append(raw)
+        return elements
 
     def raw_pairs(self, info: OperatorStateMetaInfo) -> list[tuple[bytes, bytes]]:
         """The bytes of the entries of a broadcast state.

@@ -132,13 +132,13 @@ def chunk_sizes(buffer: bytes | memoryview, start: int) -> Iterator[tuple[int, i
 
 
 def _check_identifier(buffer: bytes | memoryview, position: int, end: int) -> None:
-    found = buffer[position : min(position + len(STREAM_IDENTIFIER), end)]
-    if found != STREAM_IDENTIFIER:
+    identifier = buffer[position : min(position + len(STREAM_IDENTIFIER), end)]
+    if identifier != STREAM_IDENTIFIER:
         raise FormatError(
             "Compressed data does not start as a Snappy stream",
             offset=position,
             expected=STREAM_IDENTIFIER.hex(),
-            got=found.hex() or "nothing",
+            got=identifier.hex() or "nothing",
         )
 
 

@@ -104,9 +104,9 @@ def parse_type_text(text: str) -> DeclaredType:
         ConfigError: The text is not a type. The message names the place and the known types.
     """
     parser = _Parser(text)
-    found = parser.type(0)
+    parsed = parser.type(0)
     parser.end()
-    return found
+    return parsed
 
 
 def parse_columns(text: str) -> DeclaredType:
@@ -133,17 +133,17 @@ class _Parser:
 
     def take(self, sign: str) -> bool:
         """Consumes a sign if it comes next; returns whether it did."""
-        found = self._peek()
-        if found is None or found["sign"] != sign:
+        token = self._peek()
+        if token is None or token["sign"] != sign:
             return False
-        self._at = found.end()
+        self._at = token.end()
         return True
 
     def _word(self, word: str) -> bool:
-        found = self._peek()
-        if found is None or (found["name"] or "").upper() != word:
+        token = self._peek()
+        if token is None or (token["name"] or "").upper() != word:
             return False
-        self._at = found.end()
+        self._at = token.end()
         return True
 
     def _need(self, sign: str) -> None:
@@ -169,7 +169,7 @@ class _Parser:
                 f"expected columns as 'name type, ..', got {self._text!r}, where {name!r} has no "
                 f"type."
             )
-        found = self.type(0)
+        column_type = self.type(0)
         if self._word("NOT") and not self._word("NULL"):
             raise self._wrong("NULL")
         if self._word("COMMENT"):
@@ -177,31 +177,31 @@ class _Parser:
             if comment is None or comment["text"] is None:
                 raise self._wrong("a comment in quotes")
             self._at = comment.end()
-        return name, found
+        return name, column_type
 
     def _field_name(self, what: str) -> str:
-        found = self._peek()
-        if found is None or (found["name"] is None and found["quoted"] is None):
+        token = self._peek()
+        if token is None or (token["name"] is None and token["quoted"] is None):
             raise self._wrong(what)
-        self._at = found.end()
-        quoted: str | None = found["quoted"]
-        return str(found["name"]) if quoted is None else quoted.replace("``", "`")
+        self._at = token.end()
+        quoted: str | None = token["quoted"]
+        return str(token["name"]) if quoted is None else quoted.replace("``", "`")
 
     def type(self, depth: int) -> DeclaredType:
-        found = self._peek()
-        if found is None or found["name"] is None or depth > _MAX_DEPTH:
+        token = self._peek()
+        if token is None or token["name"] is None or depth > _MAX_DEPTH:
             raise self._wrong("a type")
-        given = str(found["name"])
-        name = re.sub(r"^tuple\d+$", "tuple", given.lower())
+        written = str(token["name"])
+        name = re.sub(r"^tuple\d+$", "tuple", written.lower())
         if name in LEAF_NAMES:
-            self._at = found.end()
+            self._at = token.end()
             return self._leaf(LEAF_NAMES[name])
         if name not in COMPOSITE_NAMES:
             raise ConfigError(
                 f"Not a type: expected one of {', '.join(_USUAL)}, or "
-                f"{', '.join(f'{each}<..>' for each in COMPOSITE_NAMES)}, got {given!r}."
+                f"{', '.join(f'{each}<..>' for each in COMPOSITE_NAMES)}, got {written!r}."
             )
-        self._at = found.end()
+        self._at = token.end()
         self._need("<")
         if COMPOSITE_NAMES[name] == "struct":
             return self._struct(depth)
@@ -242,11 +242,11 @@ class _Parser:
         return DeclaredType("decimal", precision=precision, scale=scale)
 
     def _number(self) -> int:
-        found = self._peek()
-        if found is None or found["number"] is None:
+        token = self._peek()
+        if token is None or token["number"] is None:
             raise self._wrong("a number")
-        number = whole_number(found["number"])
+        number = whole_number(token["number"])
         if number is None:
             raise self._wrong("a number of up to 19 digits")
-        self._at = found.end()
+        self._at = token.end()
         return number

@@ -141,10 +141,10 @@ class FileRows(ArrowRows):
             kind = None if at < 0 else stored.field(at).type
             has_nulls_alone = at >= 0 and pa.types.is_null(schema.field(at).type)
             if kind is None or not (has_nulls_alone or may_become(kind, field.type)):
-                found = "no such column" if kind is None else spark_name(kind)
+                actual = "no such column" if kind is None else spark_name(kind)
                 raise ConfigError(
                     f"The files of one batch have different columns: expected {field.name!r} as "
-                    f"{spark_name(field.type)}, as in {self._files[0]}, got {found} in {name}; "
+                    f"{spark_name(field.type)}, as in {self._files[0]}, got {actual} in {name}; "
                     f"write the files anew with the same columns."
                 )
 
@@ -196,12 +196,12 @@ def rows_of(rows: Any, what: str, reads: ReadColumns, memory: int, folder: str |
     paths = paths_of(rows)
     if paths is not None:
         return _of_files(paths, reads)
-    given = arrow_of(rows)
-    if given is not None:
-        schema = stored_schema(given.schema, what, reads.reads)
-        if isinstance(given, pa.Table):
-            return TableRows(given, schema, what)
-        return KeptRows(given, schema, what, memory, folder)
+    arrow_rows = arrow_of(rows)
+    if arrow_rows is not None:
+        schema = stored_schema(arrow_rows.schema, what, reads.reads)
+        if isinstance(arrow_rows, pa.Table):
+            return TableRows(arrow_rows, schema, what)
+        return KeptRows(arrow_rows, schema, what, memory, folder)
     raise ConfigError(
         f"{what} has to be a table or a stream of Arrow (pyarrow, pandas, polars, DuckDB), or "
         f"paths of Parquet files, got a {type(rows).__name__}."

@@ -101,14 +101,14 @@ def numbers_for_job(members: Sequence[VertexMember]) -> list[int]:
     vertex have several numbers, or if it is parallel in only one of the snapshot and the job.
     """
     mixed = {id(each) for group in mixed_vertices(members) for each in group}
-    found = []
-    for each in members:
-        number = each.job[0]
-        is_forced = NOT_PARALLEL in (number, each.stored)
-        found.append(
-            number if number is not None and (is_forced or id(each) in mixed) else each.stored
+    numbers = []
+    for member in members:
+        number = member.job[0]
+        is_forced = NOT_PARALLEL in (number, member.stored)
+        numbers.append(
+            number if number is not None and (is_forced or id(member) in mixed) else member.stored
         )
-    return found
+    return numbers
 
 
 def advice_for(stored: int, wanted: int) -> str:

@@ -34,8 +34,8 @@ class StateSize:
             for part in handle.materialized:
                 if isinstance(part, KeyGroupsSavepointStateHandle):
                     base[part.stream] = part.state_size
-            for each in handle.non_materialized:
-                log[each.state_handle_id] = each.state_size
+            for segment in handle.non_materialized:
+                log[segment.state_handle_id] = segment.state_size
         return cls(sum(base.values()), sum(log.values()))
 
 

@@ -58,10 +58,12 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
         batch = KeyBatch(self._key_places, self._key_serializer, keys)
         held = SessionSet.of(self._sets.get_at(batch.places))
         members = held.joined(SessionSet(batch.numbers, bounds, bounds))
-        found = touching(members)
-        old, new = found.group[: len(held)], found.group[len(held) :]
-        has_old, has_new = (np.bincount(each, minlength=len(found)) > 0 for each in (old, new))
-        expired = ~has_old & (self._function.expiry(found.windows) <= self.timers.current_watermark)
+        overlaps = touching(members)
+        old, new = overlaps.group[: len(held)], overlaps.group[len(held) :]
+        has_old, has_new = (np.bincount(each, minlength=len(overlaps)) > 0 for each in (old, new))
+        expired = ~has_old & (
+            self._function.expiry(overlaps.windows) <= self.timers.current_watermark
+        )
         if expired.any():
             self._drop(rows, expired[new])
         grows = has_new & ~expired
@@ -69,7 +71,9 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
             return None
         number = np.cumsum(grows) - 1
         before, into = held.where(grows[old]), number[old[grows[old]]]
-        grown = SessionSet(found.owners[grows], found.windows[grows], found.windows[grows].copy())
+        grown = SessionSet(
+            overlaps.owners[grows], overlaps.windows[grows], overlaps.windows[grows].copy()
+        )
         some, firsts = np.unique(into, return_index=True)
         grown.kept[some] = before.kept[firsts]
 
@@ -109,8 +113,8 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
         """One accumulator for each group, in the order of their numbers."""
 
         def combined(one: pa.RecordBatch, other: pa.RecordBatch) -> pa.RecordBatch:
-            found = self._function.merge.combined(one, other)
-            return self._states(self._accumulators(found))
+            merged = self._function.merge.combined(one, other)
+            return self._states(self._accumulators(merged))
 
         return self._accumulators(folded(combined, self._states(accumulators), group))
 
@@ -143,15 +147,15 @@ class AggregatedSessionOperator(AggregatedWindowOperator):
             [places.key_groups[at] for at in firsts], [names[at] + VOID_NAMESPACE for at in firsts]
         )
         held = SessionSet.of(self._sets.get_at(keys))
-        found = held.find(owners, bounds)
-        there: Bools = found >= 0  # other timers are those of sessions that have merged
-        if not there.any():
+        positions = held.find(owners, bounds)
+        is_held: Bools = positions >= 0  # other timers are those of sessions that have merged
+        if not is_held.any():
             return
-        found, bounds, times = found[there], bounds[there], times[there]
-        column = self._keys.column([names[at] for at in np.flatnonzero(there)])
-        contents = self._contents.places(column, window_column(held.kept[found]))
+        positions, bounds, times = positions[is_held], bounds[is_held], times[is_held]
+        column = self._keys.column([names[at] for at in np.flatnonzero(is_held)])
+        contents = self._contents.places(column, window_column(held.kept[positions]))
         yield from super()._fired(contents, bounds, times)
-        expired = found[times == self._function.expiry(bounds)]
+        expired = positions[times == self._function.expiry(bounds)]
         left = np.ones(len(held), np.bool_)
         left[expired] = False
         self._write_sets(keys, held.where(left), held.owners[expired])

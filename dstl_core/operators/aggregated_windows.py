@@ -98,11 +98,11 @@ def windowed_output(uid: str, output: pa.Schema, time_type: pa.DataType) -> pa.S
     Raises:
         ConfigError: The key or an aggregate has one of their names.
     """
-    for each in (WINDOW_START, WINDOW_END):
-        if each in output.names:
+    for bound in (WINDOW_START, WINDOW_END):
+        if bound in output.names:
             raise ConfigError(
-                f"The output of operator {uid!r} has two columns {each!r}: one is the "
-                f"{'start' if each == WINDOW_START else 'end'} of the window; rename the other one."
+                f"The output of operator {uid!r} has two columns {bound!r}: one is the "
+                f"{'start' if bound == WINDOW_START else 'end'} of the window; rename the other."
             )
     key, *others = output
     bounds = [pa.field(each, time_type) for each in (WINDOW_START, WINDOW_END)]
@@ -330,11 +330,11 @@ class AggregatedWindowOperator:
         if fires.any():
             firing = places.where(fires.tolist())
             accumulators = self._contents.get_at(firing)
-            there = accumulators.is_valid()
-            names = [each[:-WINDOW_BYTES] for each in compress(firing.scopes, there.to_pylist())]
-            bounds_there = bounds[fires][there.to_numpy(zero_copy_only=False)]
+            is_valid = accumulators.is_valid()
+            names = [each[:-WINDOW_BYTES] for each in compress(firing.scopes, is_valid.to_pylist())]
+            bounds_there = bounds[fires][is_valid.to_numpy(zero_copy_only=False)]
             keys = self._keys.column(names)
-            output = self._output(keys, bounds_there, accumulators.filter(there))
+            output = self._output(keys, bounds_there, accumulators.filter(is_valid))
             if output is not None:
                 yield output
         if expires.any():
@@ -342,8 +342,8 @@ class AggregatedWindowOperator:
 
     def _merged(self, keys: pa.Array, held: pa.Array, rows: pa.RecordBatch) -> pa.Array:
         """The accumulators of windows after a reduced batch; ``held`` has null for new ones."""
-        found = self._function.merge.process_batch(keys, self._states(held), rows)
-        return self._accumulators(found.state)
+        merged = self._function.merge.process_batch(keys, self._states(held), rows)
+        return self._accumulators(merged.state)
 
     def _states(self, accumulators: pa.Array) -> pa.RecordBatch:
         """Accumulators as a column per state; null where there is none."""
@@ -353,8 +353,8 @@ class AggregatedWindowOperator:
     def _accumulators(self, states: pa.RecordBatch | pa.Table) -> pa.Array:
         kind = self._contents.value_type
         columns = [
-            self._function.fit(states.column(each.name), field.type, f"State {each.name!r}")
-            for each, field in zip(self._function.merge.states, kind, strict=True)
+            self._function.fit(states.column(state.name), field.type, f"State {state.name!r}")
+            for state, field in zip(self._function.merge.states, kind, strict=True)
         ]
         return pa.StructArray.from_arrays(columns, fields=list(kind))
 
@@ -363,10 +363,10 @@ class AggregatedWindowOperator:
     ) -> pa.RecordBatch | None:
         """A row for each window: its key, its start and end, and its aggregates."""
         schema = self._function.output
-        found = self._function.merge.output_of_changes(keys, self._states(accumulators))
-        if schema is None or found is None:
+        changes = self._function.merge.output_of_changes(keys, self._states(accumulators))
+        if schema is None or changes is None:
             return None
-        key, *values = found.columns
+        key, *values = changes.columns
         bounds = [
             _as_time(windows[:, at], schema.field(name).type)
             for at, name in enumerate((WINDOW_START, WINDOW_END))
@@ -385,19 +385,19 @@ def window_column(bounds: Bounds) -> pa.Array:
 
 def _last(bounds: Bounds) -> Int64s:
     """The last milliseconds of windows."""
-    found: Int64s = bounds[:, 1] - 1
-    return found
+    last_ms: Int64s = bounds[:, 1] - 1
+    return last_ms
 
 
 def _longs(raw: Sequence[bytes]) -> npt.NDArray[np.int64]:
     """Big-endian numbers, a row for each text of bytes."""
-    found = np.frombuffer(b"".join(raw), ">i8").astype(np.int64)
-    return found.reshape(len(raw), -1)
+    longs = np.frombuffer(b"".join(raw), ">i8").astype(np.int64)
+    return longs.reshape(len(raw), -1)
 
 
 def _as_time(times_ms: Int64s, kind: pa.DataType) -> pa.Array:
     """Milliseconds, or timestamps."""
-    found = pa.array(times_ms)
+    times = pa.array(times_ms)
     if not pa.types.is_timestamp(kind):
-        return found
-    return found.cast(pa.timestamp("ms", kind.tz)).cast(kind)
+        return times
+    return times.cast(pa.timestamp("ms", kind.tz)).cast(kind)

@@ -81,9 +81,9 @@ class RowCalls:
                 current.slot = number
                 context.current_key = keys[number]
                 context.element_timestamp = timestamp
-                found = process(row, context)
-                if found:
-                    output.extend(found)
+                result = process(row, context)
+                if result:
+                    output.extend(result)
         return output
 
 

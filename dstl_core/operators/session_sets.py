@@ -52,13 +52,13 @@ class SessionSet:
     def find(self, owners: Int64s, windows: Int64s) -> Int64s:
         """The positions of the sessions with these windows; -1 for a window that is no session."""
         own, wanted = (
-            np.column_stack(each) for each in ((self.owners, self.windows), (owners, windows))
+            np.column_stack(pair) for pair in ((self.owners, self.windows), (owners, windows))
         )
         distinct, numbers = np.unique(np.concatenate([own, wanted]), axis=0, return_inverse=True)
         position = np.full(len(distinct), -1)
         position[numbers[: len(own)]] = np.arange(len(own))
-        found: Int64s = position[numbers[len(own) :]]
-        return found
+        positions: Int64s = position[numbers[len(own) :]]
+        return positions
 
     def joined(self, other: SessionSet) -> SessionSet:
         """The sessions of both."""

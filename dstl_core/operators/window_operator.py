@@ -47,9 +47,11 @@ def refuse_other_windows(uid: str, backend: KeyedStateBackend, assigner: WindowA
         for table in [backend.state.tables.get((name, False))]
     }
     if stored[WINDOW_CONTENTS] and stored[MERGING_WINDOW_SET] != assigner.is_merging:
-        found = "session windows" if stored[MERGING_WINDOW_SET] else "windows that are no sessions"
+        windows = (
+            "session windows" if stored[MERGING_WINDOW_SET] else "windows that are no sessions"
+        )
         raise RestoreError(
-            f"The state of operator {uid!r} has open {found}, which {type(assigner).__name__} "
+            f"The state of operator {uid!r} has open {windows}, which {type(assigner).__name__} "
             f"would never fire, so they would be lost; keep the windows until all have fired, or "
             f"give the operator another uid."
         )
@@ -331,7 +333,8 @@ class _TriggerContext:
         self._window: Any = None
         self._merged: Sequence[Any] = ()
         self._states: dict[str, Any] = {
-            each.name: backend.get_or_create_keyed_state(windows, each) for each in trigger.states
+            state.name: backend.get_or_create_keyed_state(windows, state)
+            for state in trigger.states
         }
 
     def enter(self, window: Any, merged: Sequence[Any] = ()) -> None:

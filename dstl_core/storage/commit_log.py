@@ -95,12 +95,12 @@ class CommitLog:
         missing = self.count - len(self._recent) - number
         if missing <= 0:
             return self._recent[-missing:]
-        found = []
+        records = []
         for record in self.backwards():
             if record.number <= number:
                 break
-            found.append(record)
-        return found[::-1]
+            records.append(record)
+        return records[::-1]
 
     def backwards(self, before: int | None = None) -> Iterator[LogRecord]:
         """Yields the records before ``before`` (by default all), newest first, and reads them
@@ -129,8 +129,8 @@ class CommitLog:
 
     def _read_slots(self, first: int, count: int) -> Sequence[LogRecord]:
         numbers = range(first, first + count)
-        found = self._file_io.read_each([self._slot(number) for number in numbers])
-        return [self._parse(number, raw) for number, raw in zip(numbers, found, strict=True)]
+        payloads = self._file_io.read_each([self._slot(number) for number in numbers])
+        return [self._parse(number, raw) for number, raw in zip(numbers, payloads, strict=True)]
 
     # ----------------------------------------------------------------------------- reading
 
@@ -176,18 +176,20 @@ class CommitLog:
         run = run_of(first)
         numbers = range(first, first + ahead)
         places = [*(self._slot(number) for number in numbers), self._index.location(run)]
-        *found, raw_run = self._file_io.read_each(places)
-        there = found.index(None) if None in found else ahead
+        *payloads, raw_run = self._file_io.read_each(places)
+        run_length = payloads.index(None) if None in payloads else ahead
         of_run = (self._index.parse_run(run, raw_run) or ())[first - first_of(run) :]
-        if len(of_run) > there:
+        if len(of_run) > run_length:
             self._take(of_run)
             return HEAD_EVERY + 1
-        self._take([self._parse(*each) for each in zip(numbers, found[:there], strict=False)])
-        if any(raw is not None for raw in found[there:]):
-            self._check_hole(first + there)
+        self._take(
+            [self._parse(*each) for each in zip(numbers, payloads[:run_length], strict=False)]
+        )
+        if any(raw is not None for raw in payloads[run_length:]):
+            self._check_hole(first + run_length)
             return ahead
         # A process that is far behind reads many records at a time.
-        return 0 if there < ahead - 1 else min(2 * ahead, MOST_AT_ONCE)
+        return 0 if run_length < ahead - 1 else min(2 * ahead, MOST_AT_ONCE)
 
     def _check_hole(self, number: int) -> None:
         """Raises CheckpointError if a record is missing although a later one exists."""

@@ -186,7 +186,7 @@ class FsspecFileIO:
         if self._protocol in _LOCAL_PROTOCOLS or len(locations) < 2:
             return read_one_by_one(self, locations)
         with ThreadPoolExecutor(_READERS) as pool:
-            parts = pool.map(lambda each: read_one_by_one(self, [each]), locations)
+            parts = pool.map(lambda location: read_one_by_one(self, [location]), locations)
             return [found for [found] in parts]
 
     def open_input(self, location: Location) -> io.RawIOBase | BinaryIO:
@@ -273,7 +273,7 @@ class FsspecFileIO:
                 entries = fs.ls(path, detail=True)
             except FileNotFoundError:
                 return []
-        found = []
+        statuses = []
         for entry in entries:
             if entry["name"].rstrip("/") == path.rstrip("/"):
                 continue  # a file is listed as itself; some stores also list the folder
@@ -282,7 +282,7 @@ class FsspecFileIO:
                 continue  # a key that is not a valid path: neither dstl nor Flink writes such keys
             # The time stamp is mtime for local files, LastModified on S3, created in memory.
             modified = entry.get("mtime", entry.get("LastModified", entry.get("created")))
-            found.append(
+            statuses.append(
                 FileStatus(
                     location.child(name),
                     int(entry["size"] or 0),
@@ -291,7 +291,7 @@ class FsspecFileIO:
                     bool(entry.get("islink")),
                 )
             )
-        return sorted(found, key=lambda status: status.location.name)
+        return sorted(statuses, key=lambda status: status.location.name)
 
     def delete(self, location: Location) -> bool:
         with self._mapped("delete", location):
@@ -407,9 +407,9 @@ def _delete_tree(fs: Any, path: str) -> None:
     """Deletes file by file: the recursive delete of fsspec treats ``*``, ``?`` and ``[`` in a path
     as a pattern, and deletes all matches.
     """
-    found = fs.find(path, withdirs=True, detail=True)
-    folders = {name for name, entry in found.items() if entry["type"] == "directory"}
-    for name in found.keys() - folders:
+    entries = fs.find(path, withdirs=True, detail=True)
+    folders = {name for name, entry in entries.items() if entry["type"] == "directory"}
+    for name in entries.keys() - folders:
         try:
             fs.rm_file(name)
         except FileNotFoundError:

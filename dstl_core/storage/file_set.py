@@ -84,10 +84,10 @@ def _identity(scheme: str, path: str) -> tuple[str, tuple[int, int] | None]:
     if scheme != "file":
         return f"{scheme}:{path}", None
     try:
-        found = os.lstat(path)
-        if stat.S_ISLNK(found.st_mode):
+        status = os.lstat(path)
+        if stat.S_ISLNK(status.st_mode):
             path = os.path.realpath(path)
-            found = os.stat(path)
+            status = os.stat(path)
     except OSError:
         return f"file:{path}", None
-    return f"file:{path}", (found.st_dev, found.st_ino)
+    return f"file:{path}", (status.st_dev, status.st_ino)

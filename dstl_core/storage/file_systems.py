@@ -65,18 +65,18 @@ def file_system_class(protocol: str) -> Any:
         ConfigError: There is no such class, its library is not installed, or it is a cache.
     """
     try:
-        found = fsspec.get_filesystem_class(protocol)
+        class_ = fsspec.get_filesystem_class(protocol)
     except (ValueError, ImportError) as error:
         raise ConfigError(
             f"No file system for the scheme {protocol!r} ({_first_line(error)}); "
             f"{_NEEDED.get(protocol, 'correct the URL or install its fsspec file system')}."
         ) from error
-    if issubclass(found, CachingFileSystem):
+    if issubclass(class_, CachingFileSystem):
         raise ConfigError(
             f"The file system {protocol!r} keeps copies of files, which another process may have "
             f"changed; use the file system behind it directly."
         )
-    return found
+    return class_
 
 
 def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
@@ -87,8 +87,8 @@ def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
     """
     # A forked process must not use the connections of its parent. Client libraries read credentials
     # once, so changed environment variables need another file system.
-    found = [] if protocol == "file" else _credentials()
-    token = tokenize(os.getpid(), protocol, dict(options), sorted(found))
+    credentials = [] if protocol == "file" else _credentials()
+    token = tokenize(os.getpid(), protocol, dict(options), sorted(credentials))
     with _LOCK:
         if token not in _OPEN:
             made = _uncached(protocol, options)

@@ -127,10 +127,10 @@ class HandleResolver:
                 return [self._folder.child(handle.relative_path)]
             case FileStateHandle() | SegmentFileStateHandle():
                 location = self._named(handle.path)
-                found = [location, *self._relocated(location)]
+                places = [location, *self._relocated(location)]
                 if self._job_folder is None or not self._job_folder.contains(location):
-                    found += [*self._moved(location), *self._neighbours(location)]
-                return list(dict.fromkeys(found))
+                    places += [*self._moved(location), *self._neighbours(location)]
+                return list(dict.fromkeys(places))
             case _:
                 return []
 
@@ -272,12 +272,12 @@ class HandleResolver:
         if real_root.path == "/":
             return []
         places = [location, *(root.child(*parts[-size:]) for size in sizes if parts[-size])]
-        found = []
+        neighbours = []
         for place in places:
             real = real_location(place)
             if real_root.contains(real) and real.path.split("/")[-3:] == parts[-3:]:
-                found.append(place)
-        return found
+                neighbours.append(place)
+        return neighbours
 
     def _checked(self, location: Location, looked_at: Sequence[Location] = ()) -> Location:
         if self._is_allowed(location):

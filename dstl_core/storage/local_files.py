@@ -94,10 +94,10 @@ def make_folders(path: str, *, sync: bool) -> None:
     while not os.path.isdir(path):
         missing.append(path)
         path = posixpath.dirname(path)
-    for each in reversed(missing):
-        os.makedirs(each, exist_ok=True)
+    for folder in reversed(missing):
+        os.makedirs(folder, exist_ok=True)
         if sync:
-            sync_folder(posixpath.dirname(each))
+            sync_folder(posixpath.dirname(folder))
 
 
 def delete_tree(path: str) -> None:

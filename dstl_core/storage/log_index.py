@@ -75,8 +75,8 @@ class LogIndex:
 
     def read_runs(self, runs: Sequence[int]) -> list[Sequence[LogRecord] | None]:
         """The records of runs; None for each run that is missing or damaged."""
-        found = self._file_io.read_each([self.location(run) for run in runs])
-        return [self.parse_run(run, raw) for run, raw in zip(runs, found, strict=True)]
+        payloads = self._file_io.read_each([self.location(run) for run in runs])
+        return [self.parse_run(run, raw) for run, raw in zip(runs, payloads, strict=True)]
 
     def parse_run(self, run: int, raw: bytes | None) -> Sequence[LogRecord] | None:
         """Parses the bytes of a run; None if they are missing or damaged."""
@@ -138,9 +138,9 @@ def _sealed(body: Mapping[str, Any]) -> bytes:
 
 def _unsealed(raw: bytes, what: str) -> Mapping[str, Any]:
     body = parse_json_object(raw, what)
-    expected, found = body.pop("sha256", None), _digest(body)
-    if expected != found:
-        raise FormatError(f"{what} is damaged", expected=f"sha256 {expected}", got=found)
+    expected, digest = body.pop("sha256", None), _digest(body)
+    if expected != digest:
+        raise FormatError(f"{what} is damaged", expected=f"sha256 {expected}", got=digest)
     if body.get("version") != INDEX_VERSION:
         raise FormatError(
             f"{what} is of an unknown kind",

@@ -188,13 +188,13 @@ class _ProcessProfiles:
         return self._file
 
     def _of_files(self) -> Profiles:
-        found: Profiles = {}
-        given = os.environ.get(VARIABLE)
-        if given:
-            found.update(self._of_file(given, must_exist=True))
+        profiles: Profiles = {}
+        file = os.environ.get(VARIABLE)
+        if file:
+            profiles.update(self._of_file(file, must_exist=True))
         if self.received is not None:
-            found.update(self._of_file(self.received, must_exist=False))
-        return found
+            profiles.update(self._of_file(self.received, must_exist=False))
+        return profiles
 
     def _of_file(self, path: str, *, must_exist: bool) -> Profiles:
         try:
@@ -224,7 +224,8 @@ def _to_json(profiles: Profiles) -> str:
 def _from_json(raw: bytes, path: str) -> Profiles:
     try:
         return {
-            _normal(Location.parse(each["base"])): dict(each["options"]) for each in json.loads(raw)
+            _normal(Location.parse(profile["base"])): dict(profile["options"])
+            for profile in json.loads(raw)
         }
     except (*CONVERSION_ERRORS, RecursionError) as error:
         # The text of the error could quote a secret.

@@ -65,14 +65,14 @@ class MemoryFileIO:
     def list_folder(self, location: Location) -> list[FileStatus]:
         with self._lock:
             files = {Location.parse(path): len(data) for path, data in self.files.items()}
-        found: dict[str, FileStatus] = {}
+        statuses: dict[str, FileStatus] = {}
         for file, size in files.items():
             if file == location or not location.contains(file):
                 continue
             name, _, below = file.relative_to(location).partition("/")
             is_folder = bool(below)
-            found[name] = FileStatus(location.child(name), 0 if is_folder else size, is_folder)
-        return [found[name] for name in sorted(found)]
+            statuses[name] = FileStatus(location.child(name), 0 if is_folder else size, is_folder)
+        return [statuses[name] for name in sorted(statuses)]
 
     def delete(self, location: Location) -> bool:
         with self._lock:

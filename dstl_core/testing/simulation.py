@@ -120,7 +120,7 @@ class CheckpointSimulation:
 
     def setup(self, parallelism: int) -> OperatorSetup:
         return OperatorSetup(
-            UID, Types.STRING, lambda each: each["key"], parallelism, MAX_PARALLELISM
+            UID, Types.STRING, lambda row: row["key"], parallelism, MAX_PARALLELISM
         )
 
     def environment(self, changelog: FsStateChangelogStorage) -> TaskEnvironment:
@@ -311,9 +311,9 @@ class CheckpointSimulation:
         self.observe()
         if self.commits == before:
             self._fail("no checkpoint completes, although all faults have ended")
-        for each in self._observer.retained:
-            if each.location is None:
-                self._check_commit(each)
+        for checkpoint in self._observer.retained:
+            if checkpoint.location is None:
+                self._check_commit(checkpoint)
         self._end_job()
 
     def _end_job(self) -> None:
@@ -326,10 +326,12 @@ class CheckpointSimulation:
         kept = [each for each in before if not each.properties.discard_on_job(status)]
         if self._observer.retained != kept:
             self._fail(f"a job that is {status.name} keeps {self._observer.retained}, not {kept}")
-        for each in before:
-            metadata = self._observer.folder_of(each).child(METADATA_FILE_NAME)
-            if each not in kept and str(metadata) in self.disk.files:
-                self._fail(f"checkpoint {each.checkpoint_id} was discarded and is still there")
+        for checkpoint in before:
+            metadata = self._observer.folder_of(checkpoint).child(METADATA_FILE_NAME)
+            if checkpoint not in kept and str(metadata) in self.disk.files:
+                self._fail(
+                    f"checkpoint {checkpoint.checkpoint_id} was discarded and is still there"
+                )
 
     # ---------------------------------------------------------------------------- the checks
 
@@ -352,10 +354,12 @@ class CheckpointSimulation:
                 self._fail(f"{record.owner} committed without a claim")
             if record.type in ("commit", "savepoint"):
                 self._learn(CompletedCheckpoint.of(record), is_commit=record.type == "commit")
-        for each in log.retained:
-            missing = [path for path in self._files_of(each) if path not in self.disk.files]
+        for checkpoint in log.retained:
+            missing = [path for path in self._files_of(checkpoint) if path not in self.disk.files]
             if missing:
-                self._fail(f"checkpoint {each.checkpoint_id} references missing files: {missing}")
+                self._fail(
+                    f"checkpoint {checkpoint.checkpoint_id} references missing files: {missing}"
+                )
 
     def _files_of(self, checkpoint: CompletedCheckpoint) -> list[str]:
         """The files that a retained checkpoint references. Checks the metadata's sha256."""

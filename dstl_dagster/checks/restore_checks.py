@@ -66,8 +66,8 @@ def build_restore_plan_check(
         if not allow_new:
             problems += [f"{each.operator} would start empty" for each in by_fate["new"]]
         fates = {
-            fate: lines_of([f"{each.operator}, {each.size:,} bytes" for each in found])
-            for fate, found in by_fate.items()
+            fate: lines_of([f"{each.operator}, {each.size:,} bytes" for each in states])
+            for fate, states in by_fate.items()
         }
         return dg.AssetCheckResult(
             passed=not problems and not plan.doubts,
@@ -110,19 +110,19 @@ def build_schema_check(
 
     @dg.asset_check(asset=asset, name=name, blocking=blocking)
     def schema(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        found = list(_compared(_plan(job, source, storage)))
+        compared = list(_compared(_plan(job, source, storage)))
         worst = Verdict.AFTER_MIGRATION if not allow_migration else Verdict.INCOMPATIBLE
         problems = [
             f"{operator.operator}.{state.name}: {state.compatibility.reason}"
-            for operator, state in found
+            for operator, state in compared
             if state.compatibility.verdict in (worst, Verdict.INCOMPATIBLE)
         ]
-        verdicts = [state.compatibility.verdict for _, state in found]
+        verdicts = [state.compatibility.verdict for _, state in compared]
         return dg.AssetCheckResult(
             passed=not problems,
             severity=severity,
             metadata={
-                "states_compared": len(found),
+                "states_compared": len(compared),
                 "after_migration": verdicts.count(Verdict.AFTER_MIGRATION),
                 "unknown": verdicts.count(Verdict.UNKNOWN),
                 "problems": lines_of(problems),

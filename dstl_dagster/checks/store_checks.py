@@ -106,9 +106,9 @@ def _committed(
     store = pipeline.store(storage)
     history = store.recent(CHECKED_COMMITS)
     problems = [
-        f"checkpoint {each.checkpoint_id} has parent {each.parent}, not {before.checkpoint_id}"
-        for before, each in pairwise(history)
-        if each.parent != before.checkpoint_id or each.checkpoint_id <= before.checkpoint_id
+        f"checkpoint {commit.checkpoint_id} has parent {commit.parent}, not {before.checkpoint_id}"
+        for before, commit in pairwise(history)
+        if commit.parent != before.checkpoint_id or commit.checkpoint_id <= before.checkpoint_id
     ]
     try:
         store.metadata_of(store.require_latest())

@@ -56,13 +56,13 @@ class CredentialsModel(dg.Model, dg.Resolvable):
         """
         kind = _CREDENTIALS[self.kind]
         fields = {name: each for name, each in kind.model_fields.items() if name != "kind"}
-        given = {*self.env, *self.options}
+        named = {*self.env, *self.options}
         needed = {name for name, each in fields.items() if each.is_required()}
-        if given - set(fields) or needed - given:
+        if named - set(fields) or needed - named:
             raise ConfigError(
                 f"The credentials of kind {self.kind!r} have wrong fields: expected "
                 f"{', '.join(sorted(fields)) or 'none'} (required: "
-                f"{', '.join(sorted(needed)) or 'none'}), got {', '.join(sorted(given)) or 'none'}."
+                f"{', '.join(sorted(needed)) or 'none'}), got {', '.join(sorted(named)) or 'none'}."
             )
         secrets = {name: dg.EnvVar(variable) for name, variable in self.env.items()}
         return kind(**self.options, **secrets)

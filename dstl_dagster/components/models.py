@@ -269,10 +269,10 @@ class WindowModel(dg.Model, dg.Resolvable):
             case int() | str() as size, None, int() | str() as slide:
                 window = SlidingEventTimeWindows.of(size, slide, self.offset)
             case _:
-                given = self.model_dump(exclude_unset=True)
+                fields_set = self.model_dump(exclude_unset=True)
                 raise ConfigError(
                     f"The window is wrong: expected size with or without slide and offset, or gap "
-                    f"without them, for sessions; got {given}."
+                    f"without them, for sessions; got {fields_set}."
                 )
         return EventTimeWindows(
             window,

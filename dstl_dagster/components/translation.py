@@ -44,8 +44,8 @@ class ComponentTranslator(DagsterDstlTranslator):
         self._component = component
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
-        found: dg.AssetSpec = self._component.get_asset_spec(data)
-        return found
+        spec: dg.AssetSpec = self._component.get_asset_spec(data)
+        return spec
 
 
 def translated(

@@ -162,12 +162,12 @@ def _retaining(
     retain: str | None,
 ) -> list[dg.AssetSpec]:
     """The specs, with the retention in the metadata of the state."""
-    given = {NUM_RETAINED_KEY: num_retained, RETAIN_KEY: retain}
-    said = {name: value for name, value in given.items() if value is not None}
+    options = {NUM_RETAINED_KEY: num_retained, RETAIN_KEY: retain}
+    said = {name: value for name, value in options.items() if value is not None}
     state, *others = specs
-    found = [state.merge_attributes(metadata=said), *others]
-    pipeline.as_defined(found)  # refuses what is wrong
-    return found
+    kept = [state.merge_attributes(metadata=said), *others]
+    pipeline.as_defined(kept)  # refuses what is wrong
+    return kept
 
 
 def _are_windows(partitions_def: dg.PartitionsDefinition | None) -> bool:

@@ -77,10 +77,10 @@ class Drift:
                 known = _versions(instance, asset)
             commits = commits if limit is None else commits[-1:]
         unreported = [
-            each
-            for each in commits
-            if each.commit.data_version not in known
-            and _shown(instance, asset, each.key) != each.commit.data_version
+            commit
+            for commit in commits
+            if commit.commit.data_version not in known
+            and _shown(instance, asset, commit.key) != commit.commit.data_version
         ]
         event = instance.get_latest_materialization_event(asset)
         last = None if event is None else _version_of(event.asset_materialization)
@@ -91,20 +91,20 @@ class Drift:
 def _shown(instance: dg.DagsterInstance, asset: dg.AssetKey, key: str | None) -> str | None:
     """The data version that Dagster shows for a partition, or for an asset without any."""
     partitions = None if key is None else [key]
-    found = instance.fetch_materializations(
+    records = instance.fetch_materializations(
         dg.AssetRecordsFilter(asset, asset_partitions=partitions), limit=1
     ).records
-    return _version_of(found[0].asset_materialization) if found else None
+    return _version_of(records[0].asset_materialization) if records else None
 
 
 def _versions(instance: dg.DagsterInstance, asset: dg.AssetKey) -> set[str | None]:
     """The data versions of all events of an asset."""
-    found: set[str | None] = set()
+    versions: set[str | None] = set()
     page = instance.fetch_materializations(asset, limit=_PAGE)
     while page.records:
-        found |= {_version_of(each.asset_materialization) for each in page.records}
+        versions |= {_version_of(each.asset_materialization) for each in page.records}
         page = instance.fetch_materializations(asset, limit=_PAGE, cursor=page.cursor)
-    return found
+    return versions
 
 
 def _version_of(event: dg.AssetMaterialization | None) -> str | None:
@@ -113,5 +113,5 @@ def _version_of(event: dg.AssetMaterialization | None) -> str | None:
 
 def _is_commit(store: PipelineStore, version: str) -> bool:
     match = re.fullmatch("ck-([0-9]{1,18}):.*", version)
-    found = store.commit_of(int(match[1])) if match is not None else None
-    return found is not None and found.data_version == version
+    commit = store.commit_of(int(match[1])) if match is not None else None
+    return commit is not None and commit.data_version == version

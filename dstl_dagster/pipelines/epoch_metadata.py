@@ -76,12 +76,12 @@ class EpochMetadata:
         ``profiled`` reads a sample of the state, which takes longer than a small epoch.
         """
         shown = self.of_commit(commit, committed_before=committed_before, profiled=profiled)
-        found = {self.pipeline.key(kind): shown[kind] for kind in EPOCH_KINDS}
+        by_key = {self.pipeline.key(kind): shown[kind] for kind in EPOCH_KINDS}
         for uid in self.pipeline.outputs:
             if not commit.facts.stores(uid):
                 continue  # the pipeline had no such output then
-            found[self.pipeline.key("output", operator=uid)] = self._of_output(commit, uid)
-        for asset_key, metadata in found.items():
+            by_key[self.pipeline.key("output", operator=uid)] = self._of_output(commit, uid)
+        for asset_key, metadata in by_key.items():
             yield dg.AssetMaterialization(
                 asset_key,
                 partition=key,
@@ -101,7 +101,7 @@ class EpochMetadata:
         }
         numbers = show.epoch_metadata(commit)
         path = self.store.path_of(commit)
-        found: dict[DstlAssetKind, dict[str, Any]] = {
+        by_kind: dict[DstlAssetKind, dict[str, Any]] = {
             "state": {**common, **numbers},
             "changelog": {**common, "dstl/epoch_log_bytes": numbers["dstl/epoch_log_bytes"]},
             "checkpoint": {
@@ -112,16 +112,16 @@ class EpochMetadata:
         }
         of_snapshot = self._of_snapshot(commit, profiled)
         for kind, more in of_snapshot.items():
-            found[kind] |= more
+            by_kind[kind] |= more
         log_bytes = of_snapshot.get("changelog", {}).get("dstl/log_bytes")
-        found["checkpoint"] |= self._page(history, log_bytes, is_last=profiled)
+        by_kind["checkpoint"] |= self._page(history, log_bytes, is_last=profiled)
         drawn = epoch_charts(history, log_bytes)
         for kind, names in _CHARTS.items():
-            found[kind] |= {name: drawn[name] for name in names}
+            by_kind[kind] |= {name: drawn[name] for name in names}
         if self.pipeline.lineage and self.upstream is not None:
             lineage = show.column_lineage(self.pipeline.lineage, self.upstream)
-            found["state"]["dagster/column_lineage"] = lineage
-        return found
+            by_kind["state"]["dagster/column_lineage"] = lineage
+        return by_kind
 
     def _page(
         self, history: Sequence[CompletedCheckpoint], log_bytes: int | None, *, is_last: bool
@@ -135,7 +135,7 @@ class EpochMetadata:
     def _of_output(self, commit: CompletedCheckpoint, uid: str) -> dict[str, Any]:
         """Rows, columns and, where that is allowed, the first rows of what an operator gave."""
         rows, _ = commit.facts.output_of(uid)
-        found: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "dstl/checkpoint_id": commit.checkpoint_id,
             "dstl/run": dg.MetadataValue.dagster_run(self.run_id),
             "dagster/partition_row_count": rows,
@@ -143,10 +143,10 @@ class EpochMetadata:
         }
         files = output_files(self.store, commit, uid)
         if files and all(keeps_output(self.store, [commit])):
-            found["dagster/column_schema"] = show.arrow_columns(read_schema(files[0]))
+            metadata["dagster/column_schema"] = show.arrow_columns(read_schema(files[0]))
             if self.pipeline.show_keys:
-                found["dstl/preview"] = show.rows_table(first_rows(files[0], PREVIEW_ROWS))
-        return found
+                metadata["dstl/preview"] = show.rows_table(first_rows(files[0], PREVIEW_ROWS))
+        return metadata
 
     def _of_snapshot(
         self, commit: CompletedCheckpoint, profiled: bool
@@ -159,7 +159,7 @@ class EpochMetadata:
         if snapshot.file.sha256 != commit.metadata_sha256:
             self.store.metadata_of(commit)  # raises an error that says so
         size = StateSize.of(snapshot.metadata)
-        found: dict[DstlAssetKind, dict[str, Any]] = {
+        by_kind: dict[DstlAssetKind, dict[str, Any]] = {
             "state": {"dagster/column_schema": show.column_schema(snapshot, self.pipeline.uid)},
             "changelog": {"dstl/log_bytes": size.log, "dstl/handles": show.handles_table(snapshot)},
             "checkpoint": {
@@ -170,9 +170,9 @@ class EpochMetadata:
         }
         uid = self.pipeline.uid
         counted = committed_keys(commit, uid)
-        found["state"] |= counted
+        by_kind["state"] |= counted
         if not profiled:
-            return found
+            return by_kind
         try:
             sample = StateSample.of(snapshot, uid)
             of_state, of_checkpoint = counted or sample.count(), sample.histograms()
@@ -181,8 +181,8 @@ class EpochMetadata:
         except Exception as error:
             # The epoch is committed, and no chart may fail its run. State without columns, e.g. of
             # a serializer that only Java knows, still has epochs.
-            found["checkpoint"]["dstl/profile"] = f"none: {type(error).__name__}: {error}"
-            return found
-        found["state"] |= of_state
-        found["checkpoint"] |= of_checkpoint
-        return found
+            by_kind["checkpoint"]["dstl/profile"] = f"none: {type(error).__name__}: {error}"
+            return by_kind
+        by_kind["state"] |= of_state
+        by_kind["checkpoint"] |= of_checkpoint
+        return by_kind

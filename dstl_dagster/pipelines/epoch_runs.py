@@ -177,15 +177,15 @@ class InputRuns:
         if context.assets_def.partitions_def is not None:
             keys = sorted(context.partition_keys)
             return cls(pipeline, keys, keys, rewind)
-        found = asked.config.get("input_id")
-        if found is None and input_id is not None:
-            found = input_id(context)
-        if found is None:
+        asked_id = asked.config.get("input_id")
+        if asked_id is None and input_id is not None:
+            asked_id = input_id(context)
+        if asked_id is None:
             raise ConfigError(
                 f"The run of pipeline {pipeline.name!r} has no input id: give run_epochs a "
                 f"function input_id, or put input_id into the configuration of the run."
             )
-        return cls(pipeline, [None], [found], rewind)
+        return cls(pipeline, [None], [asked_id], rewind)
 
     def run(
         self,
@@ -201,14 +201,14 @@ class InputRuns:
             ConfigError: It comes before the last committed one.
             InputChangedError: It was committed with other rows.
         """
-        found = self.ids[number]
+        current_id = self.ids[number]
         rewind = self.rewind and number == 0
         notes = {INPUT_NOTE: {"partition": self.keys[number]}}
         order_by = self.pipeline.order_by or None
-        rows = rows_of(batch, session, found)
+        rows = rows_of(batch, session, current_id)
         if number == 0:
-            self.pipeline.migrate(job, found if rewind else None)
-        result = job.run(rows, found, order_by, rewind=rewind, notes=notes)
+            self.pipeline.migrate(job, current_id if rewind else None)
+        result = job.run(rows, current_id, order_by, rewind=rewind, notes=notes)
         if rewind:
-            mark_rewound(context.instance, context.run.run_id, str(found), str(self.ids[-1]))
+            mark_rewound(context.instance, context.run.run_id, str(current_id), str(self.ids[-1]))
         return result

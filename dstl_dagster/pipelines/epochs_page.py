@@ -62,16 +62,16 @@ class EpochsPage:
         missing = _missing_before([each for each in reversed(current) if each.facts.input])
         ratios = self._ratios()
         rows: list[dict[str, Any]] = []
-        for each in epochs[::-1][:SHOWN_EPOCHS]:
-            number = each.checkpoint_id
+        for epoch in epochs[::-1][:SHOWN_EPOCHS]:
+            number = epoch.checkpoint_id
             rows.append(
                 {
-                    "epoch": _label(each),
-                    "rows": 0 if each.facts.input is None else each.facts.input.rows,
-                    "keys changed": each.facts.changed_keys,
-                    "log bytes": each.facts.log_bytes,
-                    "seconds": round(each.facts.seconds, 2),
-                    "lag": _span(_lag(each)),
+                    "epoch": _label(epoch),
+                    "rows": 0 if epoch.facts.input is None else epoch.facts.input.rows,
+                    "keys changed": epoch.facts.changed_keys,
+                    "log bytes": epoch.facts.log_bytes,
+                    "seconds": round(epoch.facts.seconds, 2),
+                    "lag": _span(_lag(epoch)),
                     "log to base": ratios[number],
                     "run": times[number],
                     "missing before": missing.get(number, 0),
@@ -80,7 +80,7 @@ class EpochsPage:
                 }
             )
         shown = {row["checkpoint"] for row in rows}
-        found: dict[str, Any] = {
+        metadata: dict[str, Any] = {
             "dstl/epochs": show.rows_table(rows),
             "dstl/restatements": sum(times[each] > 1 for each in shown),
             "dstl/windows_left_out": sum(missing.get(each, 0) for each in shown),
@@ -88,18 +88,18 @@ class EpochsPage:
         }
         behind = self._behind(current) if is_last else None
         if behind is not None:
-            found["dstl/windows_behind"] = behind
-        return found
+            metadata["dstl/windows_behind"] = behind
+        return metadata
 
     def _ratios(self) -> dict[int, str]:
         """The log against the base after each commit; empty where the base is not known."""
         base: int | None = None
-        found = {}
-        for each, log in zip(self.history, log_totals(self.history, self.log_bytes), strict=True):
-            if each.facts.materialized_bytes is not None:
-                base = each.facts.materialized_bytes
-            found[each.checkpoint_id] = f"{log / base:.2f}" if base else ""
-        return found
+        ratios = {}
+        for commit, log in zip(self.history, log_totals(self.history, self.log_bytes), strict=True):
+            if commit.facts.materialized_bytes is not None:
+                base = commit.facts.materialized_bytes
+            ratios[commit.checkpoint_id] = f"{log / base:.2f}" if base else ""
+        return ratios
 
     def _behind(self, current: Sequence[CompletedCheckpoint]) -> int | None:
         """How many windows have ended by now and follow the last one; None without windows."""
@@ -113,23 +113,23 @@ class EpochsPage:
 def _times_run(epochs: Sequence[CompletedCheckpoint]) -> dict[int, int]:
     """How often the input of each epoch had been run with it."""
     counts: Counter[Any] = Counter()
-    found = {}
-    for each in epochs:
-        input_id = None if each.facts.input is None else each.facts.input.id
+    times = {}
+    for epoch in epochs:
+        input_id = None if epoch.facts.input is None else epoch.facts.input.id
         counts[input_id] += 1
-        found[each.checkpoint_id] = counts[input_id]
-    return found
+        times[epoch.checkpoint_id] = counts[input_id]
+    return times
 
 
 def _missing_before(line: Sequence[CompletedCheckpoint]) -> dict[int, int]:
     """How many windows were left out before each epoch of a lineage, oldest first."""
-    found = {}
-    for before, each in pairwise(line):
-        first, note = _window(before), _window(each)
+    missing = {}
+    for before, epoch in pairwise(line):
+        first, note = _window(before), _window(epoch)
         if first is not None and note is not None:
             start, end = (datetime.fromisoformat(time) for time in (first["end"], note["start"]))
-            found[each.checkpoint_id] = len(_windows_between(note, start, end))
-    return found
+            missing[epoch.checkpoint_id] = len(_windows_between(note, start, end))
+    return missing
 
 
 def _windows_between(note: Mapping[str, Any], start: datetime, end: datetime) -> list[str]:

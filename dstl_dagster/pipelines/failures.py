@@ -49,6 +49,6 @@ def is_permanent(error: DstlError) -> bool:
     """
     if isinstance(error, _PERMANENT):
         return True
-    found = _RAISED.search(str(error)) if isinstance(error, UserFunctionError) else None
-    kind = None if found is None else getattr(errors, found[1], None)
+    error_name = _RAISED.search(str(error)) if isinstance(error, UserFunctionError) else None
+    kind = None if error_name is None else getattr(errors, error_name[1], None)
     return isinstance(kind, type) and issubclass(kind, _PERMANENT)

@@ -103,9 +103,9 @@ def build_report_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
         if drift.commits and (again or drift.foreign) and drift.commits[-1] not in again:
             again.append(drift.commits[-1])  # what the asset's page shows is what came last
         metadata = EpochMetadata(pipeline, store, context.run.run_id)
-        for each in again:
+        for epoch in again:
             for event in metadata.events(
-                each.key, each.commit, committed_before=True, profiled=False
+                epoch.key, epoch.commit, committed_before=True, profiled=False
             ):
                 context.log_event(event)
         context.log.info(f"reported {len(again)} of {len(drift.commits)} commits")
@@ -138,24 +138,24 @@ def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
 
     @dg.op(name=pipeline.python_name("gc_op"), tags=pipeline.run_tags)
     def gc(context: dg.OpExecutionContext, config: GcConfig, storage: DstlStorageResource) -> None:
-        found = collect_garbage(
+        collected = collect_garbage(
             pipeline.store(storage).layout.root,
             delete=config.delete,
             older_than_ms=int(config.older_than_hours * 3_600_000),
             also_referenced_from=[storage.base_path],
         )
         context.log.info(
-            f"{len(found.garbage)} unreferenced files, {found.size:,} bytes; "
-            f"{found.deleted} deleted"
+            f"{len(collected.garbage)} unreferenced files, {collected.size:,} bytes; "
+            f"{collected.deleted} deleted"
         )
         context.log_event(
             dg.AssetObservation(
                 pipeline.key("checkpoint"),
                 metadata={
-                    "dstl/garbage_files": len(found.garbage),
-                    "dstl/garbage_bytes": found.size,
-                    "dstl/garbage_deleted": found.deleted,
-                    "dstl/garbage_kept": dg.MetadataValue.json(found.to_json()["kept"]),
+                    "dstl/garbage_files": len(collected.garbage),
+                    "dstl/garbage_bytes": collected.size,
+                    "dstl/garbage_deleted": collected.deleted,
+                    "dstl/garbage_kept": dg.MetadataValue.json(collected.to_json()["kept"]),
                 },
             )
         )

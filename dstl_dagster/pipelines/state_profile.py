@@ -86,12 +86,12 @@ class StateSample:
 
     def histograms(self) -> dict[str, Any]:
         """A chart of the values of each numeric column."""
-        found: dict[str, Any] = {"dstl/profiled_keys": self.rows.num_rows}
+        metadata: dict[str, Any] = {"dstl/profiled_keys": self.rows.num_rows}
         for name in self._numeric:
             values = _numbers(self.rows[name])
             if len(values):
-                found[f"dstl/histogram/{name}"] = _histogram(values, name)
-        return found
+                metadata[f"dstl/histogram/{name}"] = _histogram(values, name)
+        return metadata
 
     def largest(self) -> dict[str, Any]:
         """The largest keys, as a table."""

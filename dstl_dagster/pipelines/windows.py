@@ -68,13 +68,13 @@ class Windows:
             ConfigError: No window has this key.
         """
         try:
-            found = self.partitions.time_window_for_partition_key(key)
+            time_window = self.partitions.time_window_for_partition_key(key)
         except (ValueError, StopIteration) as error:
             raise ConfigError(
                 f"{key!r} is no window of pipeline {self.pipeline!r}: expected a partition key in "
                 f"the form {self.partitions.fmt!r}."
             ) from error
-        return Window(key, found.start.astimezone(UTC), found.end.astimezone(UTC))
+        return Window(key, time_window.start.astimezone(UTC), time_window.end.astimezone(UTC))
 
     def in_order(self, keys: Iterable[str]) -> list[str]:
         """Sorts partition keys by the start of their windows."""
@@ -114,12 +114,12 @@ class Windows:
         if note is None:
             # An early version of dstl used the partition key as the input id, and wrote no note.
             try:
-                found = self.window(str(input_id))
+                window = self.window(str(input_id))
             except ConfigError as error:
                 raise self._other_definition(str(input_id), "other windows") from error
-            if self._key_at(found.start) != input_id:
+            if self._key_at(window.start) != input_id:
                 raise self._other_definition(str(input_id), "other windows")
-            return found
+            return window
         expected = {name: note.get(name) for name in self.definition}
         if expected != self.definition:
             raise self._other_definition(str(note.get("key")), _shown(expected))
@@ -131,8 +131,8 @@ class Windows:
 
     def _key_at(self, start: datetime) -> str | None:
         """Returns the key of the window that begins at this time; None if no window does."""
-        found = self.partitions.get_next_partition_window(start, respect_bounds=False)
-        if found is None or found.start != start:
+        next_window = self.partitions.get_next_partition_window(start, respect_bounds=False)
+        if next_window is None or next_window.start != start:
             return None
         return self.partitions.get_partition_key_for_timestamp(start.timestamp())
 
@@ -202,8 +202,8 @@ class CommittedWindows:
     def notes(self, key: str) -> dict[str, Any]:
         """Returns the notes that the commit of a window records."""
         window = self.windows.window(key)
-        found = {"key": key, "start": window.start.isoformat(), "end": window.end.isoformat()}
-        return {NOTE: {**found, **self.windows.definition, "named": self.naming()}}
+        names = {"key": key, "start": window.start.isoformat(), "end": window.end.isoformat()}
+        return {NOTE: {**names, **self.windows.definition, "named": self.naming()}}
 
     def commit_of(self, key: str) -> CompletedCheckpoint | None:
         """Returns the commit of a window; None if the window is not in the latest state."""
@@ -225,8 +225,8 @@ class CommittedWindows:
         window, last = self.windows.window(key), self.last()
         before = None if last is None else self.windows.committed(last)
         if rewind:
-            there = map(self.windows.committed, self.commits())
-            before = next((each for each in there if each.start < window.start), None)
+            windows = map(self.windows.committed, self.commits())
+            before = next((each for each in windows if each.start < window.start), None)
         if before is None:
             if not allow_gap:
                 self._check_gap(window, self.windows.partitions.start, None)
@@ -302,10 +302,10 @@ class CommittedWindows:
             limit: Number of commits to look at, newest first.
         """
         commits = list(islice(self.commits(), limit + 1))
-        found = [self.windows.committed(each) for each in reversed(commits)]
+        windows = [self.windows.committed(each) for each in reversed(commits)]
         begin = [] if len(commits) > limit else [self.windows.partitions.start]
-        ends = [*begin, *(each.end for each in found)]
-        starts = [each.start for each in found][0 if begin else 1 :]
+        ends = [*begin, *(each.end for each in windows)]
+        starts = [each.start for each in windows][0 if begin else 1 :]
         return [
             key
             for end, start in zip(ends, starts, strict=False)
@@ -324,10 +324,10 @@ class _ListedOnce:
         at = 0
         while True:
             if at == len(self._given):
-                found = next(self._rest, None)
-                if found is None:
+                commit = next(self._rest, None)
+                if commit is None:
                     return
-                self._given.append(found)
+                self._given.append(commit)
             yield self._given[at]
             at += 1
 
@@ -343,8 +343,8 @@ def key_of(commit: CompletedCheckpoint) -> str | None:
     if note is not None:
         return str(note["key"])
     if INPUT_NOTE in commit.facts.notes:
-        found: str | None = commit.facts.notes[INPUT_NOTE]["partition"]
-        return found
+        key: str | None = commit.facts.notes[INPUT_NOTE]["partition"]
+        return key
     return str(_input_id(commit))
 
 

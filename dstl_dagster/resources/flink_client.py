@@ -81,11 +81,11 @@ class FlinkClient:
 
     def jobs(self) -> list[FlinkJob]:
         """All jobs that the cluster lists, running jobs first."""
-        found = [
-            FlinkJob(str(each["jid"]), str(each["name"]), str(each["state"]))
-            for each in self._request("GET", "/jobs/overview")["jobs"]
+        jobs = [
+            FlinkJob(str(job["jid"]), str(job["name"]), str(job["state"]))
+            for job in self._request("GET", "/jobs/overview")["jobs"]
         ]
-        return sorted(found, key=lambda job: (job.status != "RUNNING", job.name))
+        return sorted(jobs, key=lambda job: (job.status != "RUNNING", job.name))
 
     def job(self, name_or_id: str) -> FlinkJob:
         """Finds the job of an id, or the one running job of a name.
@@ -95,31 +95,31 @@ class FlinkClient:
         """
         jobs = self.jobs()
         if _JOB_ID.fullmatch(name_or_id):
-            found = [job for job in jobs if job.job_id == name_or_id]
+            matching = [job for job in jobs if job.job_id == name_or_id]
         else:
-            found = [job for job in jobs if job.name == name_or_id and job.status == "RUNNING"]
-        if len(found) != 1:
+            matching = [job for job in jobs if job.name == name_or_id and job.status == "RUNNING"]
+        if len(matching) != 1:
             known = ", ".join(f"{job.name} {job.job_id} {job.status}" for job in jobs) or "none"
             raise FlinkClusterError(
-                f"Expected one job {name_or_id!r}, found {len(found)}; the cluster has: {known}.",
+                f"Expected one job {name_or_id!r}, found {len(matching)}; it has: {known}.",
                 location=self._url,
             )
-        return found[0]
+        return matching[0]
 
     def checkpoints(self, job_id: str) -> list[FlinkCheckpoint]:
         """The latest completed checkpoints and savepoints, oldest first."""
         history = self._request("GET", f"/jobs/{job_id}/checkpoints")["history"]
-        found = [
+        completed = [
             FlinkCheckpoint(
-                int(each["id"]),
-                str(each["external_path"]),
-                bool(each["is_savepoint"]),
-                int(each["trigger_timestamp"]),
+                int(checkpoint["id"]),
+                str(checkpoint["external_path"]),
+                bool(checkpoint["is_savepoint"]),
+                int(checkpoint["trigger_timestamp"]),
             )
-            for each in history
-            if each["status"] == "COMPLETED" and each.get("external_path")
+            for checkpoint in history
+            if checkpoint["status"] == "COMPLETED" and checkpoint.get("external_path")
         ]
-        return sorted(found, key=lambda each: each.checkpoint_id)
+        return sorted(completed, key=lambda checkpoint: checkpoint.checkpoint_id)
 
     def plan(self, job_id: str) -> JobDescription:
         """The operators in the plan of a job: the first operator of each chain.
@@ -267,9 +267,9 @@ def poll_until(
     waiting = Event()
     deadline = time.monotonic() + timeout_s
     while True:
-        found = look()
-        if found:
-            return found
+        result = look()
+        if result:
+            return result
         if time.monotonic() > deadline:
             raise FlinkClusterError(
                 f"{what} took more than {timeout_s:g} s; it may still end, look at the cluster."

@@ -165,24 +165,24 @@ def build_flink_savepoint_asset(
     ) -> dg.MaterializeResult:
         run_id, attempt = context.run.run_id, context.retry_number
         earlier = [trigger_id_of(run_id, each) for each in range(attempt)]
-        found, path = _taken_before(flink, job, earlier)
+        running, path = _taken_before(flink, job, earlier)
         asked, target = trigger_id_of(run_id, attempt), storage.savepoint(name)
         if path is None and stop:
             path = flink.stop_with_savepoint(
-                found.job_id, target, drain=drain, native=native, trigger_id=asked
+                running.job_id, target, drain=drain, native=native, trigger_id=asked
             )
         elif path is None:
-            path = flink.savepoint(found.job_id, target, native=native, trigger_id=asked)
+            path = flink.savepoint(running.job_id, target, native=native, trigger_id=asked)
         types = registry_from(flink.serializers, "the Flink cluster")
         snapshot = Snapshot.load(path, serializers=types)
         return dg.MaterializeResult(
             spec.key,
             metadata={
                 **show.snapshot_metadata(snapshot),
-                "dstl/flink_job": found.job_id,
-                "dstl/flink_job_name": found.name,
+                "dstl/flink_job": running.job_id,
+                "dstl/flink_job_name": running.name,
                 "dstl/stopped": stop,
-                "dstl/flink": dg.MetadataValue.url(f"{flink.url}/#/job/running/{found.job_id}"),
+                "dstl/flink": dg.MetadataValue.url(f"{flink.url}/#/job/running/{running.job_id}"),
                 "dstl/run": dg.MetadataValue.dagster_run(context.run.run_id),
             },
             data_version=dg.DataVersion(version_of(snapshot)),
@@ -199,10 +199,10 @@ def _taken_before(
     A job that it stopped no longer runs, so this asks all jobs of the name.
     """
     if trigger_ids:
-        for each in flink.client.jobs():
-            for trigger_id in trigger_ids if job in (each.job_id, each.name) else []:
+        for candidate in flink.client.jobs():
+            for trigger_id in trigger_ids if job in (candidate.job_id, candidate.name) else []:
                 try:
-                    return each, flink.wait_for_savepoint(each.job_id, trigger_id)
+                    return candidate, flink.wait_for_savepoint(candidate.job_id, trigger_id)
                 except FlinkClusterError as error:
                     dg.get_dagster_logger().info(f"no savepoint of an earlier attempt: {error}")
     return flink.job(job), None

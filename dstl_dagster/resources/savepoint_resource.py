@@ -117,9 +117,9 @@ class SavepointResource(dg.ConfigurableResource):
             max_parallelism=max_parallelism,
             files=files,
         )
-        given: list[Any] = [dict(rename or {}), list(remove), max_parallelism]
-        given += [] if files == "canonical" else [files]
-        return self._copied(edit.write, snapshot, out, given)
+        choices: list[Any] = [dict(rename or {}), list(remove), max_parallelism]
+        choices += [] if files == "canonical" else [files]
+        return self._copied(edit.write, snapshot, out, choices)
 
     def upgrade(
         self,

@@ -73,8 +73,8 @@ class DstlSparkResource(dg.ConfigurableResource):
         session: SparkSession = shared.newSession()
         if self.remote:
             # An open session of Spark Connect can keep Python from ending.
-            for each in (shared, session):
-                atexit.register(_stop, each)
+            for session_to_stop in (shared, session):
+                atexit.register(_stop, session_to_stop)
         for key, value in self.spark_config.items():
             if _is_runtime(key):
                 session.conf.set(key, value)

@@ -73,6 +73,6 @@ class UploadSchedulerResource(dg.ConfigurableResource):
         Raises:
             ConfigError: Options contradict each other, e.g. a batch above the limit in flight.
         """
-        found = {"compression_enabled": self.compress, **self.scheduler.options()}
-        ChangelogOptions.of(**found)
-        return found
+        options = {"compression_enabled": self.compress, **self.scheduler.options()}
+        ChangelogOptions.of(**options)
+        return options

@@ -268,8 +268,8 @@ def migrated_source(source: SnapshotSource, declaration: str | Mapping[str, Any]
 
 
 def _migrated_place(migration: SavepointMigration) -> str:
-    given = json.dumps(migration.migration.given, sort_keys=True, default=str)
-    digest = hashlib.sha256(given.encode()).hexdigest()[:8]
+    document = json.dumps(migration.migration.given, sort_keys=True, default=str)
+    digest = hashlib.sha256(document.encode()).hexdigest()[:8]
     return f"{migration.source.folder.name}-{digest}-{migration.source.file.sha256[:8]}"
 
 

@@ -55,18 +55,18 @@ def latest_below(name: str, serializers: SerializerRegistry | str | None = None)
     def find(storage: DstlStorageResource) -> str:
         root = Location.parse(storage.savepoint(name))
         file_io = open_file_io(root)
-        found = [
+        snapshots = [
             (status.modified_ms or 0, str(status.location))
             for status in (
-                each
+                child
                 for folder in file_io.list_folder(root)
                 if folder.is_folder
-                for each in file_io.list_folder(folder.location)
+                for child in file_io.list_folder(folder.location)
             )
             if status.location.name == METADATA_FILE_NAME
         ]
-        if not found:
+        if not snapshots:
             raise StateFileNotFoundError(f"There is no savepoint below {root}; take one first.")
-        return str(Location.parse(max(found)[1]).parent)
+        return str(Location.parse(max(snapshots)[1]).parent)
 
     return TypedSource(find, lambda: registry_from(serializers, f"the savepoints below {name!r}"))

@@ -114,7 +114,7 @@ def committed_state(
     commit = store.require_latest()
     has_rows = keys is None or len(keys) > 0
     if keys:
-        commit = max(_commits_of(store, pipeline, keys), key=lambda each: each.checkpoint_id)
+        commit = max(_commits_of(store, pipeline, keys), key=lambda latest: latest.checkpoint_id)
     path = store.path_of(commit)
     try:
         snapshot = Snapshot.load(path, serializers=serializers)
@@ -207,11 +207,11 @@ def _commits_of(
     store: PipelineStore, pipeline: str, keys: Sequence[str]
 ) -> list[CompletedCheckpoint]:
     """Returns the commits of the windows, in the order of ``keys``."""
-    wanted, found = set(keys), {}
+    wanted, by_key = set(keys), {}
     for commit in commits_of_inputs(store):
         key = key_of(commit)
         if key in wanted:
-            found[key] = commit
+            by_key[key] = commit
             wanted.discard(key)
         if not wanted:
             break
@@ -220,4 +220,4 @@ def _commits_of(
             f"The pipeline {pipeline!r} holds no window {sorted(wanted)[0]!r}: it was not "
             f"committed, or a rewind undid it; materialize it first."
         )
-    return [found[key] for key in keys]
+    return [by_key[key] for key in keys]

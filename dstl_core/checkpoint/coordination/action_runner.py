@@ -242,8 +242,8 @@ class ActionRunner:
             action.checkpoint_id,
             action.timestamp,
         )
-        for each in self.coordinators.values():
-            _best_effort(each.notify_checkpoint_complete, action.checkpoint_id)
+        for coordinator in self.coordinators.values():
+            _best_effort(coordinator.notify_checkpoint_complete, action.checkpoint_id)
 
     def _notify_aborted(self, action: NotifyCheckpointAborted) -> None:
         _LOG.warning(
@@ -259,8 +259,8 @@ class ActionRunner:
             action.latest_completed,
             action.reason,
         )
-        for each in self.coordinators.values():
-            _best_effort(each.notify_checkpoint_aborted, action.checkpoint_id)
+        for coordinator in self.coordinators.values():
+            _best_effort(coordinator.notify_checkpoint_aborted, action.checkpoint_id)
 
     # --------------------------------------------------------------------------------- clean
 

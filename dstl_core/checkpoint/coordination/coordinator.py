@@ -424,7 +424,9 @@ class CheckpointCoordinator:
             # An intermediate savepoint commits no side effects: they wait for a checkpoint.
             self._abort_pending(
                 CheckpointFailureReason.CHECKPOINT_SUBSUMED,
-                lambda each: each.checkpoint_id < pending.checkpoint_id and each.can_be_subsumed,
+                lambda commit: (
+                    commit.checkpoint_id < pending.checkpoint_id and commit.can_be_subsumed
+                ),
             )
             self._actions.append(
                 NotifyCheckpointComplete(pending.checkpoint_id, pending.timestamp, tasks)

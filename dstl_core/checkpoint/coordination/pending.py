@@ -232,7 +232,7 @@ class PendingCheckpoint:
 def _take(
     pending: PendingCheckpoint,
     expected: tuple[_Name, ...],
-    found: dict[_Name, _State],
+    states: dict[_Name, _State],
     name: _Name,
     state: _State,
 ) -> TaskAcknowledgeResult:
@@ -240,9 +240,9 @@ def _take(
         return TaskAcknowledgeResult.DISCARDED
     if name not in expected:
         return TaskAcknowledgeResult.UNKNOWN
-    if name in found:
+    if name in states:
         return TaskAcknowledgeResult.DUPLICATE
-    found[name] = state
+    states[name] = state
     return TaskAcknowledgeResult.SUCCESS
 
 

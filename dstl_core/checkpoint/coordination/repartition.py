@@ -61,9 +61,9 @@ def repartition_operator_state(
     return [
         tuple(
             OperatorStreamStateHandle(tuple(states.values()), stream)
-            for stream, states in each.items()
+            for stream, states in streams_of_part.items()
         )
-        for each in maps
+        for streams_of_part in maps
     ]
 
 
@@ -71,15 +71,15 @@ def _group(
     previous: Sequence[Sequence[OperatorStreamStateHandle]],
 ) -> dict[OperatorStateMode, dict[str, list[_Located]]]:
     """The places of the parts of each state, by mode and name."""
-    found: dict[OperatorStateMode, dict[str, list[_Located]]] = {
+    by_mode: dict[OperatorStateMode, dict[str, list[_Located]]] = {
         mode: {} for mode in OperatorStateMode
     }
     for handles in previous:
         for handle in handles:
             for state in handle.states:
-                parts = found[state.mode].setdefault(state.name, [])
+                parts = by_mode[state.mode].setdefault(state.name, [])
                 parts.append((handle.stream, state))
-    return found
+    return by_mode
 
 
 def _in_place(handles: Sequence[OperatorStreamStateHandle]) -> _MergeMap:

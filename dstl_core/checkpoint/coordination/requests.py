@@ -93,7 +93,7 @@ class CheckpointRequestDecider:
         if len(self._queue) >= self._max_queued and not self._queue[-1].is_periodic:
             return [(request, too_many)]
         self._queue.append(request)
-        self._queue.sort(key=lambda each: each.priority)
+        self._queue.sort(key=lambda queued: queued.priority)
         return [(self._queue.pop(), too_many)] if len(self._queue) > self._max_queued else []
 
     def choose(self, situation: Situation) -> Decision:

@@ -64,8 +64,8 @@ class CheckpointsCleaner:
     def own_files(self, file: MetadataFile, needed: Container[Location] = ()) -> set[Location]:
         """The files of a snapshot in folders that the pipeline owns, without needed files."""
         resolver = HandleResolver(self._file_io, file.folder)
-        found = (self._own_file(each, resolver, needed) for each in file_handles(file.metadata))
-        return {location for location in found if location is not None}
+        locations = (self._own_file(each, resolver, needed) for each in file_handles(file.metadata))
+        return {location for location in locations if location is not None}
 
     def checkpoint_folders(self) -> set[int]:
         """The numbers of all ``chk-<n>`` folders of the pipeline, committed or not."""
@@ -77,7 +77,7 @@ class CheckpointsCleaner:
 
     def _numbered_in(self, folder: Location) -> set[int]:
         numbers = (
-            checkpoint_id_of(each.location.name) for each in self._file_io.list_folder(folder)
+            checkpoint_id_of(status.location.name) for status in self._file_io.list_folder(folder)
         )
         return {number for number in numbers if number is not None}
 
@@ -144,7 +144,7 @@ class CheckpointsCleaner:
                 try:
                     location = self._own_file(stream, resolver, needed)
                     if location is not None and not any(
-                        each.contains(real_location(location)) for each in others
+                        other.contains(real_location(location)) for other in others
                     ):
                         self._guard.delete(location)
                 except DstlError as error:

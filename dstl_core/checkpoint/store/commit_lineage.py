@@ -28,13 +28,13 @@ def not_undone(checkpoints: Iterable[CompletedCheckpoint]) -> Iterator[Completed
 def lineage(commits: Iterable[CompletedCheckpoint]) -> Iterator[CompletedCheckpoint]:
     """The commits that led to the latest one; arguments and results are newest first."""
     wanted: int | None = None
-    for each in not_undone(commits):
-        if wanted is not None and each.checkpoint_id > wanted:
+    for commit in not_undone(commits):
+        if wanted is not None and commit.checkpoint_id > wanted:
             continue  # it was discarded
-        if wanted is not None and each.checkpoint_id < wanted:
+        if wanted is not None and commit.checkpoint_id < wanted:
             return  # it was restored from a snapshot that is not a commit
-        yield each
-        restored_from = each.facts.restored_from
-        wanted = each.parent if restored_from is None else restored_from
+        yield commit
+        restored_from = commit.facts.restored_from
+        wanted = commit.parent if restored_from is None else restored_from
         if wanted is None:
             return

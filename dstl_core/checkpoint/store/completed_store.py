@@ -137,9 +137,9 @@ class CompletedCheckpointStore:
         name = f"{claim.number}.json"
         stamp = next(
             (
-                each.modified_ms
-                for each in self._file_io.list_folder(self.layout.commit_log)
-                if each.location.name == name
+                status.modified_ms
+                for status in self._file_io.list_folder(self.layout.commit_log)
+                if status.location.name == name
             ),
             None,
         )
@@ -242,16 +242,16 @@ class CompletedCheckpointStore:
             CheckpointError: The folder holds other metadata than was committed.
         """
         folder = self.folder_of(checkpoint)
-        found = load_metadata_file(self.file_io_of(folder), folder)
-        if found.sha256 != checkpoint.metadata_sha256:
+        file = load_metadata_file(self.file_io_of(folder), folder)
+        if file.sha256 != checkpoint.metadata_sha256:
             raise CheckpointError(
                 f"The metadata of checkpoint {checkpoint.checkpoint_id} is not the committed one: "
-                f"expected sha256 {checkpoint.metadata_sha256}, got {found.sha256}; "
+                f"expected sha256 {checkpoint.metadata_sha256}, got {file.sha256}; "
                 f"restore the file from a copy.",
-                location=str(found.folder),
+                location=str(file.folder),
             )
-        self.learn(found.written.values())
-        return found
+        self.learn(file.written.values())
+        return file
 
     def learn(self, files: Iterable[WrittenFile]) -> None:
         """Notes size and sha256 of state files. The next commits check and record them."""
@@ -457,10 +457,10 @@ class CompletedCheckpointStore:
             _LOG.warning("no checkpoint was retired: %s", error)
             return []
         return [
-            each.checkpoint_id
-            for each in leaving
-            if each.properties.discard_subsumed
-            and self._cleaner.retire(self.folder_of(each), needed, self._latest_as_owner)
+            checkpoint.checkpoint_id
+            for checkpoint in leaving
+            if checkpoint.properties.discard_subsumed
+            and self._cleaner.retire(self.folder_of(checkpoint), needed, self._latest_as_owner)
         ]
 
     def shutdown(self, status: JobStatus) -> list[int]:
@@ -480,8 +480,8 @@ class CompletedCheckpointStore:
         payload = {"checkpoint_ids": ids, "kept_ids": kept}
         self._log.append(self._require_owner(), "discard", payload)
         needed = self.references.of(self.retained)
-        for each in leaving:
-            self._cleaner.retire(self.folder_of(each), needed, self._latest_as_owner)
+        for checkpoint in leaving:
+            self._cleaner.retire(self.folder_of(checkpoint), needed, self._latest_as_owner)
         return ids
 
     def withdraw_metadata(self, metadata: CheckpointMetadata, folder: Location) -> bool:
@@ -553,15 +553,15 @@ class CompletedCheckpointStore:
         try:
             self._require_owner()
             self.check_claim()
-            there = self._cleaner.output_folders()
-            stored = [each.checkpoint_id for each in self._read().commits_among(there)]
+            output_ids = self._cleaner.output_folders()
+            stored = [each.checkpoint_id for each in self._read().commits_among(output_ids)]
             kept = KeptOutputs.of(self.commits(), min(stored, default=self.next_checkpoint_id()))
         except DstlError as error:
             _LOG.warning("no stored output was deleted; a later epoch does it: %s", error)
             return []
         leaving = [each for each in stored if not kept.keeps(each)]
-        for each in leaving:
-            self._cleaner.delete_folder(self.layout.output(each))
+        for checkpoint_id in leaving:
+            self._cleaner.delete_folder(self.layout.output(checkpoint_id))
         return leaving
 
     def _cleaner_on(self, file_io: FileIO) -> CheckpointsCleaner:
@@ -571,9 +571,9 @@ class CompletedCheckpointStore:
         """The files that the latest checkpoint references. Raises FencedError if another owner has
         claimed since.
         """
-        found = self.references.latest()
+        references = self.references.latest()
         self.check_known_claim()
-        return found
+        return references
 
     def _held_and_there(self) -> list[CompletedCheckpoint]:
         """The checkpoints of the log whose folder exists, also in other folders, oldest first."""
@@ -582,5 +582,5 @@ class CompletedCheckpointStore:
     def _is_held(self, folder: Location) -> bool:
         """Whether a folder holds a checkpoint of the log."""
         checkpoint_id = checkpoint_id_of(folder.name)
-        there = set() if checkpoint_id is None else {checkpoint_id}
-        return any(self.folder_of(each) == folder for each in self._read().held(there))
+        ids = set() if checkpoint_id is None else {checkpoint_id}
+        return any(self.folder_of(each) == folder for each in self._read().held(ids))

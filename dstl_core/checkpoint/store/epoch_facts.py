@@ -258,12 +258,12 @@ NO_FACTS = EpochFacts()
 
 def _plain(part: Any, always: tuple[str, ...] = ()) -> dict[str, Any]:
     """The JSON object of a part: the fields in ``always``, and those that differ from defaults."""
-    found = {}
-    for each in fields(part):
-        value = getattr(part, each.name)
-        if each.name in always or value != _default(each):
-            found[each.name] = _json(value)
-    return found
+    document = {}
+    for part_field in fields(part):
+        value = getattr(part, part_field.name)
+        if part_field.name in always or value != _default(part_field):
+            document[part_field.name] = _json(value)
+    return document
 
 
 def _json(value: Any) -> Any:
@@ -277,8 +277,12 @@ def _json(value: Any) -> Any:
     return list(value) if isinstance(value, tuple) else value
 
 
-def _default(each: Field[Any]) -> Any:
-    return each.default if each.default_factory is MISSING else each.default_factory()
+def _default(part_field: Field[Any]) -> Any:
+    return (
+        part_field.default
+        if part_field.default_factory is MISSING
+        else part_field.default_factory()
+    )
 
 
 # ---------------------------------------------------------------------------------- reading
@@ -289,17 +293,17 @@ def _read_part(part: type[_Part], body: object, path: str) -> _Part:
     if not isinstance(body, dict):
         raise _wrong(path, "an object", body)
     readers, required = _fields_of(part)  # type: ignore[arg-type]  # a class can be hashed
-    found = {}
+    values = {}
     for name, value in body.items():
         if name not in readers:
             raise UnsupportedVersionError(
                 f"has an unknown field {path}.{name}; use the release of dstl that wrote it"
             )
-        found[name] = readers[name](value, f"{path}.{name}")
+        values[name] = readers[name](value, f"{path}.{name}")
     for name in required:
-        if name not in found:
+        if name not in values:
             raise FormatError("lacks a field", field=f"{path}.{name}")
-    return part(**found)
+    return part(**values)
 
 
 @cache

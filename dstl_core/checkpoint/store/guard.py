@@ -35,8 +35,8 @@ class DeletionGuard:
         if needed:
             _LOG.warning("%s stays: the latest checkpoint references it", needed[0])
             return False
-        for each in files:
-            self._file_io.delete(each)
+        for file in files:
+            self._file_io.delete(file)
         return True
 
     def delete_folder(self, folder: Location, needed: Container[Location] = ()) -> bool:
@@ -46,10 +46,10 @@ class DeletionGuard:
             folder: The folder.
             needed: Further files that stay.
         """
-        there = [each.location for each in files_below(self._file_io, folder)]
-        if there:
+        files = [each.location for each in files_below(self._file_io, folder)]
+        if files:
             referenced = self._latest()
-            if any(each in needed or each in referenced for each in there):
+            if any(each in needed or each in referenced for each in files):
                 return False
         self._file_io.delete_folder(folder)
         return True

@@ -66,8 +66,8 @@ class Sidecar:
             "uids": {operator_id.hex: uid for operator_id, uid in self.uids.items()},
             "facts": dict(self.notes),
             "files": {
-                path: {"bytes": each.size, "sha256": each.sha256}
-                for path, each in self.files.items()
+                path: {"bytes": file.size, "sha256": file.sha256}
+                for path, file in self.files.items()
             },
         }
         if self.decimals:
@@ -82,8 +82,8 @@ class Sidecar:
                 raise ValueError(f"version {body['version']}")
             uids = {OperatorID.from_hex(key): str(uid) for key, uid in body["uids"].items()}
             files = {
-                path: WrittenFile(path, int(each["bytes"]), str(each["sha256"]))
-                for path, each in body.get("files", {}).items()
+                path: WrittenFile(path, int(file["bytes"]), str(file["sha256"]))
+                for path, file in body.get("files", {}).items()
             }
             decimals = {
                 OperatorID.from_hex(key): {name: _decimals(each) for name, each in of.items()}
@@ -121,13 +121,13 @@ class MetadataFile:
     def written(self) -> Mapping[str, WrittenFile]:
         """Size and sha256 of files from the sidecar, by their absolute path."""
         files = {} if self.sidecar is None else self.sidecar.files
-        found = {}
-        for path, each in files.items():
+        by_path = {}
+        for path, file in files.items():
             # An absolute path has a scheme; a relative one is a name in the folder.
             with suppress(PathNotAllowedError):
                 absolute = path if ":" in path else str(self.folder.child(path))
-                found[absolute] = replace(each, path=absolute)
-        return found
+                by_path[absolute] = replace(file, path=absolute)
+        return by_path
 
 
 def load_metadata_file(file_io: FileIO, path: Location) -> MetadataFile:
@@ -164,8 +164,8 @@ def _with_decimals(metadata: CheckpointMetadata, sidecar: Sidecar | None) -> Che
     if sidecar is None or not sidecar.decimals:
         return metadata
     operators = [
-        replace(each, decimals=sidecar.decimals.get(each.operator_id, {}))
-        for each in metadata.operators
+        replace(operator, decimals=sidecar.decimals.get(operator.operator_id, {}))
+        for operator in metadata.operators
     ]
     return replace(metadata, operators=tuple(operators))
 
@@ -200,11 +200,13 @@ def metadata_digest(metadata: CheckpointMetadata) -> str:
 def holds_metadata(file_io: FileIO, folder: Location, digest: str) -> bool:
     """Whether a folder holds no other metadata than this one, and no other's sidecar."""
     try:
-        found = hashlib.sha256(file_io.read_bytes(folder.child(METADATA_FILE_NAME))).hexdigest()
+        digest_of_file = hashlib.sha256(
+            file_io.read_bytes(folder.child(METADATA_FILE_NAME))
+        ).hexdigest()
     except StateFileNotFoundError:
         sidecar = read_sidecar(file_io, folder)
         return sidecar is None or sidecar.metadata_sha256 == digest
-    return found == digest
+    return digest_of_file == digest
 
 
 def publish_metadata_file(
@@ -294,7 +296,7 @@ def known_of(
     folder: Location, metadata: CheckpointMetadata, written: Mapping[str, WrittenFile]
 ) -> dict[str, WrittenFile]:
     """Size and sha256 of the files that a snapshot references, by the path in their handle."""
-    found = {}
+    known = {}
     for operator in metadata.operators:
         for subtask in operator.subtasks:
             for stream in subtask.streams():
@@ -308,5 +310,5 @@ def known_of(
                     case _:
                         continue
                 if absolute in written:
-                    found[path] = written[absolute]
-    return found
+                    known[path] = written[absolute]
+    return known

@@ -83,8 +83,8 @@ class PipelineStore:
 
     def recent(self, count: int, *, until: int | None = None) -> list[CompletedCheckpoint]:
         """The last ``count`` commits up to checkpoint ``until``, oldest first."""
-        there = (each for each in self.commits() if until is None or each.checkpoint_id <= until)
-        return list(islice(there, count))[::-1]
+        commits = (each for each in self.commits() if until is None or each.checkpoint_id <= until)
+        return list(islice(commits, count))[::-1]
 
     def commit_of(self, checkpoint_id: int) -> CompletedCheckpoint | None:
         """The commit of a checkpoint id."""
@@ -153,19 +153,19 @@ class PipelineStore:
 
     def leases(self) -> list[Lease]:
         """The leases of runs that work on the pipeline or were killed."""
-        found = []
+        leases = []
         for status in self._file_io.list_folder(self._leases):
             match = _LEASE.fullmatch(status.location.name)
             if match is None:
                 continue
             try:
                 body = parse_json_object(self._file_io.read_bytes(status.location), "A lease")
-                found.append(Lease(str(body["run_id"]), int(body["since_ms"])))
+                leases.append(Lease(str(body["run_id"]), int(body["since_ms"])))
             except FileNotFoundError:  # its run has ended since the listing
                 continue
             except (FormatError, *CONVERSION_ERRORS):
-                found.append(Lease(match[1], 0))
-        return found
+                leases.append(Lease(match[1], 0))
+        return leases
 
     # -------------------------------------------------------------------------------- reset
 
@@ -227,9 +227,9 @@ class PipelineStore:
             checkpoint_id_of(status.location.name): status
             for status in list_folder(self.layout.output(0).parent)
         }
-        there = {each for each in folders if each is not None}
+        ids = {each for each in folders if each is not None}
         newest_first = takewhile(
-            lambda each: each.checkpoint_id >= min(there, default=0), self._store.commits()
+            lambda commit: commit.checkpoint_id >= min(ids, default=0), self._store.commits()
         )
-        there.difference_update([each.checkpoint_id for each in newest_first])
-        return orphans + [folders[each] for each in sorted(there)]
+        ids.difference_update([each.checkpoint_id for each in newest_first])
+        return orphans + [folders[each] for each in sorted(ids)]

@@ -112,10 +112,10 @@ class RecordWriter:
         Raises:
             CheckpointError: Another commit has used the id.
         """
-        found = self._read().find(since, owner, type_, payload)
-        if found is None and type_ != "restore":
+        record = self._read().find(since, owner, type_, payload)
+        if record is None and type_ != "restore":
             self.check_id(payload[CHECKPOINT_ID])
-        return found
+        return record
 
     def check_id(self, checkpoint_id: int) -> None:
         """Raises CheckpointError if the log has a record of the id: each id is recorded once."""

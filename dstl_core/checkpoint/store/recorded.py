@@ -134,13 +134,13 @@ class RecordedCheckpoints:
 
     def _behind(self, number: int, ids: set[int]) -> list[_Held]:
         """The last held checkpoints of these ids before a record, oldest first."""
-        found: list[_Held] = []
+        records: list[_Held] = []
         for record in self._log.backwards(before=number):
-            if len(found) == len(ids):
+            if len(records) == len(ids):
                 break
             if record.type in _HELD and first_free_id(record) - 1 in ids:
-                found.append(_Held(record.number, first_free_id(record) - 1))
-        return found[::-1]
+                records.append(_Held(record.number, first_free_id(record) - 1))
+        return records[::-1]
 
     # ------------------------------------------------------------------------------ summary
 
@@ -209,14 +209,14 @@ class RecordedCheckpoints:
         """
         line: list[CompletedCheckpoint] = []
         young = 0
-        for each in not_undone(self._newest_first()):
-            is_young = not line or each.committed_ms > line[0].committed_ms - retain_ms
+        for checkpoint in not_undone(self._newest_first()):
+            is_young = not line or checkpoint.committed_ms > line[0].committed_ms - retain_ms
             # The newest one that is no savepoint stays, however old it is.
             is_enough = any(not kept.properties.is_savepoint for kept in line)
             if len(line) >= count and young < len(line) and is_enough:
                 break
             young += is_young and young == len(line)
-            line.append(each)
+            line.append(checkpoint)
         gone = subsumed(line[::-1], max(count, young))
         return [each for each in line[::-1] if each not in gone]
 
@@ -231,14 +231,14 @@ class RecordedCheckpoints:
             yield self._checkpoint(self._held[-at].number)
             at += 1
 
-    def held(self, there: Collection[int]) -> list[CompletedCheckpoint]:
+    def held(self, folder_ids: Collection[int]) -> list[CompletedCheckpoint]:
         """The held checkpoints with a location of their own or one of the given ids, oldest first.
 
         Args:
-            there: Ids whose folders the pipeline has.
+            folder_ids: Ids whose folders the pipeline has.
         """
         return self._in_order(
-            {record.number for record in self._restored}.union(self._places_of(there))
+            {record.number for record in self._restored}.union(self._places_of(folder_ids))
         )
 
     def commits_among(self, ids: Collection[int]) -> list[CompletedCheckpoint]:
@@ -266,9 +266,9 @@ class RecordedCheckpoints:
 
     def commit(self, checkpoint_id: int) -> CompletedCheckpoint | None:
         """The commit of an id."""
-        for each in self.commits():
-            if each.checkpoint_id <= checkpoint_id:
-                return each if each.checkpoint_id == checkpoint_id else None
+        for commit in self.commits():
+            if commit.checkpoint_id <= checkpoint_id:
+                return commit if commit.checkpoint_id == checkpoint_id else None
         return None
 
     def find(

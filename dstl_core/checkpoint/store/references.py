@@ -29,7 +29,7 @@ def references_of(file_io: FileIO, file: MetadataFile) -> FileSet:
     A state file counts at every place where dstl or Flink looks for it.
     """
     resolver = HandleResolver(file_io, file.folder)
-    found = FileSet()
+    references = FileSet()
     places = [file.folder.child(name) for name in (METADATA_FILE_NAME, SIDECAR_FILE_NAME)]
     for handle in file_handles(file.metadata):
         try:
@@ -40,11 +40,11 @@ def references_of(file_io: FileIO, file: MetadataFile) -> FileSet:
                 path = f"{file.folder}/{handle.relative_path}"
             else:
                 path = handle.path
-            found.add_name(posixpath.basename(path.rstrip("/")))
+            references.add_name(posixpath.basename(path.rstrip("/")))
             with suppress(*_NO_PLACE):
                 places.append(Location.parse(path))
-    found.add_all(places)
-    return found
+    references.add_all(places)
+    return references
 
 
 def file_handles(metadata: CheckpointMetadata) -> list[FileHandle]:

@@ -51,17 +51,17 @@ class ReferencedFiles:
 
     def of(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
         """The files that these checkpoints reference, according to their present metadata."""
-        found = FileSet()
-        for each in checkpoints:
-            file = self._store.load(each)
+        files = FileSet()
+        for checkpoint in checkpoints:
+            file = self._store.load(checkpoint)
             named = references_of(self._store.file_io_of(file.folder), file)
-            for name in each.facts.output_files:
+            for name in checkpoint.facts.output_files:
                 named.add_name(name)
-            found.update(named)
-            self._known[each.data_version] = named
+            files.update(named)
+            self._known[checkpoint.data_version] = named
         for version in list(self._known)[:-_KNOWN]:
             del self._known[version]
-        return found
+        return files
 
     def latest(self) -> FileSet:
         """The files that the latest checkpoint references. It reads the log again."""
@@ -92,30 +92,30 @@ class ReferencedFiles:
         for _ in range(LOOKS):
             self._store.refresh()
             before = self._store.latest
-            found, self.checkpoints = FileSet(), 0
+            files, self.checkpoints = FileSet(), 0
             root = self._store.layout.root
             for status in self._store.file_io_of(root).list_folder(root):
                 if checkpoint_id_of(status.location.name) is not None:
-                    self.checkpoints += self._add(found, status.location)
-            found.update(self.latest())
+                    self.checkpoints += self._add(files, status.location)
+            files.update(self.latest())
             if self._store.latest == before:
-                return found
+                return files
         raise self._too_busy()
 
     def those_there(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
         """The files that the given checkpoints reference; skips those whose metadata is gone."""
-        found = FileSet()
-        for each in checkpoints:
-            self._add(found, self._store.folder_of(each))
-        return found
+        files = FileSet()
+        for checkpoint in checkpoints:
+            self._add(files, self._store.folder_of(checkpoint))
+        return files
 
-    def _add(self, found: FileSet, folder: Location) -> bool:
+    def _add(self, files: FileSet, folder: Location) -> bool:
         """Adds the files that a snapshot references; False if it was retired or is not published
         yet.
         """
         file_io = self._store.file_io_of(folder)
         with suppress(StateFileNotFoundError):
-            found.update(references_of(file_io, load_metadata_file(file_io, folder)))
+            files.update(references_of(file_io, load_metadata_file(file_io, folder)))
             return True
         return False
 

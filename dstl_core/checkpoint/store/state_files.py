@@ -47,13 +47,13 @@ class NamedFile:
     size: int
     exact: bool
 
-    def problem(self, found: int | None) -> str | None:
-        """The problem if the file has the size ``found``; None: the file does not exist."""
-        if found is None:
+    def problem(self, stored_size: int | None) -> str | None:
+        """The problem if the file has the size ``stored_size``; None: the file does not exist."""
+        if stored_size is None:
             return f"{self.location} is missing"
-        if found < self.size or (self.exact and found > self.size):
+        if stored_size < self.size or (self.exact and stored_size > self.size):
             expected = f"{'' if self.exact else 'at least '}{self.size}"
-            return f"{self.location} has {found} bytes instead of {expected}"
+            return f"{self.location} has {stored_size} bytes instead of {expected}"
         return None
 
 
@@ -80,12 +80,12 @@ def check_state_files(
     files = set(named_files(metadata, resolver, written))
     sizes = _sizes({each.location for each in files}, file_io_of)
     problems = [each.problem(sizes[each.location]) for each in files]
-    found = sorted(each for each in problems if each is not None)
-    if found:
-        more = f" and {len(found) - MAX_NAMED} more" if len(found) > MAX_NAMED else ""
+    sentences = sorted(each for each in problems if each is not None)
+    if sentences:
+        more = f" and {len(sentences) - MAX_NAMED} more" if len(sentences) > MAX_NAMED else ""
         raise CheckpointError(
             f"Checkpoint {metadata.checkpoint_id} was not committed, because it could not be "
-            f"restored: {'; '.join(found[:MAX_NAMED])}{more}; put the file back as it was, or "
+            f"restored: {'; '.join(sentences[:MAX_NAMED])}{more}; put the file back as it was, or "
             f"start a pipeline of another name from a savepoint or an earlier checkpoint.",
             location=str(folder),
         )
@@ -127,11 +127,11 @@ def _sizes(
     """The sizes of files, None for those that do not exist, with few requests."""
     folders: dict[Location, list[Location]] = defaultdict(list)
     sizes: dict[Location, int | None] = {}
-    for each in locations:
-        if each.scheme in _QUICK_SCHEMES:
-            sizes[each] = file_io_of(each).size(each)
+    for location in locations:
+        if location.scheme in _QUICK_SCHEMES:
+            sizes[location] = file_io_of(location).size(location)
         else:
-            folders[each.parent].append(each)
+            folders[location.parent].append(location)
     if folders:
         with ThreadPoolExecutor(_REQUESTS) as pool:
             requests = [
@@ -147,5 +147,5 @@ def _sizes(
 def _ask(file_io: FileIO, folder: Location, wanted: list[Location]) -> dict[Location, int | None]:
     if len(wanted) < _LISTED_FROM:
         return {each: file_io.size(each) for each in wanted}
-    there = {each.location: each.size for each in file_io.list_folder(folder) if not each.is_folder}
-    return {each: there.get(each) for each in wanted}
+    sizes = {each.location: each.size for each in file_io.list_folder(folder) if not each.is_folder}
+    return {each: sizes.get(each) for each in wanted}

@@ -35,10 +35,10 @@ def subsumed(checkpoints: Sequence[_Checkpoint], num_retained: int) -> list[_Che
         return left
     newest = checkpoints[-1]
     real = [each for each in checkpoints if not each.properties.is_savepoint]
-    for each in checkpoints[:-1]:
+    for checkpoint in checkpoints[:-1]:
         if len(checkpoints) - len(left) <= num_retained:
             break
-        stays = not newest.properties.is_synchronous and bool(real) and each is real[-1]
+        stays = not newest.properties.is_synchronous and bool(real) and checkpoint is real[-1]
         if not stays:
-            left.append(each)
+            left.append(checkpoint)
     return left

@@ -42,8 +42,8 @@ def case_class_fields(class_file: ClassFile, count: int) -> tuple[str, ...]:
     accessors = {each.name for each in class_file.methods if each.descriptor.startswith("()")}
     named = [
         names
-        for each in constructors
-        if len(names := tuple(n for n in each.parameters or () if n != _OUTER)) == count
+        for constructor in constructors
+        if len(names := tuple(n for n in constructor.parameters or () if n != _OUTER)) == count
     ]
     if named:
         # A second constructor may have as many parameters, but these have no accessors.

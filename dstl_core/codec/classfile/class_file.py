@@ -199,15 +199,15 @@ def methods_with_code(raw: bytes) -> list[ClassCode]:
     data.read_bytes(2 * _count(data, "interfaces", 2), "interfaces")
     for _ in range(_count(data, "fields", 8)):
         _member(data, pool)
-    found = []
+    codes = []
     for _ in range(_count(data, "methods", 8)):
         data.read_bytes(6, "method")
         for name, body in _attributes(data, pool):
             if name == "Code":
                 body.read_bytes(4, "stack and locals")
                 size = body.read_length("code length")
-                found.append(ClassCode(pool, body.read_bytes(size, "code")))
-    return found
+                codes.append(ClassCode(pool, body.read_bytes(size, "code")))
+    return codes
 
 
 def _count(data: DataInput, field: str, item_bytes: int) -> int:
@@ -304,11 +304,11 @@ class ConstantPool:
 
 
 def _attributes(data: DataInput, pool: ConstantPool) -> list[tuple[str, DataInput]]:
-    found = []
+    attributes = []
     for _ in range(_count(data, "attributes", 6)):
         name = pool.text(data.read_u16("attribute name"))
-        found.append((name, data.sub_input(data.read_length("attribute length"), "attribute")))
-    return found
+        attributes.append((name, data.sub_input(data.read_length("attribute length"), "attribute")))
+    return attributes
 
 
 def _member(data: DataInput, pool: ConstantPool) -> Member:

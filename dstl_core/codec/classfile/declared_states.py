@@ -55,15 +55,15 @@ def declared_states(classes: JobClasses, names: set[str]) -> dict[str, DeclaredS
         FormatError: A class file is damaged.
     """
     wanted = [name.encode() for name in names]
-    found: dict[str, set[DeclaredState]] = {}
+    by_name: dict[str, set[DeclaredState]] = {}
     for place, raw in classes.class_files():
         if _DESCRIPTOR.encode() in raw and any(name in raw for name in wanted):
             with error_context(location=place):
                 for code in methods_with_code(raw):
                     for name, state in _calls(code, classes):
                         if name in names:
-                            found.setdefault(name, set()).add(state)
-    return {name: each for name, states in found.items() if len(states) == 1 for each in states}
+                            by_name.setdefault(name, set()).add(state)
+    return {name: each for name, states in by_name.items() if len(states) == 1 for each in states}
 
 
 def _calls(code: ClassCode, classes: JobClasses) -> Iterator[tuple[str, DeclaredState]]:
@@ -99,10 +99,10 @@ def _class_constant(name: str | None) -> JavaType | None:
 
 
 def _type_hint(name: str | None, classes: JobClasses) -> JavaType | None:
-    found = None if name is None else classes.get(name)
-    if found is None or found.superclass != _TYPE_HINT:
+    hint_class = None if name is None else classes.get(name)
+    if hint_class is None or hint_class.superclass != _TYPE_HINT:
         return None
-    parent = found.generic.superclass
+    parent = hint_class.generic.superclass
     return parent.arguments[0] if parent is not None and len(parent.arguments) == 1 else None
 
 

@@ -72,10 +72,10 @@ def calls(code: ClassCode) -> Iterator[Expression]:
         elif opcode == _POP or opcode in _STORES:
             del stack[-1:]
         elif opcode in (_VIRTUAL, _INTERFACE, _STATIC, _SPECIAL):
-            found, gives = _call(opcode, pool.typed_member_at(index), stack)
-            yield found
+            call, gives = _call(opcode, pool.typed_member_at(index), stack)
+            yield call
             if gives:
-                stack.append(found if found.parts <= _MAX_PARTS else None)
+                stack.append(call if call.parts <= _MAX_PARTS else None)
         elif opcode == _DYNAMIC:
             count, gives = _shape(pool.dynamic_call_at(index))
             _taken(stack, count)
@@ -111,9 +111,9 @@ def _size(arguments: tuple[Expression | None, ...]) -> int:
 
 
 def _taken(stack: list[Expression | None], count: int) -> tuple[Expression | None, ...]:
-    found = stack[len(stack) - min(count, len(stack)) :] if count else []
-    del stack[len(stack) - len(found) :]
-    return (*[None] * (count - len(found)), *found)
+    taken = stack[len(stack) - min(count, len(stack)) :] if count else []
+    del stack[len(stack) - len(taken) :]
+    return (*[None] * (count - len(taken)), *taken)
 
 
 def _shape(descriptor: str) -> tuple[int, bool]:

@@ -108,11 +108,11 @@ def parse_field_type(descriptor: str, signature: str | None) -> JavaType:
     if signature is None:
         return JavaType(erased)
     parser = _Parser(signature)
-    found = parser.type(0)
+    field_type = parser.type(0)
     parser.end()
-    if found is None:
+    if field_type is None:
         raise _bad(signature)
-    return found if found.variable is None else replace(found, name=erased)
+    return field_type if field_type.variable is None else replace(field_type, name=erased)
 
 
 def parse_class_signature(text: str) -> ClassSignature:
@@ -191,11 +191,11 @@ class _Parser:
             if sign == ";":
                 return JavaType(name.replace("/", "."), arguments)
             if sign == "<":
-                found = []
+                types = []
                 while self._peek() != ">":
-                    found.append(self.type(depth + 1))
+                    types.append(self.type(depth + 1))
                 self._at += 1
-                arguments = tuple(found)
+                arguments = tuple(types)
             elif sign == ".":
                 name += f"${self._until('<.;')}"
                 arguments = ()

@@ -115,7 +115,7 @@ def read_job_code(classes: JobClasses, main: str | None = None) -> JobCode:
         ConfigError: There is no such main class.
         FormatError: A class file is damaged.
     """
-    found = JobCode()
+    job_code = JobCode()
     reachable = None if main is None else _reachable(classes, main)
     ttl_elsewhere = False
     for place, raw in classes.class_files():
@@ -133,17 +133,17 @@ def read_job_code(classes: JobClasses, main: str | None = None) -> JobCode:
         ):
             continue
         if is_main and any(each.name == "main" for each in class_file.methods):
-            found.mains.append(class_file.name)
+            job_code.mains.append(class_file.name)
         if settings:
-            found.other_types = settings[0].decode()
-        found.sets_max_parallelism = found.sets_max_parallelism or sets
+            job_code.other_types = settings[0].decode()
+        job_code.sets_max_parallelism = job_code.sets_max_parallelism or sets
         if wanted:
             with error_context(location=place):
-                _read_class(raw, class_file, found)
-        ttl_elsewhere = ttl_elsewhere or (has_ttl and class_file.name not in found.descriptors)
+                _read_class(raw, class_file, job_code)
+        ttl_elsewhere = ttl_elsewhere or (has_ttl and class_file.name not in job_code.descriptors)
     if ttl_elsewhere:
-        _forget_ttl(found)
-    return found
+        _forget_ttl(job_code)
+    return job_code
 
 
 def _reachable(classes: JobClasses, main: str) -> set[str]:
@@ -155,44 +155,45 @@ def _reachable(classes: JobClasses, main: str) -> set[str]:
     seen = {main}
     waiting = [main]
     while waiting:
-        found = classes.get(waiting.pop())
-        if found is not None:
-            new = {each for each in found.refers_to if not each.startswith(_FLINK)} - seen
+        class_file = classes.get(waiting.pop())
+        if class_file is not None:
+            new = {each for each in class_file.refers_to if not each.startswith(_FLINK)} - seen
             seen |= new
             waiting += new
     return seen
 
 
-def _read_class(raw: bytes, own: ClassFile, found: JobCode) -> None:
+def _read_class(raw: bytes, own: ClassFile, job_code: JobCode) -> None:
     made: list[tuple[str, Expression]] = []
     texts: frozenset[str] = frozenset()
     for code in methods_with_code(raw):
         texts = code.pool.all_texts
-        for each in calls(code):
-            if each.kind == "new" and _is_descriptor(each.owner) and each.arguments:
-                first = each.arguments[0]
+        for call in calls(code):
+            if call.kind == "new" and _is_descriptor(call.owner) and call.arguments:
+                first = call.arguments[0]
                 name = first.owner if first is not None and first.kind == "text" else ""
-                made.append((name, each))
-            elif each.name == "uid" and each.owner.startswith(_FLINK) and len(each.arguments) == 2:
-                _uid(each, found)
+                made.append((name, call))
+            elif call.name == "uid" and call.owner.startswith(_FLINK) and len(call.arguments) == 2:
+                _uid(call, job_code)
     if not made:
         return
     ttl = None if len(made) > 1 else True
     has_ttl = ttl if _TIME_TO_LIVE in texts else False
-    by_name = found.descriptors.setdefault(own.name, {})
-    for name, each in made:
+    by_name = job_code.descriptors.setdefault(own.name, {})
+    for name, creation in made:
         by_name.setdefault(name, []).append(
-            Descriptor(each.owner, each.arguments, own.name, has_ttl)
+            Descriptor(creation.owner, creation.arguments, own.name, has_ttl)
         )
-    found.texts[own.name] = texts
+    job_code.texts[own.name] = texts
 
 
-def _forget_ttl(found: JobCode) -> None:
+def _forget_ttl(job_code: JobCode) -> None:
     """A class that makes no descriptor gives some of them a time to live."""
-    for by_name in found.descriptors.values():
+    for by_name in job_code.descriptors.values():
         for name, made in by_name.items():
             by_name[name] = [
-                Descriptor(each.flink_class, each.arguments, each.owner, None) for each in made
+                Descriptor(descriptor.flink_class, descriptor.arguments, descriptor.owner, None)
+                for descriptor in made
             ]
 
 
@@ -200,16 +201,16 @@ def _is_descriptor(name: str) -> bool:
     return name.startswith(_FLINK) and name.endswith(_DESCRIPTOR)
 
 
-def _uid(call: Expression, found: JobCode) -> None:
+def _uid(call: Expression, job_code: JobCode) -> None:
     text = call.arguments[1]
     if text is None or text.kind != "text":
         return
     functions = set(_functions(call.arguments[0]))
     function = functions.pop() if len(functions) == 1 else None
     # A uid that is given in two places may be of two functions.
-    if text.owner in found.uids and found.uids[text.owner] != function:
+    if text.owner in job_code.uids and job_code.uids[text.owner] != function:
         function = None
-    found.uids[text.owner] = function
+    job_code.uids[text.owner] = function
 
 
 def _functions(stream: Expression | None) -> Iterator[str]:
@@ -217,6 +218,10 @@ def _functions(stream: Expression | None) -> Iterator[str]:
     while stream is not None and stream.kind == "call" and stream.name in _SAME_OPERATOR:
         stream = stream.arguments[0] if stream.arguments else None
     if stream is not None and stream.kind == "call":
-        for each in stream.arguments[1:]:
-            if each is not None and each.kind == "new" and not each.owner.startswith(_FLINK):
-                yield each.owner
+        for argument in stream.arguments[1:]:
+            if (
+                argument is not None
+                and argument.kind == "new"
+                and not argument.owner.startswith(_FLINK)
+            ):
+                yield argument.owner

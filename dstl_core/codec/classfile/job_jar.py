@@ -81,14 +81,14 @@ class JobClasses:
         return None
 
     def _parsed(self, jar: _OpenJar, path: str, name: str) -> ClassFile:
-        found, size = jar.class_at(path, name)
+        class_file, size = jar.class_at(path, name)
         self._parsed_bytes += size
         if self._parsed_bytes > MAX_PARSED_BYTES:
             raise FormatError(
                 f"The classes of the jars are too large together, at {name}",
                 expected=f"<= {MAX_PARSED_BYTES} bytes unpacked",
             )
-        return found
+        return class_file
 
     def _open_libraries(self) -> list[_OpenJar]:
         libraries: list[_OpenJar] = []
@@ -106,17 +106,19 @@ class JobClasses:
                 libraries.append(_OpenJar(library, MAX_ENTRIES - entries - _entries(libraries)))
         return libraries
 
-    def parents(self, found: ClassFile) -> list[ClassFile]:
+    def parents(self, class_file: ClassFile) -> list[ClassFile]:
         """The superclasses that the jars have, nearest first."""
         chain: list[ClassFile] = []
-        name = found.superclass
+        name = class_file.superclass
         while name not in (None, OBJECT):
             parent = self.get(str(name))
             if parent is None:
                 break
             chain.append(parent)
             if len(chain) > MAX_PARENTS:
-                raise FormatError(f"Class {found.name} has more than {MAX_PARENTS} superclasses")
+                raise FormatError(
+                    f"Class {class_file.name} has more than {MAX_PARENTS} superclasses"
+                )
             name = parent.superclass
         return chain
 
@@ -125,13 +127,16 @@ class JobClasses:
         seen: set[str] = set()
         waiting = [name]
         while waiting:
-            each = waiting.pop()
-            if each in seen:
+            class_name = waiting.pop()
+            if class_name in seen:
                 continue
-            seen.add(each)
-            found = self.get(each)
-            if found is not None:
-                waiting += [*found.interfaces, *([found.superclass] if found.superclass else [])]
+            seen.add(class_name)
+            class_file = self.get(class_name)
+            if class_file is not None:
+                waiting += [
+                    *class_file.interfaces,
+                    *([class_file.superclass] if class_file.superclass else []),
+                ]
         return seen
 
     def class_files(self) -> Iterator[tuple[str, bytes]]:
@@ -166,8 +171,8 @@ class JobClasses:
 
     def is_final(self, name: str) -> bool:
         """Whether a class of the jars can have no subclasses."""
-        found = self.get(name)
-        return found is not None and found.has(Flag.FINAL)
+        class_file = self.get(name)
+        return class_file is not None and class_file.has(Flag.FINAL)
 
 
 class _ZipFile(zipfile.ZipFile):
@@ -240,12 +245,12 @@ class _OpenJar:
         """A class, and how many bytes its file has."""
         with error_context(location=self._place(path)):
             raw = self._read(path, MAX_CLASS_BYTES)
-            found = parse_class_file(raw)
-            if found.name != name:
+            class_file = parse_class_file(raw)
+            if class_file.name != name:
                 raise FormatError(
-                    "A class file has the name of another class", expected=name, got=found.name
+                    "A class file has the name of another class", expected=name, got=class_file.name
                 )
-            return found, len(raw)
+            return class_file, len(raw)
 
     def _place(self, path: str) -> str:
         return f"{self.name}!/{path}"
@@ -262,7 +267,9 @@ class _OpenJar:
             FormatError: There are more than ``most``, or one cannot be unpacked or is too large.
         """
         names = [
-            each for each in self._entries if each.startswith(_LIBRARIES) and each.endswith(".jar")
+            entry
+            for entry in self._entries
+            if entry.startswith(_LIBRARIES) and entry.endswith(".jar")
         ]
         if len(names) > most:
             raise FormatError(
@@ -270,8 +277,8 @@ class _OpenJar:
                 expected=f"<= {most}",
                 got=len(names),
             )
-        for each in names:
-            yield self._place(each), self._read(each, MAX_NESTED_JAR_BYTES)
+        for name in names:
+            yield self._place(name), self._read(name, MAX_NESTED_JAR_BYTES)
 
     def _read(self, path: str, limit: int) -> bytes:
         """The bytes of an entry. What the entry says of its size is not trusted."""

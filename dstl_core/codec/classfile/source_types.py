@@ -57,10 +57,10 @@ def parse_source_type(text: str) -> JavaType:
         ConfigError: It is no type, or it has a wrong number of arguments.
     """
     parser = _Parser(text)
-    found = parser.type(0)
-    if found is None or parser.peek():
+    java_type = parser.type(0)
+    if java_type is None or parser.peek():
         raise parser.wrong()
-    return found
+    return java_type
 
 
 class _Parser:
@@ -97,29 +97,29 @@ class _Parser:
             return None
         if depth > MAX_TYPE_NESTING or not name.replace(".", "_").replace("$", "_").isidentifier():
             raise self.wrong()
-        found = JavaType(_SHORT.get(name, name), self._arguments(depth))
-        expected = _ARGUMENTS.get(found.name)
-        if found.arguments and expected not in (None, len(found.arguments)):
+        java_type = JavaType(_SHORT.get(name, name), self._arguments(depth))
+        expected = _ARGUMENTS.get(java_type.name)
+        if java_type.arguments and expected not in (None, len(java_type.arguments)):
             raise ConfigError(
                 f"Type {name} has wrong arguments: expected {expected}, got "
-                f"{len(found.arguments)}, in {self._text[:200]!r}."
+                f"{len(java_type.arguments)}, in {self._text[:200]!r}."
             )
         while self.peek().startswith("["):
             self._next()
-            found = JavaType(array_name(found.name), found.arguments)
-        if depth and found.name in _PRIMITIVES:
+            java_type = JavaType(array_name(java_type.name), java_type.arguments)
+        if depth and java_type.name in _PRIMITIVES:
             raise ConfigError(
                 f"Type {name} is no type argument: expected a class, such as Integer or Long, "
                 f"got {self._text[:200]!r}."
             )
-        return found
+        return java_type
 
     def _arguments(self, depth: int) -> tuple[JavaType | None, ...]:
         if self.peek() != "<":
             return ()
-        found: list[JavaType | None] = []
+        arguments: list[JavaType | None] = []
         while self._next() in ("<", ","):
-            found.append(self.type(depth + 1))
+            arguments.append(self.type(depth + 1))
         if self._tokens[self._at - 1 : self._at] != [">"]:
             raise self.wrong()
-        return tuple(found)
+        return tuple(arguments)

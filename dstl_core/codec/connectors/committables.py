@@ -87,9 +87,9 @@ class Collector:
             version = self.committed_globally[0].version if self.committed_globally else 0
             framed.write_i32(version)
             framed.write_i32(len(self.committed_globally))
-            for each in self.committed_globally:
-                framed.write_i32(len(each.data))
-                framed.write_bytes(each.data)
+            for committable in self.committed_globally:
+                framed.write_i32(len(committable.data))
+                framed.write_bytes(committable.data)
         framed.write_bytes(write_versioned(Versioned(_VERSION, out.to_bytes())))
         return framed.to_bytes()
 
@@ -128,8 +128,8 @@ def _read_any(data: DataInput) -> Collector:
         nested.read_expected_i32("magic number", _COLLECTOR)
         return _read_collector(nested)
 
-    found = whole(inner.data, "what a global committer keeps", read)
-    return Collector(found.version, found.entries, found.requests, True, committed)
+    collector = whole(inner.data, "what a global committer keeps", read)
+    return Collector(collector.version, collector.entries, collector.requests, True, committed)
 
 
 def _read_collector(data: DataInput) -> Collector:
@@ -138,9 +138,9 @@ def _read_collector(data: DataInput) -> Collector:
     entries, requests = [], []
     for _ in range(data.read_count("checkpoints", 4)):
         raw = data.read_bytes(data.read_length("checkpoint"))
-        checkpoint_id, found = _read_checkpoint(raw, version)
+        checkpoint_id, checkpoint_requests = _read_checkpoint(raw, version)
         entries.append((checkpoint_id, raw))
-        requests += found
+        requests += checkpoint_requests
     return Collector(version, tuple(entries), tuple(requests))
 
 
@@ -204,11 +204,11 @@ _RECOVERABLE = 0x1E744B57
 def _file(committable: Versioned, data: DataInput) -> Json:
     check_version("A file", committable.version, (2,))
     data.read_expected_i32("magic number", _FILE)
-    found: Json = {"bucketId": data.read_utf("bucket")}
-    found["pending"] = pending_file(read_versioned(data)) if read_flag(data, "pending") else None
+    shown: Json = {"bucketId": data.read_utf("bucket")}
+    shown["pending"] = pending_file(read_versioned(data)) if read_flag(data, "pending") else None
     cleanup = read_versioned(data).data.hex() if read_flag(data, "clean up") else None
     compacted = data.read_utf("compacted file") if read_flag(data, "compacted") else None
-    return {**found, "cleanup": cleanup, "compactedFileToCleanup": compacted}
+    return {**shown, "cleanup": cleanup, "compactedFileToCleanup": compacted}
 
 
 def pending_file(pending: Versioned) -> Json:

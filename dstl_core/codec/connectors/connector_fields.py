@@ -70,9 +70,9 @@ def check_version(what: str, version: int, known: Mapping[int, Any] | tuple[int,
 def whole(raw: bytes, what: str, read: Callable[[DataInput], T]) -> T:
     """Reads a payload that ends with its last field."""
     data = DataInput(raw)
-    found = read(data)
+    value = read(data)
     data.expect_end(what)
-    return found
+    return value
 
 
 def read_flag(data: DataInput, field: str) -> bool:

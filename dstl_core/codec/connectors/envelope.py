@@ -37,9 +37,9 @@ def parse_versioned(raw: bytes) -> Versioned:
         FormatError: The bytes are no such frame, or more.
     """
     data = DataInput(raw)
-    found = read_versioned(data)
+    payload = read_versioned(data)
     data.expect_end("a versioned payload")
-    return found
+    return payload
 
 
 def write_versioned(payload: Versioned) -> bytes:
@@ -76,9 +76,9 @@ def parse_coordinator(raw: bytes) -> Versioned:
             expected=COORDINATOR_VERSION,
             got=version,
         )
-    found = read_versioned(data)
+    payload = read_versioned(data)
     data.expect_end("coordinator state")
-    return found
+    return payload
 
 
 def write_coordinator(enumerator: Versioned) -> bytes:

@@ -34,8 +34,8 @@ RECORDS_DONE = "records done"
 
 
 def _text(data: DataInput, field: str) -> str | None:
-    found = Types.STRING.deserialize(data) if read_flag(data, field) else None
-    return None if found is None else str(found)
+    text = Types.STRING.deserialize(data) if read_flag(data, field) else None
+    return None if text is None else str(text)
 
 
 def _path(data: DataInput) -> str | None:
@@ -50,15 +50,15 @@ def _path(data: DataInput) -> str | None:
 
 
 def _read_split(data: DataInput) -> Json:
-    found: Json = {"splitId": data.read_utf("split id"), "path": _path(data)}
+    split: Json = {"splitId": data.read_utf("split id"), "path": _path(data)}
     for name in ("offset", "length", "modified", "fileSize"):
-        found[name] = data.read_i64(name)
-    found["hosts"] = read_texts(data, "hosts")
+        split[name] = data.read_i64(name)
+    split["hosts"] = read_texts(data, "hosts")
     has_position = read_flag(data, "has position")
-    found["position"] = (
+    split["position"] = (
         [data.read_i64("offset"), data.read_i64("records")] if has_position else None
     )
-    return found
+    return split
 
 
 def _split(version: int, raw: bytes) -> Json:

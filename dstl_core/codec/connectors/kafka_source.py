@@ -44,12 +44,12 @@ def _partition(data: DataInput) -> Json:
 
 
 def _read_split(data: DataInput) -> Json:
-    found = _partition(data)
+    partition = _partition(data)
     at = data.position
     offset, stop = data.read_i64("offset"), data.read_i64("stop")
     if offset < COMMITTED and offset != _NONE:
         raise FormatError("Not an offset", offset=at, expected=">= -3", got=offset)
-    return {**found, "offset": offset, "stop": None if stop == _NONE else stop}
+    return {**partition, "offset": offset, "stop": None if stop == _NONE else stop}
 
 
 def _split(version: int, raw: bytes) -> Json:
@@ -125,7 +125,7 @@ def _pending(enumerator: Json) -> list[Position]:
 def assigned_partitions(enumerator: Json) -> set[str]:
     """The partitions that some reader is said to hold."""
     return {
-        partition_name(each) for each in enumerator["partitions"] if each["status"] != UNASSIGNED
+        partition_name(split) for split in enumerator["partitions"] if split["status"] != UNASSIGNED
     }
 
 
@@ -141,9 +141,9 @@ def pending_places(version: int, raw: bytes) -> dict[str, int]:
     data = DataInput(raw)
     count = data.read_count("partitions", 8)
     split_version = data.read_i32("split version")
-    found = {}
+    places = {}
     for _ in range(count):
         split = _sized_split(data, split_version)
         if read_choice(data, "status", _STATUS) == UNASSIGNED:
-            found[partition_name(split)] = data.position - 4 - 16
-    return found
+            places[partition_name(split)] = data.position - 4 - 16
+    return places

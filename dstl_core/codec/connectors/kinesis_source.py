@@ -45,16 +45,16 @@ def _split(version: int, raw: bytes) -> Json:
         arn = data.read_utf("stream")
         if not arn.startswith("arn:"):
             raise FormatError("Not a shard of Kinesis", field="stream", expected="arn:..")
-        found: Json = {"streamArn": arn, "shardId": data.read_utf("shard")}
-        found["iterator"] = data.read_utf("iterator")
-        found["marker"] = _marker(data)
+        split: Json = {"streamArn": arn, "shardId": data.read_utf("shard")}
+        split["iterator"] = data.read_utf("iterator")
+        split["marker"] = _marker(data)
         if version >= 1:
-            found["parents"] = read_texts(data, "parents")
-            found["startingHashKey"] = data.read_utf("first hash key")
-            found["endingHashKey"] = data.read_utf("last hash key")
+            split["parents"] = read_texts(data, "parents")
+            split["startingHashKey"] = data.read_utf("first hash key")
+            split["endingHashKey"] = data.read_utf("last hash key")
         if version >= 2:
-            found["finished"] = read_flag(data, "finished")
-        return found
+            split["finished"] = read_flag(data, "finished")
+        return split
 
     return whole(raw, "a shard of Kinesis", read)
 

@@ -52,15 +52,15 @@ def _read_bucket(data: DataInput) -> list[LegacyCommit]:
     if read_flag(data, "has an open file"):
         read_versioned(data)
     version = data.read_i32("version of pending files")
-    found = []
+    files = []
     for _ in range(data.read_count("checkpoints", 12)):
         checkpoint_id = data.read_i64("checkpoint id")
         for _ in range(data.read_count("pending files", _LEAST_PENDING)):
             stored = Versioned(version, data.read_bytes(data.read_length("pending file")))
-            found.append(
+            files.append(
                 LegacyCommit(checkpoint_id, {"bucket": bucket, "pending": _pending(stored)})
             )
-    return found
+    return files
 
 
 def _pending(stored: Versioned) -> Json:

@@ -64,11 +64,11 @@ def _expect_first(value: KryoInput) -> None:
 
 def _hash_of(topic: str, partition: int) -> int:
     """Java's hash of a partition, with 32 bits."""
-    found = 0
+    number = 0
     for unit in utf16_units(topic):
-        found = 31 * found + unit & 0xFFFFFFFF
-    found = 31 * found + partition & 0xFFFFFFFF
-    return found - (1 << 32) if found >> 31 else found
+        number = 31 * number + unit & 0xFFFFFFFF
+    number = 31 * number + partition & 0xFFFFFFFF
+    return number - (1 << 32) if number >> 31 else number
 
 
 def file_split(raw: bytes) -> Position:
@@ -107,14 +107,14 @@ def acknowledged_messages(raw: bytes) -> list[Position]:
     listed = _java(raw)
     if not isinstance(listed, JavaArray) or listed.name != _MESSAGES:
         raise FormatError("No messages of a queue", expected=_MESSAGES, got=_name(listed))
-    found = []
+    positions = []
     for item in listed.items:
         if not isinstance(item, JavaObject):
             raise FormatError("No messages of a queue", got=_name(item))
         checkpoint = _whole(item.fields, "checkpointId")
         count = _whole(item.fields, "numIds")
-        found.append(Position(f"checkpoint {checkpoint}", str(count), "messages"))
-    return found
+        positions.append(Position(f"checkpoint {checkpoint}", str(count), "messages"))
+    return positions
 
 
 def _java(raw: bytes) -> JavaValue:

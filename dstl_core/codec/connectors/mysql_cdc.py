@@ -37,12 +37,12 @@ def _json(data: DataInput, field: str) -> Json:
     at = data.position
     raw = data.read_bytes(data.read_length(field), field)
     try:
-        found = json.loads(raw)
+        value = json.loads(raw)
     except (ValueError, RecursionError) as error:
         raise FormatError("Not JSON", offset=at, field=field) from error
-    if not isinstance(found, dict):
+    if not isinstance(value, dict):
         raise FormatError("Not a JSON object", offset=at, field=field)
-    return found
+    return value
 
 
 def _offset(data: DataInput, field: str) -> Json:
@@ -67,22 +67,22 @@ def _read_split(data: DataInput) -> Json:
     at = data.position
     kind = data.read_i32("kind")
     if kind == _SNAPSHOT:
-        found: Json = {"table": data.read_utf("table"), "splitId": data.read_utf("split id")}
-        found["keyType"] = data.read_utf("key type")
-        found["splitStart"], found["splitEnd"] = data.read_utf("start"), data.read_utf("end")
-        found["highWatermark"] = _offset(data, "high watermark")
+        split: Json = {"table": data.read_utf("table"), "splitId": data.read_utf("split id")}
+        split["keyType"] = data.read_utf("key type")
+        split["splitStart"], split["splitEnd"] = data.read_utf("start"), data.read_utf("end")
+        split["highWatermark"] = _offset(data, "high watermark")
         _schemas(data)
-        return found
+        return split
     if kind != _BINLOG:
         raise FormatError("Not a split of MySQL", offset=at, expected="1 or 2", got=kind)
-    found = {"splitId": data.read_utf("split id")}
+    split = {"splitId": data.read_utf("split id")}
     data.read_utf("reserved text")
-    found["start"], found["end"] = _offset(data, "start"), _offset(data, "end")
+    split["start"], split["end"] = _offset(data, "start"), _offset(data, "end")
     _finished(data)
     _schemas(data)
-    found["finishedSplits"] = data.read_i32("finished splits")
-    found["suspended"] = read_flag(data, "suspended") if data.remaining else False
-    return found
+    split["finishedSplits"] = data.read_i32("finished splits")
+    split["suspended"] = read_flag(data, "suspended") if data.remaining else False
+    return split
 
 
 def _split(version: int, raw: bytes) -> Json:
@@ -96,12 +96,12 @@ def _read_enumerator(data: DataInput) -> Json:
     kind = data.read_i32("kind")
     if kind not in _KINDS:
         raise FormatError("Not pending splits of MySQL", offset=at, expected="1..3", got=kind)
-    found: Json = {"splitVersion": version, "kind": _KINDS[kind]}
+    enumerator: Json = {"splitVersion": version, "kind": _KINDS[kind]}
     if kind == _BINLOG:
-        found["binlogSplitAssigned"] = read_flag(data, "assigned")
+        enumerator["binlogSplitAssigned"] = read_flag(data, "assigned")
     else:
-        found["raw"] = data.read_bytes(data.remaining).hex()
-    return found
+        enumerator["raw"] = data.read_bytes(data.remaining).hex()
+    return enumerator
 
 
 def _enumerator(version: int, raw: bytes) -> Json:

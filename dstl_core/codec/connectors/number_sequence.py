@@ -58,9 +58,9 @@ NUMBER_SEQUENCE = SourceFormat("number sequence", _split, _enumerator, _position
 def pending_places(_: int, raw: bytes) -> dict[str, int]:
     """Where the next number of each range stands in an enumerator's bytes, by split."""
     data = DataInput(raw)
-    found = {}
+    places = {}
     for _ in range(data.read_count("splits", 18)):
         split_id = data.read_utf("split id")
-        found[split_id] = data.position
+        places[split_id] = data.position
         data.read_bytes(16)
-    return found
+    return places

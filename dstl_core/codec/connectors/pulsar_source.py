@@ -34,17 +34,17 @@ def _partition(data: DataInput) -> Json:
 
 
 def _read_split(data: DataInput) -> Json:
-    found = _partition(data)
+    split = _partition(data)
     data.read_bytes(data.read_length("stop cursor"))
     has_id = read_flag(data, "has message id")
-    found["latestConsumedId"] = (
+    split["latestConsumedId"] = (
         data.read_bytes(data.read_length("message id")).hex() if has_id else None
     )
     has_transaction = read_flag(data, "has transaction")
-    found["transaction"] = (
+    split["transaction"] = (
         [data.read_i64("most"), data.read_i64("least")] if has_transaction else None
     )
-    return found
+    return split
 
 
 def _split(version: int, raw: bytes) -> Json:

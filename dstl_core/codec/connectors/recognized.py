@@ -36,14 +36,14 @@ _PLAIN = (NUMBER_SEQUENCE, FILE_SOURCE, KAFKA, KINESIS, MYSQL_CDC, PULSAR)
 
 def recognized(splits: Sequence[Versioned], enumerator: Versioned | None) -> SourceFormat | None:
     """The one format that fits; None if none does, or several."""
-    found = [each for each in (*_PLAIN, HYBRID) if _fits(each, splits, enumerator)]
-    return found[0] if len(found) == 1 else None
+    forms = [each for each in (*_PLAIN, HYBRID) if _fits(each, splits, enumerator)]
+    return forms[0] if len(forms) == 1 else None
 
 
 def _fits(form: SourceFormat, splits: Sequence[Versioned], enumerator: Versioned | None) -> bool:
     try:
-        for each in splits:
-            form.split(each.version, each.data)
+        for split in splits:
+            form.split(split.version, split.data)
         if enumerator is not None:
             form.enumerator(enumerator.version, enumerator.data)
     except FormatError:
@@ -55,19 +55,19 @@ def _fits(form: SourceFormat, splits: Sequence[Versioned], enumerator: Versioned
 
 
 def _read_split(data: DataInput) -> Json:
-    found = {"sourceIndex": data.read_i32("source"), "splitId": data.read_utf("split id")}
-    found["wrappedVersion"] = data.read_i32("version")
-    found["wrapped"] = data.read_bytes(data.read_length("split")).hex()
-    if _inner(found) is None:
+    split = {"sourceIndex": data.read_i32("source"), "splitId": data.read_utf("split id")}
+    split["wrappedVersion"] = data.read_i32("version")
+    split["wrapped"] = data.read_bytes(data.read_length("split")).hex()
+    if _inner(split) is None:
         raise FormatError("The split in a hybrid split is of no known source")
-    return found
+    return split
 
 
 def _read_enumerator(data: DataInput) -> Json:
-    found: Json = {"sourceIndex": data.read_i32("source")}
-    found["wrappedVersion"] = data.read_i32("version")
-    found["wrapped"] = data.read_bytes(data.read_length("enumerator")).hex()
-    return found
+    enumerator: Json = {"sourceIndex": data.read_i32("source")}
+    enumerator["wrappedVersion"] = data.read_i32("version")
+    enumerator["wrapped"] = data.read_bytes(data.read_length("enumerator")).hex()
+    return enumerator
 
 
 def _split(version: int, raw: bytes) -> Json:

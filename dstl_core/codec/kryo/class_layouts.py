@@ -183,7 +183,7 @@ def _tuple_body(count: int) -> FieldsBody:
     ]
     return FieldsBody(
         tuple_class,
-        tuple(sorted(slots, key=lambda each: each.name)),
+        tuple(sorted(slots, key=lambda field_slot: field_slot.name)),
         Hierarchy(count, tuple((each,) for each in variables)),
     )
 
@@ -293,10 +293,10 @@ class ClassLayouts:
             UnreadableValueError: The class is neither known nor in the jars, or it has a serializer
                 of its own.
         """
-        found = self._bodies.get(class_name)
-        if found is None:
-            found = self._bodies[class_name] = self._find(class_name)
-        return found
+        body = self._bodies.get(class_name)
+        if body is None:
+            body = self._bodies[class_name] = self._find(class_name)
+        return body
 
     def expect_fields(self, class_name: str) -> None:
         """Refuses a class whose objects have fields that cannot be read.
@@ -365,10 +365,10 @@ class ClassLayouts:
         if message is not None:
             return message
         supertypes = self.classes.supertypes(name)
-        for each in (name, *sorted(supertypes)):
-            if each in self._custom:
+        for above in (name, *sorted(supertypes)):
+            if above in self._custom:
                 raise UnreadableValueError(
-                    f"Class {name} has a Kryo serializer of its own ({self._custom[each]}), which "
+                    f"Class {name} has a Kryo serializer of its own ({self._custom[above]}), which "
                     f"only Java can run"
                 )
         known: Body | None = _KNOWN.get(name)
@@ -381,17 +381,17 @@ class ClassLayouts:
         if name in SCALA_BODIES:
             of_scala: Body = SCALA_BODIES[name]
             return of_scala
-        found = self.classes.get(name)
-        if is_singleton(name) or (found is not None and _is_object_of_scala(found)):
+        class_file = self.classes.get(name)
+        if is_singleton(name) or (class_file is not None and _is_object_of_scala(class_file)):
             return SingletonBody(name)
-        if found is None and _is_throwable(name):
+        if class_file is None and _is_throwable(name):
             return THROWABLES
-        if found is None:
+        if class_file is None:
             raise _unknown(name)
         self._check_annotations(name, supertypes)
         if _SERIALIZES_ITSELF in supertypes:
             raise UnreadableValueError(f"Class {name} writes its own Kryo form")
-        return self._of_class(found, supertypes)
+        return self._of_class(class_file, supertypes)
 
     def _message(self, name: str) -> MessageBody | None:
         """How chill's serializer of messages stores a class, if the message is known."""
@@ -403,15 +403,15 @@ class ClassLayouts:
 
     def _check_annotations(self, name: str, supertypes: set[str]) -> None:
         """Raises UnreadableValueError if annotations of Kryo decide the form of a class."""
-        for each in (name, *sorted(supertypes - {name})):
-            found = self.classes.get(each)
-            for annotation in () if found is None else found.annotations:
+        for class_name in (name, *sorted(supertypes - {name})):
+            class_file = self.classes.get(class_name)
+            for annotation in () if class_file is None else class_file.annotations:
                 if annotation.name == _DEFAULT_SERIALIZER:
                     raise UnreadableValueError(
                         f"Class {name} has a Kryo serializer of its own ({annotation.value}, by "
                         f"the annotation DefaultSerializer), which only Java can run"
                     )
-            for member in () if found is None else found.fields:
+            for member in () if class_file is None else class_file.fields:
                 for annotation in member.annotations:
                     if _decides_form(annotation.name, member.descriptor):
                         raise UnreadableValueError(
@@ -420,38 +420,38 @@ class ClassLayouts:
                             f"which only Java knows"
                         )
 
-    def _of_class(self, found: ClassFile, supertypes: set[str]) -> Body:
-        if found.is_enum:
-            return EnumBody(found.name, found.constants)
-        parents = self.classes.parents(found)
+    def _of_class(self, class_file: ClassFile, supertypes: set[str]) -> Body:
+        if class_file.is_enum:
+            return EnumBody(class_file.name, class_file.constants)
+        parents = self.classes.parents(class_file)
         if parents and parents[0].is_enum:
             return EnumBody(parents[0].name, parents[0].constants)
         if any(_is_throwable(each) for each in supertypes):
             return THROWABLES
         for table in (_MAPS, _COLLECTIONS):
-            for each in sorted(supertypes & table.keys(), key=_specific_first):
-                body: Body = table[each]
+            for supertype in sorted(supertypes & table.keys(), key=_specific_first):
+                body: Body = table[supertype]
                 return body
-        return self._fields(found, parents)
+        return self._fields(class_file, parents)
 
-    def _fields(self, found: ClassFile, parents: list[ClassFile]) -> FieldsBody:
-        chain = [found, *parents]
+    def _fields(self, own: ClassFile, parents: list[ClassFile]) -> FieldsBody:
+        chain = [own, *parents]
         top = chain[-1].superclass
         if top not in (None, OBJECT, "java.lang.Record"):
-            raise _unknown(str(top), f", a superclass of {found.name},")
+            raise _unknown(str(top), f", a superclass of {own.name},")
         slots: list[Slot] = []
         taken: set[str] = set()
-        for owner, each in enumerate(chain):
-            for member in each.fields:
+        for owner, class_file in enumerate(chain):
+            for member in class_file.fields:
                 if member.has(Flag.STATIC) or member.has(Flag.TRANSIENT):
                     continue
-                key = f"{each.name}.{member.name}" if member.name in taken else member.name
+                key = f"{class_file.name}.{member.name}" if member.name in taken else member.name
                 taken.add(member.name)
-                declared = each.type_of(member)
+                declared = class_file.type_of(member)
                 generic = generic_type(chain, owner, declared)
                 slots.append(Slot(key, member.name, declared, generic, member.has(Flag.SYNTHETIC)))
         slots.sort(key=lambda slot: slot.name.encode("utf-16-be"))
-        return FieldsBody(found.name, tuple(slots), parameters_of(chain), is_record=found.is_record)
+        return FieldsBody(own.name, tuple(slots), parameters_of(chain), is_record=own.is_record)
 
 
 def classes_in(declared: JavaType) -> Iterator[str]:
@@ -468,7 +468,7 @@ def classes_in(declared: JavaType) -> Iterator[str]:
 def _is_object_of_scala(class_file: ClassFile) -> bool:
     """Whether a class has one instance, which is its static field."""
     return class_file.name.endswith("$") and any(
-        each.name == MODULE and each.has(Flag.STATIC) for each in class_file.fields
+        field.name == MODULE and field.has(Flag.STATIC) for field in class_file.fields
     )
 
 

@@ -80,11 +80,11 @@ class DeclaredTypes:
         raise UnreadableValueError("the jar does not show the type in its descriptor")
 
     def _of_call(self, call: Expression) -> AnySerializer:
-        given = call.arguments
-        match call.name, given:
+        arguments = call.arguments
+        match call.name, arguments:
             case "of", (Expression(kind="new") as hint,):
-                found = self._types.classes.get(hint.owner)
-                parent = None if found is None else found.generic.superclass
+                class_file = self._types.classes.get(hint.owner)
+                parent = None if class_file is None else class_file.generic.superclass
                 if parent is not None and parent.name == _TYPE_HINT and len(parent.arguments) == 1:
                     return self.of_java(parent.arguments[0])
             case (("of" | "POJO" | "ENUM"), (Expression(kind="class") as of_class,)):
@@ -114,10 +114,10 @@ class DeclaredTypes:
         name = declared.name
         if declared.variable is not None or declared.is_bound:
             raise UnreadableValueError("the type has a type variable or a wildcard")
-        for each in declared.arguments:
-            if each is None:
+        for argument in declared.arguments:
+            if argument is None:
                 raise UnreadableValueError("the type has a wildcard")
-            self._check(each, inside)
+            self._check(argument, inside)
         if name.startswith("["):
             if "[" not in component_name(name):
                 self._check(JavaType(component_name(name)), inside)
@@ -142,11 +142,11 @@ class DeclaredTypes:
         if own is None:
             raise UnreadableValueError(f"class {name} is not in the jars")
         chain = [own, *classes.parents(own)]
-        for each in chain:
-            if each.generic.parameters:
-                raise UnreadableValueError(f"{each.name} is generic")
-            if each.has_type_info:
-                raise UnreadableValueError(f"{each.name} has the annotation TypeInfo")
+        for class_file in chain:
+            if class_file.generic.parameters:
+                raise UnreadableValueError(f"{class_file.name} is generic")
+            if class_file.has_type_info:
+                raise UnreadableValueError(f"{class_file.name} has the annotation TypeInfo")
         for parent in classes.supertypes(name):
             if parent.startswith(_OWN_TYPES):
                 raise UnreadableValueError(f"Flink has a type of its own for {name}, a {parent}")
@@ -156,10 +156,10 @@ class DeclaredTypes:
         if own.has(Flag.ABSTRACT) and not own.has(Flag.INTERFACE) and not _has_constructor(own):
             raise UnreadableValueError(f"{name} is abstract, without a public constructor")
         if not own.is_enum and is_pojo(chain):
-            for each in chain:
-                for member in each.fields:
+            for class_file in chain:
+                for member in class_file.fields:
                     if not member.has(Flag.STATIC) and not member.has(Flag.TRANSIENT):
-                        self._check(each.type_of(member), inside)
+                        self._check(class_file.type_of(member), inside)
 
     # ------------------------------------------------------------- the types of a snapshot
 
@@ -195,12 +195,12 @@ class DeclaredTypes:
 
     def classes_of(self, stored: AnySerializer) -> set[str]:
         """The POJOs and enums in a type of a snapshot, whose classes Flink loads to read it."""
-        found: set[str] = set()
+        names: set[str] = set()
         if isinstance(stored, PojoSerializer):
-            found.add(stored.pojo_class)
+            names.add(stored.pojo_class)
         elif isinstance(stored, EnumSerializer):
-            found.add(stored.enum_class)
-        return found.union(*map(self.classes_of, stored.nested))
+            names.add(stored.enum_class)
+        return names.union(*map(self.classes_of, stored.nested))
 
 
 _COLLECTIONS = ("java.util.List", "java.util.Map", "java.util.Set", "java.util.Collection")
@@ -208,8 +208,8 @@ _COLLECTIONS = ("java.util.List", "java.util.Map", "java.util.Set", "java.util.C
 
 def _has_constructor(own: ClassFile) -> bool:
     return any(
-        each.name == "<init>" and each.descriptor == "()V" and each.has(Flag.PUBLIC)
-        for each in own.methods
+        method.name == "<init>" and method.descriptor == "()V" and method.has(Flag.PUBLIC)
+        for method in own.methods
     )
 
 

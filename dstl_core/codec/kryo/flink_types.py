@@ -91,9 +91,9 @@ _AVRO = "org.apache.avro.generic.GenericData$Array"
 _SERIALIZERS = "org.apache.flink.api.java.typeutils.runtime.kryo.Serializers$"
 
 
-def plain_class(found: AnySerializer) -> str | None:
+def plain_class(serializer: AnySerializer) -> str | None:
     """The class of ``java.lang``, all final, whose values a type stores; None for other types."""
-    return _PLAIN.get(type(found))
+    return _PLAIN.get(type(serializer))
 
 
 @dataclass(frozen=True)
@@ -108,23 +108,23 @@ class JobPojoSerializer(PojoSerializer):
 
     def _read_other(self, data: DataInput, class_name: str, at: int) -> Pojo | None:
         if not self._has_other(class_name):
-            found = self.find_subclass(class_name)
-            if found is not None:
-                return found.deserialize(data)
+            subclass = self.find_subclass(class_name)
+            if subclass is not None:
+                return subclass.deserialize(data)
         return super()._read_other(data, class_name, at)
 
     def _serialize_subclass(self, value: Pojo, out: DataOutput) -> None:
         known = any(entry.name == value.class_name for entry in self.registered)
-        found = (
+        subclass = (
             None
             if known or self._has_other(value.class_name)
             else self.find_subclass(value.class_name)
         )
-        if found is None:
+        if subclass is None:
             super()._serialize_subclass(value, out)
             return
         self.write_other(value.class_name, out)
-        found.serialize(value, out)
+        subclass.serialize(value, out)
 
     def _has_other(self, class_name: str) -> bool:
         return any(entry.name == class_name and entry.serializer for entry in self.others)
@@ -132,9 +132,9 @@ class JobPojoSerializer(PojoSerializer):
     def to_text(self, value: Pojo | None) -> Any:
         if value is not None and value.class_name != self.pojo_class:
             listed = any(entry.name == value.class_name for entry in self.registered + self.others)
-            found = None if listed else self.find_subclass(value.class_name)
-            if found is not None:
-                return {"@class": value.class_name} | found.to_text(value)
+            subclass = None if listed else self.find_subclass(value.class_name)
+            if subclass is not None:
+                return {"@class": value.class_name} | subclass.to_text(value)
         return super().to_text(value)
 
 
@@ -187,8 +187,8 @@ class FlinkTypes:
             return arrays.GenericArraySerializer(component, inner)
         if name.startswith(_TUPLE) and declared.arguments:
             return TupleSerializer(tuple(self.of(_upper(each)) for each in declared.arguments))
-        found = self._collection(declared) or self._pojo_or_enum(name)
-        return self.kryo(name) if found is None else found
+        serializer = self._collection(declared) or self._pojo_or_enum(name)
+        return self.kryo(name) if serializer is None else serializer
 
     def _of_flink(self, declared: JavaType) -> AnySerializer:
         parts = [self.of(_upper(each)) for each in declared.arguments]
@@ -209,16 +209,16 @@ class FlinkTypes:
             owner: The class that declares the field.
             name: Of the field.
         """
-        given = self._fields.get(f"{pojo}.{name}")
-        if given is not None or owner is None:
-            return given
+        field_type = self._fields.get(f"{pojo}.{name}")
+        if field_type is not None or owner is None:
+            return field_type
         return next((owner.type_of(each) for each in owner.fields if each.name == name), None)
 
     def _collection(self, declared: JavaType) -> AnySerializer | None:
-        given = declared.arguments
-        if not self.has_lists or not given or not all(map(_is_class, given)):
+        arguments = declared.arguments
+        if not self.has_lists or not arguments or not all(map(_is_class, arguments)):
             return None
-        parts = [self.of(each) for each in given if each is not None]
+        parts = [self.of(each) for each in arguments if each is not None]
         if declared.name == "java.util.Map" and len(parts) == 2:
             return NullableSerializer(MapSerializer(NullableSerializer(parts[0]), parts[1]))
         if declared.name in _LISTS and len(parts) == 1:
@@ -247,8 +247,8 @@ class FlinkTypes:
 
     def pojo(self, name: str) -> PojoSerializer | None:
         """The type of a POJO; None if the class is none."""
-        found = self._pojo_or_enum(name)
-        return found if isinstance(found, PojoSerializer) else None
+        serializer = self._pojo_or_enum(name)
+        return serializer if isinstance(serializer, PojoSerializer) else None
 
     def _pojo_or_enum(self, name: str) -> AnySerializer | None:
         if name not in self._pojos:
@@ -261,33 +261,34 @@ class FlinkTypes:
         return self._pojos[name]
 
     def _find(self, name: str) -> AnySerializer | None:
-        found = self.classes.get(name)
-        if found is None:
+        class_file = self.classes.get(name)
+        if class_file is None:
             if name.startswith(("java.", "javax.", "org.apache.flink.")) or name == OBJECT:
                 return None
             raise UnreadableValueError(
                 f"Class {name} of the job is not in its jar; give the jar that has it (jars, --jar)"
             )
-        if found.is_enum:
-            return EnumSerializer(name, found.constants)
-        chain = [found, *self.classes.parents(found)]
+        if class_file.is_enum:
+            return EnumSerializer(name, class_file.constants)
+        chain = [class_file, *self.classes.parents(class_file)]
         if not is_pojo(chain):
             return None
         members = {
-            member.name: (each, member)
-            for each in chain
-            for member in each.fields
+            member.name: (owner, member)
+            for owner in chain
+            for member in owner.fields
             if _is_field(member)
         }
         fields = tuple(
             OptionalSnapshot(
-                each,
-                _utf(members[each][0].name) + _utf(each),
+                name_of_field,
+                _utf(members[name_of_field][0].name) + _utf(name_of_field),
                 self.of(
-                    self._fields.get(f"{name}.{each}") or members[each][0].type_of(members[each][1])
+                    self._fields.get(f"{name}.{name_of_field}")
+                    or members[name_of_field][0].type_of(members[name_of_field][1])
                 ),
             )
-            for each in sorted(members)
+            for name_of_field in sorted(members)
         )
         made = JobPojoSerializer(name, fields, find_subclass=self.pojo)
         size = self._sizes[id(made)] = self._size(made)
@@ -298,10 +299,10 @@ class FlinkTypes:
             )
         return made
 
-    def _size(self, found: AnySerializer) -> int:
+    def _size(self, serializer: AnySerializer) -> int:
         """Parts of a type. A POJO is counted once, however often it is part of others."""
-        known = self._sizes.get(id(found))
-        return 1 + sum(map(self._size, found.nested)) if known is None else known
+        known = self._sizes.get(id(serializer))
+        return 1 + sum(map(self._size, serializer.nested)) if known is None else known
 
 
 def _upper(argument: JavaType | None) -> JavaType:
@@ -356,12 +357,12 @@ def _has_accessors(member: Member, owner: str, methods: list[Member]) -> bool:
     results = ("V", f"L{owner.replace('.', '/')};")
     setters = {f"({each}){result}" for each in kinds if each for result in results}
     has_getter = any(
-        each.descriptor in getters and _plain(each.name) in (f"get{name}", f"is{name}", name)
-        for each in methods
+        method.descriptor in getters and _plain(method.name) in (f"get{name}", f"is{name}", name)
+        for method in methods
     )
     return has_getter and any(
-        each.descriptor in setters and _plain(each.name) in (f"set{name}", f"{name}$eq")
-        for each in methods
+        method.descriptor in setters and _plain(method.name) in (f"set{name}", f"{name}$eq")
+        for method in methods
     )
 
 

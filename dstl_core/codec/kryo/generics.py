@@ -151,10 +151,10 @@ def generic_type(chain: Sequence[ClassFile], owner: int, declared: JavaType | No
     if declared is None:
         return GenericType(OBJECT)
     if declared.variable is not None:
-        found = _resolved(chain, owner, 0, (chain[owner].name, declared.variable), is_first=True)
-        if isinstance(found, str):
-            found = _array_of(found, declared.name)
-        return GenericType(found)
+        resolved = _resolved(chain, owner, 0, (chain[owner].name, declared.variable), is_first=True)
+        if isinstance(resolved, str):
+            resolved = _array_of(resolved, declared.name)
+        return GenericType(resolved)
     if declared.arguments and not declared.is_bound:
         arguments = tuple(generic_type(chain, owner, each) for each in declared.arguments)
         return GenericType(declared.name, arguments)
@@ -178,10 +178,10 @@ def _resolved(
     if above is None or not above.arguments or at + 1 == len(chain):
         return variable
     if at + 1 != owner:
-        found = _resolved(chain, owner, at + 1, variable, is_first=False)
-        if isinstance(found, str):
-            return found
-        variable = found
+        resolved = _resolved(chain, owner, at + 1, variable, is_first=False)
+        if isinstance(resolved, str):
+            return resolved
+        variable = resolved
     names = chain[at + 1].generic.parameters
     for name, argument in zip(names, above.arguments, strict=False):
         if name != variable[1] or argument is None:

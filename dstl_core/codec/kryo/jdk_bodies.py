@@ -23,15 +23,15 @@ from dstl_core.errors import FormatError, UnreadableValueError
 
 def _put_each(*puts: Callable[[KryoOutput, Any], None]) -> Callable[[KryoOutput, Any], None]:
     def put(out: KryoOutput, value: Any) -> None:
-        for each, part in zip(puts, value, strict=True):
-            each(out, part)
+        for put, part in zip(puts, value, strict=True):
+            put(out, part)
 
     return put
 
 
 def _signed(source: KryoInput) -> int:
-    found = source.varint()
-    return found - (1 << 32) if found >> 31 else found
+    number = source.varint()
+    return number - (1 << 32) if number >> 31 else number
 
 
 def _i8(source: KryoInput) -> int:
@@ -167,11 +167,11 @@ def _new_local_time(source: KryoInput) -> LocalTime:
     return _checked_time(source, LocalTime(*parts))
 
 
-def _checked_time(source: KryoInput, found: LocalTime) -> LocalTime:
+def _checked_time(source: KryoInput, local_time: LocalTime) -> LocalTime:
     limits = (24, 60, 60, 1_000_000_000)
-    if not all(0 <= part < limit for part, limit in zip(found, limits, strict=True)):
+    if not all(0 <= part < limit for part, limit in zip(local_time, limits, strict=True)):
         raise FormatError("A time of Kryo does not exist", offset=source.position)
-    return found
+    return local_time
 
 
 def _put_local_time(out: KryoOutput, value: LocalTime) -> None:
@@ -247,14 +247,14 @@ class _Composed:
     def read(self, reader: KryoValueReader, arguments: Arguments) -> tuple[Any, ...]:
         if not reader.is_old:
             return self._get(reader.input)
-        found = []
+        values = []
         for name in self._parts:
             at = reader.input.position
             part = reader.class_and_object() if name is None else reader.object_or_null(name)
             if part is None or part.value is None:
                 raise FormatError("A part of a date or time of Kryo is null", offset=at)
-            found.append(part.value)
-        return tuple(reversed(found) if self._is_reversed else found)
+            values.append(part.value)
+        return tuple(reversed(values) if self._is_reversed else values)
 
     def write(self, writer: KryoValueWriter, value: Any) -> None:
         self._put(writer.output, value)
@@ -392,8 +392,8 @@ class EnumSetBody:
         name, ordinals = value
         writer.class_name(name)
         writer.output.varint(len(ordinals))
-        for each in ordinals:
-            writer.output.varint(each + 1)
+        for ordinal in ordinals:
+            writer.output.varint(ordinal + 1)
 
 
 class RegionBody:
@@ -406,10 +406,10 @@ class RegionBody:
         if not reader.is_old:
             return reader.input.text("zone")
         at = reader.input.position
-        found = reader.object_or_null("java.lang.String")
-        if found is None or not isinstance(found.value, str):
+        region = reader.object_or_null("java.lang.String")
+        if region is None or not isinstance(region.value, str):
             raise FormatError("A zone of Kryo has no id", offset=at)
-        return found.value
+        return region.value
 
     def write(self, writer: KryoValueWriter, value: Any) -> None:
         writer.output.string(value)
@@ -445,12 +445,12 @@ class Fixed:
         self.elements, self.is_map = elements, is_map
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> list[Any]:
-        found = [reader.class_and_object() for _ in range(self.elements)]
-        return [(found[0], found[1])] if self.is_map and found else found
+        items = [reader.class_and_object() for _ in range(self.elements)]
+        return [(items[0], items[1])] if self.is_map and items else items
 
     def write(self, writer: KryoValueWriter, value: Any) -> None:
-        for each in value[0] if self.is_map and value else value:
-            writer.class_and_object(each)
+        for item in value[0] if self.is_map and value else value:
+            writer.class_and_object(item)
 
 
 class OptionalBody:
@@ -462,10 +462,10 @@ class OptionalBody:
     def read(self, reader: KryoValueReader, arguments: Arguments) -> list[KryoObject]:
         declared = arguments[0] if len(arguments) == 1 else None
         if reader.is_old and declared is not None:
-            found = reader.typed(declared.raw)
+            content = reader.typed(declared.raw)
         else:
-            found = reader.class_and_object()
-        return [] if found is None else [found]
+            content = reader.class_and_object()
+        return [] if content is None else [content]
 
     def write(self, writer: KryoValueWriter, value: Any) -> None:
         writer.class_and_object(value[0] if value else None)

@@ -28,8 +28,8 @@ from dstl_core.errors import FormatError
 _KRYO = KryoSerializer.snapshot_class
 _POJO = PojoSerializer.snapshot_class
 CASE_CLASSES = {
-    each.snapshot_class: (SCALA_READERS | LIBRARY_READERS)[each.snapshot_class]
-    for each in (ScalaCaseClassSerializer, ScalaTuple2Serializer, CaseClassSerializer)
+    serializer.snapshot_class: (SCALA_READERS | LIBRARY_READERS)[serializer.snapshot_class]
+    for serializer in (ScalaCaseClassSerializer, ScalaTuple2Serializer, CaseClassSerializer)
 }
 """Types whose fields have names in the class files of the job."""
 
@@ -39,16 +39,16 @@ def with_job_types(registry: SerializerRegistry, kryo: KryoClasses) -> Serialize
     and case classes have the names of their fields. Readers of your own stay; those of an earlier
     call make room for the new ones.
     """
-    found = registry.copy()
+    with_job = registry.copy()
     if _is_free(registry.get(_KRYO), OPAQUE_READERS[_KRYO]):
-        found.register(_KRYO, _JobReader(kryo_reader(kryo)))
+        with_job.register(_KRYO, _JobReader(kryo_reader(kryo)))
     has_jar = not kryo.layouts.classes.is_empty
     if has_jar and _is_free(registry.get(_POJO), POJO_READERS[_POJO]):
-        found.register(_POJO, _JobReader(_pojo_reader(FlinkTypes(kryo))))
+        with_job.register(_POJO, _JobReader(_pojo_reader(FlinkTypes(kryo))))
     for name, built_in in CASE_CLASSES.items() if has_jar else ():
         if _is_free(registry.get(name), built_in):
-            found.register(name, _JobReader(_case_class_reader(built_in, kryo.layouts.classes)))
-    return found
+            with_job.register(name, _JobReader(_case_class_reader(built_in, kryo.layouts.classes)))
+    return with_job
 
 
 class _JobReader:
@@ -68,13 +68,13 @@ def _is_free(reader: SnapshotReader | None, built_in: SnapshotReader) -> bool:
 
 def _pojo_reader(types: FlinkTypes) -> SnapshotReader:
     def read(data: DataInput, version: int, context: SnapshotContext) -> JobPojoSerializer:
-        found = POJO_READERS[_POJO](data, version, context)
-        assert isinstance(found, PojoSerializer)  # as its snapshot class says
+        pojo = POJO_READERS[_POJO](data, version, context)
+        assert isinstance(pojo, PojoSerializer)  # as its snapshot class says
         return JobPojoSerializer(
-            found.pojo_class,
-            found.fields,
-            found.registered,
-            found.others,
+            pojo.pojo_class,
+            pojo.fields,
+            pojo.registered,
+            pojo.others,
             find_subclass=types.pojo,
         )
 

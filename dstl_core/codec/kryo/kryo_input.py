@@ -69,35 +69,35 @@ class KryoInput:
         first = self.u8(field)
         if first < _MORE:
             return first
-        found, shift = first & 0x7F, 7
+        number, shift = first & 0x7F, 7
         while True:
             byte = self.u8(field)
-            found |= (byte & 0x7F) << shift
+            number |= (byte & 0x7F) << shift
             if byte < _MORE:
-                return found & 0xFFFFFFFF
+                return number & 0xFFFFFFFF
             shift += 7
             if shift > 28:
                 raise FormatError("A number of Kryo is too long", offset=self.position, field=field)
 
     def varlong(self, field: str = "number") -> int:
         """64 bits as a signed number; the ninth byte has 8 bits."""
-        found = shift = 0
+        number = shift = 0
         for _ in range(8):
             byte = self.u8(field)
-            found |= (byte & 0x7F) << shift
+            number |= (byte & 0x7F) << shift
             if byte < _MORE:
-                return found
+                return number
             shift += 7
-        found |= self.u8(field) << shift
-        return found - (1 << 64) if found >> 63 else found
+        number |= self.u8(field) << shift
+        return number - (1 << 64) if number >> 63 else number
 
     def zigzag(self, field: str = "int") -> int:
-        found = self.varint(field)
-        return (found >> 1) ^ -(found & 1)
+        number = self.varint(field)
+        return (number >> 1) ^ -(number & 1)
 
     def zigzag_long(self, field: str = "long") -> int:
-        found = self.varlong(field) & 0xFFFFFFFFFFFFFFFF
-        return (found >> 1) ^ -(found & 1)
+        number = self.varlong(field) & 0xFFFFFFFFFFFFFFFF
+        return (number >> 1) ^ -(number & 1)
 
     def count(self, field: str, minus: int = 0, item_bytes: int = 1) -> int:
         """A count of items that can still follow; ``minus`` is what is stored on top of it."""
@@ -118,12 +118,12 @@ class KryoInput:
     def flagged_count(self, field: str) -> tuple[int, bool]:
         """A count plus 1, with a flag in the highest bit of its first byte."""
         first = self.u8(field)
-        found = first & 0x3F
+        count = first & 0x3F
         if first & 0x40:
             shift = 6
             while True:
                 byte = self.u8(field)
-                found |= (byte & 0x7F) << shift
+                count |= (byte & 0x7F) << shift
                 if byte < _MORE:
                     break
                 shift += 7
@@ -131,7 +131,7 @@ class KryoInput:
                     raise FormatError(
                         "A number of Kryo is too long", offset=self.position, field=field
                     )
-        return found, first >= _MORE
+        return count, first >= _MORE
 
     def string(self, field: str = "text") -> str | None:
         at = self.position
@@ -183,10 +183,10 @@ class KryoInput:
     def text(self, field: str = "text") -> str:
         """A text that is not null."""
         at = self.position
-        found = self.string(field)
-        if found is None:
+        text = self.string(field)
+        if text is None:
             raise FormatError("A text of Kryo is null", offset=at, field=field)
-        return found
+        return text
 
     def fixed(self, code: str, field: str = "number") -> int | float:
         """A number of fixed width, by its code in ``struct``."""
@@ -194,8 +194,8 @@ class KryoInput:
         raw = self.take(size, field)
         if code == "f":
             return float32_from_bits(struct.unpack(f"{self._order}I", raw)[0])
-        found: int | float = struct.unpack(f"{self._order}{code}", raw)[0]
-        return found
+        number: int | float = struct.unpack(f"{self._order}{code}", raw)[0]
+        return number
 
     def fixed_many(self, code: str, count: int, field: str = "array") -> list[int | float]:
         size = struct.calcsize(f"={code}")

@@ -127,17 +127,17 @@ class KryoValueReader:
         return self._names[-1]
 
     def _registered_class(self, class_id: int, at: int) -> str:
-        found = self._registered.get(class_id)
-        if found is None and self.is_old:
-            found = SCALA_IDS.get(class_id)
-        if found is None:
+        class_name = self._registered.get(class_id)
+        if class_name is None and self.is_old:
+            class_name = SCALA_IDS.get(class_id)
+        if class_name is None:
             what = (
                 "stands for a class of Scala that dstl does not read"
                 if 9 < class_id < 73
                 else "is not registered"
             )
             raise UnreadableValueError(f"Class id {class_id} of a Kryo value {what}", offset=at)
-        return found
+        return class_name
 
     def class_and_object(self, arguments: Arguments = ()) -> KryoObject | None:
         name = self.class_name()
@@ -162,12 +162,12 @@ class KryoValueReader:
             if name is None:
                 return None
             self.generics.push(declared)
-            found = self.object(name)
+            value = self.object(name)
         else:
             self.generics.push(declared)
-            found = self.object_or_null(name)
+            value = self.object_or_null(name)
         self.generics.pop()
-        return found
+        return value
 
     def final_class(self, declared: GenericType) -> str | None:
         """The class of a type, if it is known and final."""
@@ -202,9 +202,9 @@ class KryoValueReader:
             return None
         if reference > 1:
             return self._known(reference - 2, name, at)
-        found = KryoObject(name)
+        stored = KryoObject(name)
         number = len(self._objects)
-        self._objects.append(found)
+        self._objects.append(stored)
         self._sizes.append(0)
         before = self._count
         self.generics.depth += 1
@@ -212,10 +212,10 @@ class KryoValueReader:
             raise UnreadableValueError(
                 f"A Kryo value nests deeper than {MAX_DEPTH} levels", offset=at
             )
-        found.value = body.read(self, arguments)
+        stored.value = body.read(self, arguments)
         self.generics.depth -= 1
         self._sizes[number] = self._count - before
-        return found
+        return stored
 
     def _known(self, number: int, name: str, at: int) -> KryoObject:
         if number >= len(self._objects):
@@ -225,16 +225,16 @@ class KryoValueReader:
                 expected=f"< {len(self._objects)}",
                 got=number,
             )
-        found = self._objects[number]
-        if found.class_name != name:
+        known = self._objects[number]
+        if known.class_name != name:
             raise FormatError(
                 "A reference of a Kryo value points at another class",
                 offset=at,
                 expected=name,
-                got=found.class_name,
+                got=known.class_name,
             )
         self.repeat(self._sizes[number])
-        return found
+        return known
 
     def repeat(self, objects: int) -> None:
         """Counts objects that have no bytes of their own: nulls, and shared ones.

@@ -194,18 +194,18 @@ def kryo_reader(classes: KryoClasses) -> SnapshotReader:
 
 def registered_classes(names: Sequence[str]) -> dict[int, str]:
     """Class names by id: a class that has an id already keeps it."""
-    found = dict(REGISTERED)
-    known = set(found.values())
+    registered = dict(REGISTERED)
+    known = set(registered.values())
     for name in names:
         if name not in known:
-            found[max(FIRST_OWN_ID, max(found) + 1)] = name
+            registered[max(FIRST_OWN_ID, max(registered) + 1)] = name
             known.add(name)
-    return found
+    return registered
 
 
 def _custom_serializers(maps: tuple[tuple[OptionalEntry, ...], ...]) -> dict[str, str]:
     """Classes that a serializer of the job or a library stores, and its class."""
-    found: dict[str, str] = {}
+    serializers: dict[str, str] = {}
     for entry in maps[0]:
         if entry.value is None:
             continue
@@ -213,9 +213,9 @@ def _custom_serializers(maps: tuple[tuple[OptionalEntry, ...], ...]) -> dict[str
         data.read_utf("registered class")
         kind = data.read_i32("kind of a registration")
         if kind == _SERIALIZER_CLASS:
-            found[entry.name] = data.read_utf("serializer class")
+            serializers[entry.name] = data.read_utf("serializer class")
         elif kind:
-            found[entry.name] = "an object in the snapshot"
+            serializers[entry.name] = "an object in the snapshot"
     for entry in maps[1] + maps[2]:
-        found[entry.name] = "a default serializer of the job"
-    return found
+        serializers[entry.name] = "a default serializer of the job"
+    return serializers

@@ -59,9 +59,9 @@ class _Text:
         if id(value) in self._open:
             return CYCLE
         self._open.add(id(value))
-        found = self._body(value, declared)
+        text = self._body(value, declared)
         self._open.discard(id(value))
-        return found
+        return text
 
     def _body(self, value: KryoObject, declared: str | None) -> JsonValue:
         name, content = value.class_name, value.value
@@ -104,24 +104,24 @@ class _Text:
     def _fields(
         self, body: FieldsBody, name: str, content: dict[str, Any], declared: str | None
     ) -> JsonValue:
-        found: dict[str, JsonValue] = {}
+        shown: dict[str, JsonValue] = {}
         if declared is not None and declared != name:
-            found["@class"] = name
+            shown["@class"] = name
         for slot in body.slots:
             if slot.key not in content:
                 continue
-            each = content[slot.key]
+            part = content[slot.key]
             if slot.type.is_primitive:
-                found[slot.key] = float_text(each) if isinstance(each, float) else each
+                shown[slot.key] = float_text(part) if isinstance(part, float) else part
             else:
-                found[slot.key] = self.of(each, slot.type.name)
-        return found
+                shown[slot.key] = self.of(part, slot.type.name)
+        return shown
 
     def _is_set(self, name: str) -> bool:
         supertypes = self._layouts.classes.supertypes(name)
         return any(
-            each.startswith("java.util.") and "Set" in each.rpartition(".")[2]
-            for each in supertypes
+            supertype.startswith("java.util.") and "Set" in supertype.rpartition(".")[2]
+            for supertype in supertypes
         )
 
 

@@ -120,8 +120,8 @@ class PrimitiveArrayBody:
             out.bytes(value)
             return
         item = PRIMITIVES[component_name(self.class_name)]
-        for each in value:
-            item.put(out, each)
+        for element in value:
+            item.put(out, element)
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,11 @@ class ObjectArrayBody:
     def write(self, writer: KryoValueWriter, value: Any) -> None:
         writer.output.varint(len(value) + 1)
         if self.has_arrays or writer.is_final(self.component):
-            for each in value:
-                writer.object_or_null(each, self.component)
+            for element in value:
+                writer.object_or_null(element, self.component)
         else:
-            for each in value:
-                writer.class_and_object(each)
+            for element in value:
+                writer.class_and_object(element)
 
 
 # ------------------------------------------------------------------------- collections, maps
@@ -214,9 +214,9 @@ class CollectionBody:
     ) -> tuple[KryoObject | None, list[KryoObject | None]]:
         declared = reader.generics.next_arguments()
         known = None if declared is None else reader.final_class(declared[0])
-        found = self._read_elements(reader, known)
+        elements = self._read_elements(reader, known)
         reader.generics.pop()
-        return found
+        return elements
 
     def _read_elements(
         self, reader: KryoValueReader, known: str | None
@@ -276,8 +276,8 @@ class CollectionBody:
             writer.class_and_object(value.comparator)
         if known is None:
             if not flag:
-                for each in items:
-                    writer.class_and_object(each)
+                for item in items:
+                    writer.class_and_object(item)
                 return
             if not names:
                 out.u8(0)
@@ -286,11 +286,11 @@ class CollectionBody:
             writer.class_name(known)
             if self.has_nulls:
                 out.boolean(has_null)
-        for each in items:
+        for item in items:
             if has_null:
-                writer.object_or_null(each, known)
+                writer.object_or_null(item, known)
             else:
-                writer.object(each, known)
+                writer.object(item, known)
 
 
 @dataclass(frozen=True)
@@ -358,13 +358,13 @@ class MapBody:
         generics = writer.generics
         declared, keys, values = _map_classes(writer)
 
-        def part(known: str | None, each: KryoObject | None) -> None:
+        def part(known: str | None, content: KryoObject | None) -> None:
             if known is None:
-                writer.class_and_object(each)
-            elif self.has_nulls or each is None:
-                writer.object_or_null(each, known)
+                writer.class_and_object(content)
+            elif self.has_nulls or content is None:
+                writer.object_or_null(content, known)
             else:
-                writer.object(each, known)
+                writer.object(content, known)
 
         for key, item in items:
             if declared is not None:
@@ -455,42 +455,42 @@ class FieldsBody:
     def read(self, reader: KryoValueReader, arguments: Arguments) -> dict[str, Any]:
         if not reader.is_old:
             return self._read_new(reader)
-        found: dict[str, Any] = {}
-        for each, declared in self.old_types(arguments):
-            if each.is_synthetic:
+        fields: dict[str, Any] = {}
+        for old_slot, declared in self.old_types(arguments):
+            if old_slot.is_synthetic:
                 reader.met_synthetic = True
                 if not reader.synthetic:
                     continue
-            primitive = each.primitive
-            found[each.key] = (
+            primitive = old_slot.primitive
+            fields[old_slot.key] = (
                 reader.typed(declared) if primitive is None else primitive.get(reader.input)
             )
-        return found
+        return fields
 
     def _read_new(self, reader: KryoValueReader) -> dict[str, Any]:
-        found: dict[str, Any] = {}
+        fields: dict[str, Any] = {}
         bound = 0 if self.is_record else reader.generics.bind(self.parameters)
-        for each in self.new_slots:
-            if each.primitive is not None:
-                found[each.key] = each.primitive.get(reader.input)
+        for own_slot in self.new_slots:
+            if own_slot.primitive is not None:
+                fields[own_slot.key] = own_slot.primitive.get(reader.input)
             elif self.is_record:
-                found[each.key] = reader.typed(each.type.raw)
+                fields[own_slot.key] = reader.typed(own_slot.type.raw)
             else:
-                found[each.key] = reader.field(each.generic, each.type.name)
+                fields[own_slot.key] = reader.field(own_slot.generic, own_slot.type.name)
         if not self.is_record:
             reader.generics.unbind(bound)
-        return found
+        return fields
 
     def write(self, writer: KryoValueWriter, value: Any) -> None:
         bound = 0 if self.is_record else writer.generics.bind(self.parameters)
-        for each in self.new_slots:
-            part = value[each.key]
-            if each.primitive is not None:
-                each.primitive.put(writer.output, part)
+        for own_slot in self.new_slots:
+            part = value[own_slot.key]
+            if own_slot.primitive is not None:
+                own_slot.primitive.put(writer.output, part)
             elif not self.is_record:
-                writer.field(each.generic, each.type.name, part)
-            elif writer.is_final(each.type.name):
-                writer.object_or_null(part, each.type.name)
+                writer.field(own_slot.generic, own_slot.type.name, part)
+            elif writer.is_final(own_slot.type.name):
+                writer.object_or_null(part, own_slot.type.name)
             else:
                 writer.class_and_object(part)
         if not self.is_record:

@@ -219,21 +219,21 @@ SCALA_BODIES: dict[str, Any] = (
     | _classes(_IMMUTABLE, "TreeMap TreeSet", is_sorted=True)
     | {
         _IMMUTABLE + "Range$Inclusive": ScalaFieldsBody(
-            _IMMUTABLE + "Range$Inclusive", _RANGE, lambda each: _range(each, inclusive=True)
+            _IMMUTABLE + "Range$Inclusive", _RANGE, lambda fields: _range(fields, inclusive=True)
         ),
         _IMMUTABLE + "Range": ScalaFieldsBody(
-            _IMMUTABLE + "Range", _RANGE, lambda each: _range(each, inclusive=False)
+            _IMMUTABLE + "Range", _RANGE, lambda fields: _range(fields, inclusive=False)
         ),
         "scala.Symbol": SymbolBody("scala.Symbol"),
         "scala.math.BigDecimal": ScalaFieldsBody(
             "scala.math.BigDecimal",
             _BIG_DECIMAL,
-            lambda each: big_decimal_text(*each["bigDecimal"].value),
+            lambda fields: big_decimal_text(*fields["bigDecimal"].value),
         ),
         "scala.math.BigInt": ScalaFieldsBody(
             "scala.math.BigInt",
             (("bigInteger", "java.math.BigInteger"),),
-            lambda each: str(each["bigInteger"].value),
+            lambda fields: str(fields["bigInteger"].value),
         ),
     }
 )

@@ -221,11 +221,11 @@ class TypeChanges:
 
     def _pojo(self, old: PojoSerializer) -> TypeChange:
         changes = {
-            name: self._field(old.pojo_class, name, key, each) for name, key, each in old.fields
+            name: self._field(old.pojo_class, name, key, field) for name, key, field in old.fields
         }
         fields = tuple(
-            OptionalSnapshot(name, key, changes[name].new if each is not None else None)
-            for name, key, each in old.fields
+            OptionalSnapshot(name, key, changes[name].new if field is not None else None)
+            for name, key, field in old.fields
         )
         registered = self._subclasses(old.registered)
         others = self._subclasses(old.others)
@@ -261,9 +261,9 @@ class TypeChanges:
         if old is None:
             return TypeChange(old)  # type: ignore[arg-type]  # a field without a type stays so
         owner = None if key is None else DataInput(key).read_utf("declaring class")
-        found = None if owner is None else self._types.classes.get(owner)
+        declaring = None if owner is None else self._types.classes.get(owner)
         try:
-            return self.of(old, self._types.field_type(pojo, found, name))
+            return self.of(old, self._types.field_type(pojo, declaring, name))
         except UndeclaredError as error:
             if error.place is not None:
                 raise
@@ -271,7 +271,8 @@ class TypeChanges:
 
     def _subclasses(self, entries: Sequence[OptionalSnapshot]) -> list[TypeChange | None]:
         return [
-            None if each.serializer is None else self.of(each.serializer, None) for each in entries
+            None if entry.serializer is None else self.of(entry.serializer, None)
+            for entry in entries
         ]
 
     def _has_subclasses(self, old: PojoSerializer) -> bool:
@@ -285,15 +286,15 @@ class TypeChanges:
     ) -> Pojo | None:
         change = known.get(value.class_name)
         if change is None:
-            found = (
+            subclass = (
                 old.find_subclass(value.class_name) if isinstance(old, JobPojoSerializer) else None
             )
-            if found is None:
+            if subclass is None:
                 raise UnreadableValueError(
                     f"Class {value.class_name} is no POJO, so its values do not fit "
                     f"{old.pojo_class}"
                 )
-            change = known[value.class_name] = self.of(found, None)
+            change = known[value.class_name] = self.of(subclass, None)
         converted: Pojo | None = value if change.convert is None else change.convert(value)
         return converted
 
@@ -372,8 +373,8 @@ def flink_values(new: AnySerializer) -> Convert:
     """
     make = _maker(new)
 
-    def value(found: Any) -> Any:
-        return make(found) if isinstance(found, KryoObject) else found
+    def value(read: Any) -> Any:
+        return make(read) if isinstance(read, KryoObject) else read
 
     return value
 
@@ -383,25 +384,25 @@ def _maker(new: AnySerializer) -> Callable[[KryoObject], Any]:
         case NullableSerializer():
             return _maker(new.inner)
         case ReadableKryoSerializer():
-            return lambda found: OpaqueValue(new.java_class, new.write_new(KryoValue(found, b"")))
+            return lambda read: OpaqueValue(new.java_class, new.write_new(KryoValue(read, b"")))
         case ListSerializer() | SetSerializer():
             element = flink_values(new.element)
-            return lambda found: [element(each) for each in items_of(found.value)]
+            return lambda stored: [element(each) for each in items_of(stored.value)]
         case MapSerializer():
             key, item = flink_values(new.key), flink_values(new.value)
-            return lambda found: [(key(one), item(other)) for one, other in items_of(found.value)]
+            return lambda stored: [(key(one), item(other)) for one, other in items_of(stored.value)]
         case TupleSerializer():
             parts = [(f"f{at}", flink_values(part)) for at, part in enumerate(new.fields)]
-            return lambda found: tuple(part(found.value[name]) for name, part in parts)
+            return lambda stored: tuple(part(stored.value[name]) for name, part in parts)
         case GenericArraySerializer():
             component = flink_values(new.component)
-            return lambda found: [component(each) for each in found.value]
+            return lambda stored: [component(each) for each in stored.value]
         case PojoSerializer():
             return _pojo_maker(new)
         case EnumSerializer():
-            return lambda found: new.constants[found.value]
+            return lambda stored: new.constants[stored.value]
     plain = plain_class(new)
-    return _leaf_value if plain is None else lambda found: _plain_value(found, plain)
+    return _leaf_value if plain is None else lambda stored: _plain_value(stored, plain)
 
 
 def _pojo_maker(new: PojoSerializer) -> Callable[[KryoObject], Pojo]:
@@ -412,8 +413,8 @@ def _pojo_maker(new: PojoSerializer) -> Callable[[KryoObject], Pojo]:
     ]
     subclasses: dict[str, Callable[[KryoObject], Pojo]] = {}
 
-    def make(found: KryoObject) -> Pojo:
-        name, content = found.class_name, found.value
+    def make(read: KryoObject) -> Pojo:
+        name, content = read.class_name, read.value
         if name == new.pojo_class and isinstance(content, dict):
             return Pojo(name, {field: value(content[field]) for field, value in fields})
         if name not in subclasses:
@@ -423,28 +424,28 @@ def _pojo_maker(new: PojoSerializer) -> Callable[[KryoObject], Pojo]:
                     f"A value of class {name} does not fit the type {new.pojo_class}"
                 )
             subclasses[name] = _pojo_maker(own)
-        return subclasses[name](found)
+        return subclasses[name](read)
 
     return make
 
 
-def _plain_value(found: KryoObject, expected: str) -> Any:
-    if found.class_name != expected:
+def _plain_value(read: KryoObject, expected: str) -> Any:
+    if read.class_name != expected:
         raise UnreadableValueError(
-            f"A value of class {found.class_name} does not fit the type {expected}"
+            f"A value of class {read.class_name} does not fit the type {expected}"
         )
-    return found.value
+    return read.value
 
 
-def _leaf_value(found: KryoObject) -> Any:
-    match found.class_name:
+def _leaf_value(read: KryoObject) -> Any:
+    match read.class_name:
         case "java.math.BigDecimal":
-            return BigDecimal(*found.value)
+            return BigDecimal(*read.value)
         case "java.sql.Timestamp":
-            millis, nanos = found.value
+            millis, nanos = read.value
             return SqlTimestamp(millis + nanos // 1_000_000, nanos)
         case "java.time.Instant":
-            return Instant(*found.value)
+            return Instant(*read.value)
         case "[Ljava.lang.String;":
-            return [None if each is None else each.value for each in found.value]
-    return found.value
+            return [None if each is None else each.value for each in read.value]
+    return read.value

@@ -122,8 +122,8 @@ def _file(raw: bytes, declared: _Declared) -> None:
     scope = f"{package}." if package else ""
     for message in own:
         _message(message, scope, file.java_prefix, file, declared, 0)
-    for each in _values(fields, 5):
-        _enum(_bytes(each), scope, declared)
+    for declared_enum in _values(fields, 5):
+        _enum(_bytes(declared_enum), scope, declared)
 
 
 def _outer_class(path: str, names: set[str]) -> str:
@@ -145,11 +145,11 @@ def _message(
     is_entry = bool(_number(_inner(fields, 7), 7))
     declared.messages[name] = MessageType(name, {each.number: each for each in types}, is_entry)
     declared.java_classes[java_scope + short] = name
-    for each in fields:
-        if each.number == 3:
-            _message(_bytes(each), f"{name}.", f"{java_scope}{short}$", file, declared, depth + 1)
-        elif each.number == 4:
-            _enum(_bytes(each), f"{name}.", declared)
+    for part in fields:
+        if part.number == 3:
+            _message(_bytes(part), f"{name}.", f"{java_scope}{short}$", file, declared, depth + 1)
+        elif part.number == 4:
+            _enum(_bytes(part), f"{name}.", declared)
 
 
 def _field(raw: bytes, owner: str, file: _File, declared: _Declared) -> FieldType:
@@ -168,8 +168,8 @@ def _field(raw: bytes, owner: str, file: _File, declared: _Declared) -> FieldTyp
 def _enum(raw: bytes, scope: str, declared: _Declared) -> None:
     fields = read_fields(raw)
     names: dict[int, str] = {}
-    for each in _values(fields, 2):
-        value = read_fields(_bytes(each))
+    for part in _values(fields, 2):
+        value = read_fields(_bytes(part))
         number = _number(value, 2)
         names.setdefault(number - (1 << 64) if number >> 63 else number, _text(value, 1))
     declared.enums[scope + _text(fields, 1)] = names
@@ -197,7 +197,7 @@ def _number(fields: list[WireField], number: int) -> int:
     return numbers[0]
 
 
-def _bytes(each: WireField) -> bytes:
-    if not isinstance(each.value, bytes):
+def _bytes(wire_field: WireField) -> bytes:
+    if not isinstance(wire_field.value, bytes):
         raise FormatError("A part of a descriptor has another wire type")
-    return each.value
+    return wire_field.value

@@ -58,12 +58,12 @@ class _Texts:
             raise UnreadableValueError(f"A message nests more than {MAX_DEPTH} levels")
         by_number: dict[int, list[WireField]] = {}
         unknown: dict[str, JsonValue] = {}
-        for each in read_fields(raw):
-            declared = message.fields.get(each.number)
-            if declared is not None and _fits(declared, each):
-                by_number.setdefault(each.number, []).append(each)
+        for field in read_fields(raw):
+            declared = message.fields.get(field.number)
+            if declared is not None and _fits(declared, field):
+                by_number.setdefault(field.number, []).append(field)
             else:
-                unknown.setdefault(str(each.number), []).append(_hex(each))
+                unknown.setdefault(str(field.number), []).append(_hex(field))
         shown: dict[str, JsonValue] = {}
         for number in sorted(by_number):
             declared = message.fields[number]
@@ -87,8 +87,8 @@ class _Texts:
 
     def _map(self, entry: MessageType, wires: list[WireField], depth: int) -> JsonValue:
         pairs: dict[bytes, list[JsonValue]] = {}
-        for each in wires:
-            parts = read_fields(each.value if isinstance(each.value, bytes) else b"")
+        for wire in wires:
+            parts = read_fields(wire.value if isinstance(wire.value, bytes) else b"")
             pair = []
             for number in (1, 2):
                 declared = entry.fields[number]
@@ -151,11 +151,11 @@ def _fits(declared: FieldType, wire: WireField) -> bool:
 def _each(declared: FieldType, wires: list[WireField]) -> Iterator[Any]:
     """The values of a repeated field, packed or not."""
     own = _WIRE_TYPES.get(declared.type, VARINT)
-    for each in wires:
-        if own == SIZED or each.wire_type != SIZED or not isinstance(each.value, bytes):
-            yield each.value
+    for wire in wires:
+        if own == SIZED or wire.wire_type != SIZED or not isinstance(wire.value, bytes):
+            yield wire.value
             continue
-        data = DataInput(each.value)
+        data = DataInput(wire.value)
         while data.remaining:
             size = 4 if own == FIXED_32 else 8
             yield read_varint(data) if own == VARINT else data.read_bytes(size, "number")

@@ -48,7 +48,7 @@ def read_varint(data: DataInput, field: str = "varint") -> int:
 def read_fields(raw: bytes) -> list[WireField]:
     """All fields of a message, in their order."""
     data = DataInput(raw)
-    found = []
+    fields = []
     while data.remaining:
         at = data.position
         tag = read_varint(data, "tag")
@@ -66,8 +66,8 @@ def read_fields(raw: bytes) -> list[WireField]:
             raise UnreadableValueError("A message has a group, which dstl does not read", offset=at)
         else:
             raise FormatError("A message has an unknown wire type", offset=at, got=wire_type)
-        found.append(WireField(number, wire_type, value))
-    return found
+        fields.append(WireField(number, wire_type, value))
+    return fields
 
 
 def read_sized(data: DataInput) -> bytes:

@@ -118,8 +118,8 @@ class _Texts:
         if value.name == "uuid.UUID" and (text := _uuid_text(value)) is not None:
             return text
         shown: dict[str, JsonValue] = {"@class": value.name}
-        for at, each in enumerate(value.arguments, 1):
-            shown[f"_{at}"] = self.of(each, depth + 1)
+        for at, argument in enumerate(value.arguments, 1):
+            shown[f"_{at}"] = self.of(argument, depth + 1)
         for state in _attributes(value):
             if _has_names(state):
                 shown |= {key: self.of(item, depth + 1) for key, item in state.pairs}

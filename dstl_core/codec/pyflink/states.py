@@ -100,8 +100,8 @@ class PythonStates:
             return ShownState(own, "map", _sorted_pairs(pairs))
         guesses: set[str | None] = set()
         pairs = [
-            [_noted(each, guesses), _only(item, lambda raw: _noted(raw, guesses))]
-            for each, item in value
+            [_noted(map_key, guesses), _only(item, lambda raw: _noted(raw, guesses))]
+            for map_key, item in value
         ]
         return ShownState(own, "map", _sorted_pairs(pairs), _one(guesses))
 

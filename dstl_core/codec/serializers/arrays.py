@@ -211,8 +211,8 @@ def _read_generic_array(
 
 
 READERS: dict[str, SnapshotReader] = dict(
-    simple_reader(each)
-    for each in (
+    simple_reader(serializer)
+    for serializer in (
         BytePrimitiveArraySerializer(),
         ByteArrayWrapperSerializer(),
         BooleanPrimitiveArraySerializer(),

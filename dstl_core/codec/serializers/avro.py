@@ -176,8 +176,10 @@ class AvroSerializer(TypeSerializer[Any]):
         match kind:
             case "record" | "error":
                 return {
-                    str(each["name"]): self._read(each["type"], space, source, depth + 1)
-                    for each in schema.get("fields", ())
+                    str(schema_field["name"]): self._read(
+                        schema_field["type"], space, source, depth + 1
+                    )
+                    for schema_field in schema.get("fields", ())
                 }
             case "union":
                 branch = _index(data, "union branch", len(schema))
@@ -201,8 +203,8 @@ class AvroSerializer(TypeSerializer[Any]):
         kind, schema, space = self._resolve(schema, space)
         match kind:
             case "record" | "error":
-                for each in schema.get("fields", ()):
-                    self._write(each["type"], space, value[each["name"]], out)
+                for schema_field in schema.get("fields", ()):
+                    self._write(schema_field["type"], space, value[schema_field["name"]], out)
             case "union":
                 out.write_i32(value.branch)
                 self._write(schema[value.branch], space, value.value, out)

@@ -376,8 +376,8 @@ class LocalDateTimeSerializer(TypeSerializer[LocalDateTime | None]):
 
 
 READERS = dict(
-    simple_reader(each)
-    for each in (
+    simple_reader(serializer)
+    for serializer in (
         DateSerializer(),
         SqlDateSerializer(),
         SqlTimeSerializer(),

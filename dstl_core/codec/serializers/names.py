@@ -150,11 +150,11 @@ class Types:
 
 def _check_parts(name: str, *parts: Any) -> None:
     """Raises ConfigError if a part of a type is no Flink type."""
-    for each in parts:
-        if not isinstance(each, TypeSerializer):
+    for part in parts:
+        if not isinstance(part, TypeSerializer):
             raise ConfigError(
                 f"A part of Types.{name} is wrong: expected a Flink type such as Types.LONG, got "
-                f"{each!r}; write all of the type as text, such as 'array<bigint>', or all of it "
+                f"{part!r}; write all of the type as text, such as 'array<bigint>', or all of it "
                 f"with Types."
             )
 

@@ -203,8 +203,8 @@ class VoidSerializer(TypeSerializer[None]):
 
 
 READERS = dict(
-    simple_reader(each)
-    for each in (
+    simple_reader(serializer)
+    for serializer in (
         BooleanSerializer(),
         ByteSerializer(),
         ShortSerializer(),

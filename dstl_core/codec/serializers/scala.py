@@ -88,8 +88,8 @@ class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
         return -1 if not lengths or min(lengths) < 0 else sum(lengths)
 
     def serialize(self, value: tuple[Any, ...], out: DataOutput) -> None:
-        for each, item in zip(self.fields, value, strict=True):
-            each.serialize(item, out)
+        for part, item in zip(self.fields, value, strict=True):
+            part.serialize(item, out)
 
     def deserialize(self, data: DataInput) -> tuple[Any, ...]:
         if self.problem is not None:

@@ -129,8 +129,8 @@ class StringValueSerializer(TypeSerializer[str]):
 
 
 READERS = dict(
-    simple_reader(each)
-    for each in (
+    simple_reader(serializer)
+    for serializer in (
         BooleanValueSerializer(),
         ByteValueSerializer(),
         ShortValueSerializer(),

@@ -89,8 +89,8 @@ class CountWindowSerializer(LongSerializer):
 
 
 READERS = dict(
-    simple_reader(each)
-    for each in (
+    simple_reader(serializer)
+    for serializer in (
         TimeWindowSerializer(),
         SqlTimeWindowSerializer(),
         GlobalWindowSerializer(),

@@ -187,27 +187,27 @@ class ChangeRecords:
             program = SpanProgram(roots, scan.VALUE_START, ArrowAllocator())
             self._decoders[operation] = program
         rows = len(batch)
-        found, failure = program.run(batch, set(program.names), rows)
+        decoded, failure = program.run(batch, set(program.names), rows)
         if failure is not None:
             self._refuse(operation, failure.code, batch, failure.row, failure.address)
         columns: Columns = {OPERATION: pa.array([operation.name] * rows, pa.string())}
-        if _AGAIN in found and not found[_AGAIN].equals(found[NAMESPACE]):
+        if _AGAIN in decoded and not decoded[_AGAIN].equals(decoded[NAMESPACE]):
             raise FormatError(
                 f"A merge of state {self._format.meta.name!r} contradicts itself",
                 field=_AGAIN,
             )
         for name, arrow_type in self.columns.items():
-            if name == VALUE and (_ITEM in found or USER_KEY in found):
-                columns[VALUE] = self._one_item(found, rows)
+            if name == VALUE and (_ITEM in decoded or USER_KEY in decoded):
+                columns[VALUE] = self._one_item(decoded, rows)
             elif name != OPERATION:
-                columns[name] = found[name] if name in found else pa.nulls(rows, arrow_type)
+                columns[name] = decoded[name] if name in decoded else pa.nulls(rows, arrow_type)
         return columns
 
-    def _one_item(self, found: Columns, rows: int) -> pa.Array:
+    def _one_item(self, decoded: Columns, rows: int) -> pa.Array:
         arrow_type = self.columns[VALUE]
         offsets = pa.py_buffer(np.arange(rows + 1, dtype=np.int32))
-        item = found.get(_ITEM)
-        if USER_KEY in found:
+        item = decoded.get(_ITEM)
+        if USER_KEY in decoded:
             entry = arrow_type.field(0).type if pa.types.is_list(arrow_type) else None
             fields = (
                 list(entry)
@@ -219,11 +219,11 @@ class ChangeRecords:
             )
             if item is None:
                 item = pa.nulls(rows, fields[1].type)
-            if found[USER_KEY].null_count and entry is None:
+            if decoded[USER_KEY].null_count and entry is None:
                 raise ColumnValueError(
                     f"State {self._format.meta.name!r} {OPTION_ERRORS[i.NULL_KEY]}."
                 )
-            item = pa.StructArray.from_arrays([found[USER_KEY], item], fields=fields)
+            item = pa.StructArray.from_arrays([decoded[USER_KEY], item], fields=fields)
         return pa.Array.from_buffers(arrow_type, rows, [None, offsets], 0, 0, [item])
 
     def _refuse(
@@ -276,12 +276,12 @@ class ChangeRecords:
             ]
             program = EncodeProgram([*markers, *self._roots(operation)])
             self._encoders[operation, state_id] = program
-        given = dict(columns)
-        if _AGAIN in program.layouts and NAMESPACE in given:
-            given[_AGAIN] = given[NAMESPACE]
+        inputs = dict(columns)
+        if _AGAIN in program.layouts and NAMESPACE in inputs:
+            inputs[_AGAIN] = inputs[NAMESPACE]
         if _ITEM in program.layouts or USER_KEY in program.layouts:
-            given |= self._items(operation, columns, rows)
-        encoded = program.encode(given, rows)
+            inputs |= self._items(operation, columns, rows)
+        encoded = program.encode(inputs, rows)
         base = encoded.data.address
         bounds = np.append(encoded.starts, encoded.ends[-1:]) - base
         return _binary(encoded.data, bounds, rows)

@@ -69,9 +69,9 @@ def _hash_ahead(
 ) -> None:
     """Keeps the hash of a later row, and brings its slot into the cache."""
     if row < rows:
-        found = hash_bytes(get64(starts + 8 * row), get64(ends + 8 * row), seed)
-        put64(hashes + 8 * (row & (HASHES - 1)), found)
-        prefetch(table + 8 * (found & mask))
+        row_hash = hash_bytes(get64(starts + 8 * row), get64(ends + 8 * row), seed)
+        put64(hashes + 8 * (row & (HASHES - 1)), row_hash)
+        prefetch(table + 8 * (row_hash & mask))
 
 
 @kernel
@@ -91,15 +91,15 @@ def _span_ahead(row: int, rows: int, table: int, mask: int, spans: int, hashes: 
 
 
 @kernel
-def _slot_of(found: int, start: int, end: int, table: int, mask: int, spans: int) -> int:
+def _slot_of(row_hash: int, start: int, end: int, table: int, mask: int, spans: int) -> int:
     """The address of the slot of a string, or of the empty slot where it belongs."""
-    slot = found & mask
+    slot = row_hash & mask
     while True:
         at = table + 8 * slot
         entry = get64(at)
         if entry == -1:
             return at
-        if entry >> 32 << 32 == found >> 32 << 32:
+        if entry >> 32 << 32 == row_hash >> 32 << 32:
             span = spans + 16 * (entry & 0xFFFFFFFF)
             other = get64(span)
             if get64(span + 8) - other == end - start and equal_bytes(other, start, end - start):
@@ -141,15 +141,15 @@ def number_rows(
     for row in range(min(SLOT_AHEAD, rows)):
         _hash_ahead(starts, ends, row, rows, seed, table, mask, hashes)
     for row in range(rows):
-        found = get64(hashes + 8 * (row & (HASHES - 1)))
+        row_hash = get64(hashes + 8 * (row & (HASHES - 1)))
         _hash_ahead(starts, ends, row + SLOT_AHEAD, rows, seed, table, mask, hashes)
         _span_ahead(row + SPAN_AHEAD, rows, table, mask, spans, hashes)
         start = get64(starts + 8 * row)
         end = get64(ends + 8 * row)
-        slot = _slot_of(found, start, end, table, mask, spans)
+        slot = _slot_of(row_hash, start, end, table, mask, spans)
         entry = get64(slot)
         if entry == -1:
-            entry = found >> 32 << 32 | distinct
+            entry = row_hash >> 32 << 32 | distinct
             put64(slot, entry)
             put64(spans + 16 * distinct, start)
             put64(spans + 16 * distinct + 8, end)
@@ -177,11 +177,11 @@ def find_rows(
     for row in range(min(SLOT_AHEAD, rows)):
         _hash_ahead(starts, ends, row, rows, seed, table, mask, hashes)
     for row in range(rows):
-        found = get64(hashes + 8 * (row & (HASHES - 1)))
+        row_hash = get64(hashes + 8 * (row & (HASHES - 1)))
         _hash_ahead(starts, ends, row + SLOT_AHEAD, rows, seed, table, mask, hashes)
         _span_ahead(row + SPAN_AHEAD, rows, table, mask, spans, hashes)
         start = get64(starts + 8 * row)
-        entry = get64(_slot_of(found, start, get64(ends + 8 * row), table, mask, spans))
+        entry = get64(_slot_of(row_hash, start, get64(ends + 8 * row), table, mask, spans))
         put64(numbers + 8 * row, -1 if entry == -1 else entry & 0xFFFFFFFF)
 
 
@@ -264,15 +264,15 @@ def mark_last_rows(
     for row in range(min(SLOT_AHEAD, rows)):
         _grouped_hash_ahead(starts, ends, groups, row, rows, seed, table, mask, hashes)
     for row in range(rows):
-        found = get64(hashes + 8 * (row & (HASHES - 1)))
+        row_hash = get64(hashes + 8 * (row & (HASHES - 1)))
         ahead = row + SLOT_AHEAD
         _grouped_hash_ahead(starts, ends, groups, ahead, rows, seed, table, mask, hashes)
         _grouped_row_ahead(starts, ends, groups, row + SPAN_AHEAD, rows, table, mask, hashes)
         start = get64(starts + 8 * row)
         end = get64(ends + 8 * row)
         group = get64(groups + 8 * row)
-        high = found >> 32 << 32
-        slot = found & mask
+        high = row_hash >> 32 << 32
+        slot = row_hash & mask
         put8(marks + row, 1)
         while True:
             entry = get64(table + 8 * slot)
@@ -315,19 +315,19 @@ def order_hashes(hashes: int, rows: int, shift: int, ends: int, order: int, in_o
         at = ends + 8 * (bucket + 1)
         put64(at, get64(at) + get64(at - 8))
     for row in range(rows):
-        found = get64(hashes + 8 * row)
-        at = ends + 8 * (found >> shift & mask)
+        row_hash = get64(hashes + 8 * row)
+        at = ends + 8 * (row_hash >> shift & mask)
         place = get64(at)
         put64(at, place + 1)
-        put64(in_order + 8 * place, found)
+        put64(in_order + 8 * place, row_hash)
         put64(order + 8 * place, row)
     for place in range(1, rows):
-        found, row, at = get64(in_order + 8 * place), get64(order + 8 * place), place
-        while at > 0 and get64(in_order + 8 * at - 8) ^ _SIGN > found ^ _SIGN:
+        row_hash, row, at = get64(in_order + 8 * place), get64(order + 8 * place), place
+        while at > 0 and get64(in_order + 8 * at - 8) ^ _SIGN > row_hash ^ _SIGN:
             put64(in_order + 8 * at, get64(in_order + 8 * at - 8))
             put64(order + 8 * at, get64(order + 8 * at - 8))
             at -= 1
-        put64(in_order + 8 * at, found)
+        put64(in_order + 8 * at, row_hash)
         put64(order + 8 * at, row)
 
 
@@ -339,7 +339,7 @@ def place_hashes(wanted: int, count: int, hashes: int, rows: int, places: int) -
     """
     at = 0
     for number in range(count):
-        found = get64(wanted + 8 * number) ^ _SIGN
-        while at < rows and get64(hashes + 8 * at) ^ _SIGN < found:
+        wanted_hash = get64(wanted + 8 * number) ^ _SIGN
+        while at < rows and get64(hashes + 8 * at) ^ _SIGN < wanted_hash:
             at += 1
         put64(places + 8 * number, at)

@@ -71,7 +71,7 @@ def scan_sections(
         resume: Section, address (0: start of the section), state; updated for the next call.
         status: Receives OK at the end of the sections, BATCH_FULL, NEED_INPUT, or an error.
     """
-    found = 0
+    spans_written = 0
     size = 0
     index = get64(resume)
     at = get64(resume + 8)
@@ -88,68 +88,68 @@ def scan_sections(
             if state == NO_STATE:
                 if end - at < 2:
                     stop(status, TRUNCATED, at, resume, at, state)
-                    return found
+                    return spans_written
                 if available - at < 2:
                     stop(status, NEED_INPUT, at, resume, at, state)
-                    return found
+                    return spans_written
                 state = load16(at)
                 if state == END_OF_KEY_GROUP:
                     break
                 if state >= state_count:
                     stop(status, BAD_STATE, at, resume, at, NO_STATE)
-                    return found
+                    return spans_written
                 at += 2
-            if found == capacity or (size >= byte_limit and found > 0):
+            if spans_written == capacity or (size >= byte_limit and spans_written > 0):
                 stop(status, BATCH_FULL, at, resume, at, state)
-                return found
+                return spans_written
             if end - at < 4:
                 stop(status, TRUNCATED, at, resume, at, state)
-                return found
+                return spans_written
             if available - at < 4:
                 stop(status, NEED_INPUT, at, resume, at, state)
-                return found
+                return spans_written
             length = load32(at)
             if length < 0 or length > end - at - 4:
                 stop(status, BAD_LENGTH, at, resume, at, state)
-                return found
+                return spans_written
             if length == 0:
                 stop(status, EMPTY_KEY, at, resume, at, state)
-                return found
+                return spans_written
             key = at + 4
             value = key + length
             if end - value < 4:
                 stop(status, TRUNCATED, value, resume, at, state)
-                return found
+                return spans_written
             if available - value < 4:
                 stop(status, NEED_INPUT, at, resume, at, state)
-                return found
+                return spans_written
             length = load32(value)
             if length < 0 or length > end - value - 4:
                 stop(status, BAD_LENGTH, value, resume, at, state)
-                return found
+                return spans_written
             next_at = value + 4 + length
             if next_at > available:
                 stop(status, NEED_INPUT, at, resume, at, state)
-                return found
+                return spans_written
             group = load8(key)
             last = group >= 0x80
             group &= 0x7F
             if prefix == 2:
                 if value - key < 2:
                     stop(status, TRUNCATED, key, resume, at, state)
-                    return found
+                    return spans_written
                 group = group << 8 | load8(key + 1)
             if group != key_group:
                 stop(status, FOREIGN_KEY_GROUP, at, resume, at, state)
-                return found
+                return spans_written
             if load8(wanted + state) != 0:
-                span = spans + SPAN_BYTES * found
+                span = spans + SPAN_BYTES * spans_written
                 put64(span, key + prefix)
                 put64(span + 8, value)
                 put64(span + 16, value + 4)
                 put64(span + 24, next_at)
                 put64(span + 32, key_group << 16 | state)
-                found += 1
+                spans_written += 1
                 size += next_at - key
             at = next_at
             if last:
@@ -158,7 +158,7 @@ def scan_sections(
         at = 0
     put64(resume, index)
     stop(status, OK, 0, resume, 0, NO_STATE)
-    return found
+    return spans_written
 
 
 @kernel

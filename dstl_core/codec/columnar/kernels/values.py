@@ -245,10 +245,10 @@ def read_time(at: int, end: int, status: int) -> int:
 
 @kernel
 def read_local_date(ip: int, at: int, end: int, n: int, status: int) -> int:
-    found = read_date(at, end, status)
-    if found < 0:
+    outcome = read_date(at, end, status)
+    if outcome < 0:
         return -1
-    if found == 1:
+    if outcome == 1:
         put_null(ip, n, 4)
         return at + 6
     days = get64(status + 32)
@@ -260,10 +260,10 @@ def read_local_date(ip: int, at: int, end: int, n: int, status: int) -> int:
 
 @kernel
 def read_local_time(ip: int, at: int, end: int, n: int, status: int) -> int:
-    found = read_time(at, end, status)
-    if found < 0:
+    outcome = read_time(at, end, status)
+    if outcome < 0:
         return -1
-    if found == 1:
+    if outcome == 1:
         put_null(ip, n, 8)
     else:
         put_fixed(ip, n, get64(status + 32), 8)

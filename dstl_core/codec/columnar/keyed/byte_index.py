@@ -68,7 +68,7 @@ class ByteIndex:
     def find(self, rows: Ranges) -> Int64s:
         """The number of each string; -1 for a string that is not in the index."""
         starts, ends = np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends)
-        found: Int64s = np.empty(len(rows), np.int64)
+        rows_found: Int64s = np.empty(len(rows), np.int64)
         find_rows(
             address_of(starts),
             address_of(ends),
@@ -78,9 +78,9 @@ class ByteIndex:
             len(self._table) - 1,
             address_of(self._spans),
             address_of(self._hashes),
-            address_of(found),
+            address_of(rows_found),
         )
-        return found
+        return rows_found
 
 
 def last_rows(rows: Ranges, groups: Int64s) -> Int64s:

@@ -338,12 +338,12 @@ class StateDecoder:
 
 def _with_ends(roots: list[tuple[str, Layout]], *names: str) -> list[tuple[str, Layout]]:
     """The roots; after each of ``names`` comes the position behind it."""
-    found = []
+    with_ends = []
     for name, layout in roots:
-        found.append((name, layout))
+        with_ends.append((name, layout))
         if name in names:
-            found.append((_END_OF[name], Position()))
-    return found
+            with_ends.append((_END_OF[name], Position()))
+    return with_ends
 
 
 def key_roots(record_format: RecordFormat, options: ColumnOptions) -> list[tuple[str, Layout]]:

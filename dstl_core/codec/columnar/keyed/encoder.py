@@ -100,9 +100,9 @@ class EncodeProgram:
             ColumnValueError: A column is missing, or holds a value that its type does not allow.
         """
         arrays = [_column(columns, name, layout, rows) for name, layout in self.layouts.items()]
-        given = InputColumns(self.layouts, arrays, self._columns)
-        bound = self._program.bind(given.table)
-        room = int(max(1.3 * given.bytes + _ROW_BYTES * rows, self._density * rows)) + _LEAST_BYTES
+        inputs = InputColumns(self.layouts, arrays, self._columns)
+        bound = self._program.bind(inputs.table)
+        room = int(max(1.3 * inputs.bytes + _ROW_BYTES * rows, self._density * rows)) + _LEAST_BYTES
         data = self._allocator.allocate(room)
         ends: Int64s = np.empty(rows, np.int64)
         row = 0

@@ -115,10 +115,12 @@ class _Reader:
                 missing.remove(state)
                 bodies[state].append((part.key_group, body))
             own.expect_end("a key group")
-        for state, found in enumerate(bodies):
-            source = Source(b"".join(body for _, body in found), ())
-            bounds = source.base + np.cumsum([0, *(len(body) for _, body in found)], dtype=np.int64)
-            groups = np.array([key_group for key_group, _ in found], np.int64)
+        for state, records in enumerate(bodies):
+            source = Source(b"".join(body for _, body in records), ())
+            bounds = source.base + np.cumsum(
+                [0, *(len(body) for _, body in records)], dtype=np.int64
+            )
+            groups = np.array([key_group for key_group, _ in records], np.int64)
             reached = self._read(state, groups, bounds[:-1] + 2, bounds[1:], source)
             if not np.array_equal(reached, bounds[1:]):
                 raise NotInColumnsError
@@ -148,10 +150,10 @@ def _numbers(raw: npt.NDArray[np.uint8], at: Int64s, ends: Int64s, size: int) ->
     """Reads unsigned numbers of ``size`` bytes."""
     if (at + size > ends).any():
         raise NotInColumnsError
-    found = np.zeros(len(at), np.int64)
+    numbers = np.zeros(len(at), np.int64)
     for byte in range(size):
-        found = found << 8 | raw[at + byte]
-    return found
+        numbers = numbers << 8 | raw[at + byte]
+    return numbers
 
 
 # ---------------------------------------------------------------------------------- one state

@@ -107,8 +107,8 @@ class PlaceProgram:
 
 def addresses(column: pa.Array) -> Int64s:
     """A column of places as a NumPy array."""
-    found: Int64s = column.to_numpy(zero_copy_only=False)
-    return found
+    numbers: Int64s = column.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 @dataclass(frozen=True)

@@ -147,7 +147,7 @@ class SectionScanner:
             # Arrow's pool returns the same pages again once the caller has released a batch.
             room = pa.allocate_buffer(self._rows * scan.SPAN_BYTES)
             spans = np.frombuffer(room, np.int64).reshape(self._rows, scan.SPAN_WORDS)
-            found = scan.scan_sections(
+            count = scan.scan_sections(
                 address_of(table),
                 len(table),
                 source.end,
@@ -160,8 +160,8 @@ class SectionScanner:
                 address_of(resume),
                 address_of(self._status),
             )
-            if found:
-                yield SpanBatch(spans[:found], source)
+            if count:
+                yield SpanBatch(spans[:count], source)
             code = int(self._status[0])
             if code in (OK, scan.NEED_INPUT):
                 return

@@ -272,8 +272,8 @@ class _OldSlots(_Slots):
 
     def fields(self, body: FieldsBody, arguments: Arguments) -> list[Slot]:
         return [
-            _primitive(each) or self.of_class(declared.name, declared.arguments)
-            for each, declared in body.old_types(arguments)
+            _primitive(slot_type) or self.of_class(declared.name, declared.arguments)
+            for slot_type, declared in body.old_types(arguments)
         ]
 
 

@@ -109,8 +109,8 @@ class TypeNodes:
             case PojoSerializer(), PojoSerializer():
                 return self._pojo(old, new, depth)
             case (TupleSerializer(), TupleSerializer()):
-                for each, other in zip(old.fields, new.fields, strict=True):
-                    part(each, other)
+                for old_field, other in zip(old.fields, new.fields, strict=True):
+                    part(old_field, other)
                 return self._node(ops.TUPLE, parts)
             case TtlSerializer(), TtlSerializer():
                 parts.append(self._node(ops.FIXED, operand=8))
@@ -158,11 +158,11 @@ class TypeNodes:
 
     def _pojo(self, old: PojoSerializer, new: PojoSerializer, depth: int) -> Int64s:
         parts = []
-        for each, other in zip(old.fields, new.fields, strict=True):
-            if each.serializer is None or other.serializer is None:
+        for old_field, other in zip(old.fields, new.fields, strict=True):
+            if old_field.serializer is None or other.serializer is None:
                 parts.append(self._node(ops.UNKNOWN))
             else:
-                parts.append(self.converted(each.serializer, other.serializer, depth + 1))
+                parts.append(self.converted(old_field.serializer, other.serializer, depth + 1))
         return self._node(ops.POJO, parts, extra=self._subclasses(old, new, depth))
 
     def _subclasses(self, old: PojoSerializer, new: PojoSerializer, depth: int) -> int:
@@ -174,18 +174,18 @@ class TypeNodes:
         entries = zip(old.registered + old.others, new.registered + new.others, strict=True)
         known = {old.pojo_class}
         words = [len(old.registered), len(old.others)]
-        for each, other in entries:
+        for old_entry, other in entries:
             node = 0
-            before, after = each.serializer, other.serializer
+            before, after = old_entry.serializer, other.serializer
             if (
-                each.name not in known
+                old_entry.name not in known
                 and isinstance(before, PojoSerializer)
                 and isinstance(after, PojoSerializer)
-                and before.pojo_class == each.name == after.pojo_class
+                and before.pojo_class == old_entry.name == after.pojo_class
             ):
                 node = address_of(self.converted(before, after, depth + 1))
-            known.add(each.name)
-            raw = self._keep_bytes(each.name.encode())
+            known.add(old_entry.name)
+            raw = self._keep_bytes(old_entry.name.encode())
             words += [node, address_of(raw), len(raw)]
         return address_of(self._keep(np.array(words, np.int64))) if len(words) > 2 else 0
 
@@ -258,12 +258,12 @@ class TypeNodes:
         if len(types) != len(names):
             return self._node(ops.UNKNOWN)
         parts = []
-        for slot, each in zip(body.slots, types, strict=True):
+        for slot, slot_type in zip(body.slots, types, strict=True):
             primitive = primitive_kind(slot.type.name)
             if primitive is None:
-                parts.append(self._built(each, layouts, depth + 1))
+                parts.append(self._built(slot_type, layouts, depth + 1))
             else:
-                parts.append(self._primitive(primitive, each))
+                parts.append(self._primitive(primitive, slot_type))
         return self._node(kind, parts, operand=self.classes.number(class_name))
 
     def _primitive(self, kind: int, new: AnySerializer) -> Int64s:

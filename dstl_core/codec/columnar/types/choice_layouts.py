@@ -191,8 +191,8 @@ class PojoOf(Parts):
 
     def register(self, code: Code) -> None:
         super().register(code)
-        for each in self._classes:
-            for name, layout in each.fields:
+        for pojo in self._classes:
+            for name, layout in pojo.fields:
                 adopt(layout, self._parts[self.names.index(name)])
 
     def emit(self, code: Code) -> None:

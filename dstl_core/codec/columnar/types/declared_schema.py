@@ -29,25 +29,25 @@ _LEAVES: dict[str, pa.DataType] = {
 }
 
 
-def schema_of(given: Any, where: str) -> pa.Schema:
+def schema_of(columns: Any, where: str) -> pa.Schema:
     """The schema of columns that a user declared.
 
     Args:
-        given: DDL text, a Spark or Arrow schema, a mapping of names to types, or a dataclass.
+        columns: DDL text, a Spark or Arrow schema, a mapping of names to types, or a dataclass.
         where: What has these columns, for the error.
 
     Raises:
         ConfigError: The value does not declare columns, or a column has no Arrow type. The message
             has ``where`` and the column.
     """
-    if isinstance(given, pa.Schema):
-        check_twice(given.names, where)
-        return given
-    declared = declared_columns(given, where)
+    if isinstance(columns, pa.Schema):
+        check_twice(columns.names, where)
+        return columns
+    declared = declared_columns(columns, where)
     return pa.schema(
         [
-            (name, _arrow_type(each, f"{where}: the column {name!r}"))
-            for name, each in zip(declared.names, declared.parts, strict=True)
+            (name, _arrow_type(part, f"{where}: the column {name!r}"))
+            for name, part in zip(declared.names, declared.parts, strict=True)
         ]
     )
 

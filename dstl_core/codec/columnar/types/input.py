@@ -34,8 +34,10 @@ Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 def one_array(column: Column) -> pa.Array:
     """A column as one array."""
-    found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return found
+    array_of_chunks: Any = (
+        column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    )
+    return array_of_chunks
 
 
 class InputColumns:
@@ -169,12 +171,12 @@ def _bits(buffer: pa.Buffer, offset: int, length: int) -> Any:
 
 def _numbers(layout: Names, array: pa.Array) -> Any:
     """Converts texts to the numbers that stand for them; null becomes 0."""
-    found = pc.index_in(array, pa.array(layout.names, pa.string()))
-    strangers = found.null_count - array.null_count
+    numbers = pc.index_in(array, pa.array(layout.names, pa.string()))
+    strangers = numbers.null_count - array.null_count
     if strangers:
         known = ", ".join(layout.names)
         raise ColumnValueError(
             f"A column has {strangers} names that its type does not have; expected: {known}."
         )
     kind = np.int8 if layout.width == 1 else np.int32
-    return found.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)
+    return numbers.fill_null(0).to_numpy(zero_copy_only=False).astype(kind)

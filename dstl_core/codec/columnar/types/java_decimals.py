@@ -54,14 +54,14 @@ def decimals_of(stored: pa.Array, scale: int) -> pa.Array:
         pa.ArrowInvalid: A number has more digits than a decimal.
     """
     kind = pa.decimal128(DIGITS, scale)
-    found = pa.nulls(len(stored), kind)
+    decimals = pa.nulls(len(stored), kind)
     scales = pc.struct_field(stored, "scale")
-    for each in pc.unique(scales.drop_null()).to_pylist():
-        own = pc.fill_null(pc.and_(stored.is_valid(), pc.equal(scales, each)), False)
+    for own_scale in pc.unique(scales.drop_null()).to_pylist():
+        own = pc.fill_null(pc.and_(stored.is_valid(), pc.equal(scales, own_scale)), False)
         unscaled = pc.struct_field(stored.filter(own), "unscaled")
-        values = _integers(unscaled, each).cast(kind)
-        found = pc.replace_with_mask(found, own, values)
-    return found
+        values = _integers(unscaled, own_scale).cast(kind)
+        decimals = pc.replace_with_mask(decimals, own, values)
+    return decimals
 
 
 def _integers(raw: pa.Array, scale: int) -> pa.Array:

@@ -381,8 +381,8 @@ def _pojo(serializer: PojoSerializer, options: ColumnOptions) -> Layout:
             raise no_layout(serializer)
         known.append(PojoClass(entry.name, _pojo_fields(entry.serializer, options)))
     columns: dict[str, Layout] = {}
-    for each in known:
-        each.fields = [_named(columns, each.name, *pair) for pair in each.fields]
+    for pojo in known:
+        pojo.fields = [_named(columns, pojo.name, *pair) for pair in pojo.fields]
     return PojoOf(known, len(serializer.registered), columns)
 
 

@@ -100,8 +100,8 @@ def layout_for(*serializers: type[AnySerializer]) -> Callable[[Maker], Maker]:
     """Registers a function that creates the layouts of these types."""
 
     def register(make: Maker) -> Maker:
-        for each in serializers:
-            _MAKERS[each] = make
+        for serializer in serializers:
+            _MAKERS[serializer] = make
         return make
 
     return register

@@ -78,8 +78,8 @@ class CaseClassSerializer(ScalaCaseClassSerializer):
             out.write_bytes(bytes(max(0, self._fields_length)))
             return
         out.write_i32(len(value))
-        for each, item in zip(self.fields, value, strict=False):
-            each.serialize(item, out)
+        for field, item in zip(self.fields, value, strict=False):
+            field.serialize(item, out)
 
     def deserialize(self, data: DataInput) -> tuple[Any, ...] | None:  # type: ignore[override]
         if self.problem is not None:
@@ -168,8 +168,8 @@ class CoproductSerializer(TypeSerializer[Chosen | None]):
         out.write_i32(len(self.names))
         for name in self.names:
             out.write_utf(name)
-        for each in self.subclasses:
-            write_snapshot(out, each)
+        for subclass in self.subclasses:
+            write_snapshot(out, subclass)
 
     def to_text(self, value: Chosen | None) -> JsonValue:
         if value is None:

@@ -217,8 +217,8 @@ class SharedBufferNodeSerializer(TypeSerializer[list[Lockable]]):
 
     def serialize(self, value: list[Lockable], out: DataOutput) -> None:
         out.write_i32(len(value))
-        for each in value:
-            LockableSerializer(self.edge).serialize(each, out)
+        for edge in value:
+            LockableSerializer(self.edge).serialize(edge, out)
 
     def deserialize(self, data: DataInput) -> list[Lockable]:
         count = data.read_count("edges of a node", 9)
@@ -271,16 +271,16 @@ class NFAStateSerializer(TypeSerializer[NFAState]):
     def serialize(self, value: NFAState, out: DataOutput) -> None:
         for matches in value:
             out.write_i32(len(matches))
-            for each in matches:
-                write_string_value(out, each.state)
-                self.node.serialize(each.node, out)
-                self.version.serialize(each.version, out)
-                out.write_i64(each.start)
+            for match in matches:
+                write_string_value(out, match.state)
+                self.node.serialize(match.node, out)
+                self.version.serialize(match.version, out)
+                out.write_i64(match.start)
                 if self.with_previous:
-                    out.write_i64(-1 if each.previous is None else each.previous)
-                out.write_bool(each.start_event is not None)
-                if each.start_event is not None:
-                    self.event.serialize(each.start_event, out)
+                    out.write_i64(-1 if match.previous is None else match.previous)
+                out.write_bool(match.start_event is not None)
+                if match.start_event is not None:
+                    self.event.serialize(match.start_event, out)
 
     def deserialize(self, data: DataInput) -> NFAState:
         return NFAState(self._matches(data), self._matches(data))

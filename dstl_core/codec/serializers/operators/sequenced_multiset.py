@@ -157,9 +157,9 @@ class RowDataKeySerializer(TypeSerializer[Any]):
         return self.row.deserialize(data)
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
-        for each in self.objects:
-            out.write_i32(len(each))
-            out.write_bytes(each)
+        for raw in self.objects:
+            out.write_i32(len(raw))
+            out.write_bytes(raw)
         write_snapshot(out, self.row)
 
     def to_text(self, value: Any) -> JsonValue:
@@ -176,8 +176,8 @@ def _read_row_key(data: DataInput, version: int, context: SnapshotContext) -> Ro
 def _composite(kind: Any, parts: int) -> tuple[str, SnapshotReader]:
     def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
         check_version(data, kind.snapshot_class, version, 3)
-        found: AnySerializer = kind(tuple(context.read_composite(data, 0, parts)))
-        return found
+        composite: AnySerializer = kind(tuple(context.read_composite(data, 0, parts)))
+        return composite
 
     return kind.snapshot_class, read
 

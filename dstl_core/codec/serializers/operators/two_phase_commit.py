@@ -68,8 +68,8 @@ class TwoPhaseCommitSerializer(TypeSerializer[SinkState]):
         if value.pending is not None:
             self._write(value.pending, out)
         out.write_i32(len(value.to_commit))
-        for each in value.to_commit:
-            self._write(each, out)
+        for transaction in value.to_commit:
+            self._write(transaction, out)
         out.write_bool(value.context is not None)
         if value.context is not None:
             self.context.serialize(value.context, out)

@@ -382,12 +382,12 @@ def next_build(c: int, frame: int) -> int:
                 continue
         part += 1
         if is_primitive:
-            found = build_small(c, get64(inner + EXTRA), item)
+            started = build_small(c, get64(inner + EXTRA), item)
         else:
-            found = begin_build(c, inner, item)
-        if found != 0:
+            started = begin_build(c, inner, item)
+        if started != 0:
             put64(frame + 16, part)
-            return found
+            return started
     return 0
 
 
@@ -497,10 +497,10 @@ def enter_subclass(c: int, node: int) -> int:
     if flags != SUBCLASS and flags != TAGGED_SUBCLASS:
         return node
     table = get64(node + EXTRA)
-    found = 0 if table == 0 else find_subclass(c, table)
-    if found == 0 or not has(c, 1) or load8(get64(c + k.AT)) != ITSELF:
+    subclass = 0 if table == 0 else find_subclass(c, table)
+    if subclass == 0 or not has(c, 1) or load8(get64(c + k.AT)) != ITSELF:
         return odd(c)
-    return found
+    return subclass
 
 
 @kernel
@@ -541,10 +541,10 @@ def next_convert(c: int, frame: int) -> int:
                 flag = 1 - flag
         put64(c + k.NEVER_NULL, 1 if has_flag(kind, part) else 0)
         part += 1
-        found = 0 if flag == 1 else begin_convert(c, part_of(node, part - 1))
-        if found != 0:
+        started = 0 if flag == 1 else begin_convert(c, part_of(node, part - 1))
+        if started != 0:
             put64(frame + 8, part)
-            return found
+            return started
     return 0
 
 

@@ -26,44 +26,44 @@ NULL_CLASS = -2
 @kernel
 def take_varint(c: int) -> int:
     """A number of at most 32 bits, or -1."""
-    found = 0
+    number = 0
     for i in range(5):
         byte = take8(c)
         if byte < 0:
             return -1
-        found |= (byte & 0x7F) << 7 * i
+        number |= (byte & 0x7F) << 7 * i
         if byte < k.MORE:
-            return found & 0xFFFFFFFF
+            return number & 0xFFFFFFFF
     return odd(c)
 
 
 @kernel
 def take_varlong(c: int) -> int:
     """64 bits; the ninth byte has 8. Too few bytes make the value odd."""
-    found = 0
+    number = 0
     for i in range(8):
         byte = take8(c)
         if byte < 0:
             return 0
-        found |= (byte & 0x7F) << 7 * i
+        number |= (byte & 0x7F) << 7 * i
         if byte < k.MORE:
-            return found
+            return number
     byte = take8(c)
     if byte < 0:
         return 0
-    return found | byte << 56
+    return number | byte << 56
 
 
 @kernel
 def zigzag(c: int) -> int:
-    found = take_varint(c)
-    return 0 if found < 0 else (found >> 1) ^ -(found & 1)
+    number = take_varint(c)
+    return 0 if number < 0 else (number >> 1) ^ -(number & 1)
 
 
 @kernel
 def zigzag_long(c: int) -> int:
-    found = take_varlong(c)
-    return ((found >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(found & 1)
+    number = take_varlong(c)
+    return ((number >> 1) & 0x7FFFFFFFFFFFFFFF) ^ -(number & 1)
 
 
 @kernel
@@ -78,8 +78,8 @@ def read_class(c: int) -> int:
         registered = get64(c + k.REGISTERED)
         if number - 2 >= get64(registered):
             return odd(c)
-        found = get64(registered + 8 * (number - 1))
-        return odd(c) if found < 0 else found
+        known = get64(registered + 8 * (number - 1))
+        return odd(c) if known < 0 else known
     name = take_varint(c)
     count = get64(c + k.NAME_COUNT)
     names = get64(c + k.NAMES)
@@ -87,11 +87,11 @@ def read_class(c: int) -> int:
         return odd(c)
     if name < count:
         return get64(names + 8 * name)
-    found = find_class(c)
-    if found >= 0:
-        put64(names + 8 * count, found)
+    known = find_class(c)
+    if known >= 0:
+        put64(names + 8 * count, known)
         put64(c + k.NAME_COUNT, count + 1)
-    return found
+    return known
 
 
 @kernel
@@ -451,32 +451,32 @@ def read_object(c: int) -> int:
     """Reads an object from its class on. Returns its entry, 0 for null, or -1."""
     depth = 0
     frame = 0
-    found = begin_object(c, k.DYNAMIC, 0, 0)
+    entry = begin_object(c, k.DYNAMIC, 0, 0)
     while True:
-        if found < 0:
+        if entry < 0:
             return -1
         slot = 0
-        if found > 0 and get64(found + k.ENTRY_KIND) == 0:
+        if entry > 0 and get64(entry + k.ENTRY_KIND) == 0:
             depth += 1
-            frame = push(c, k.READING, depth, found, 0, 0, 0)
+            frame = push(c, k.READING, depth, entry, 0, 0, 0)
             if frame < 0:
                 return -1
             slot = next_object(c, frame)
         while slot == 0:  # the object is complete
-            if depth > 0 and get64(frame) == found:
+            if depth > 0 and get64(frame) == entry:
                 depth -= 1
                 frame -= k.FRAME_BYTES
             if depth == 0:
-                return found
+                return entry
             part = get64(frame + 8)
-            put64(get64(frame) + k.ENTRY_BYTES + 8 * part, found)
+            put64(get64(frame) + k.ENTRY_BYTES + 8 * part, entry)
             put64(frame + 8, part + 1)
             slot = next_object(c, frame)
             if slot == 0:
-                found = get64(frame)
+                entry = get64(frame)
         if slot < 0:
             return -1
-        found = begin_object(c, get64(slot), get64(slot + 8), get64(slot + 16))
+        entry = begin_object(c, get64(slot), get64(slot + 8), get64(slot + 16))
 
 
 @kernel

@@ -248,8 +248,8 @@ def give_class(c: int, cls: int) -> int:
     put64(names + 8 * cls, epoch << 32 | count)
     if give_varint(c, count) < 0:
         return -1
-    found = get64(c + k.CLASSES) + k.CLASS_BYTES * cls
-    return give_bytes(c, get64(found), get64(found + 8))
+    address = get64(c + k.CLASSES) + k.CLASS_BYTES * cls
+    return give_bytes(c, get64(address), get64(address + 8))
 
 
 @kernel
@@ -279,9 +279,9 @@ def open_items(c: int, body: int, entry: int) -> int:
         return k.DYNAMIC
     if compared == k.PLUS_ONE:  # an array
         return -1 if give_varint(c, count + 1) < 0 else get64(body + k.SLOTS)
-    found = element_classes(entry)
-    null = found & 1
-    cls = found >> 2
+    classes = element_classes(entry)
+    null = classes & 1
+    cls = classes >> 2
     final = get64(body + k.SLOTS) == k.FINAL
     nulls = get64(body + k.NULLS)
     if null != 0 and nulls == 0:
@@ -433,8 +433,8 @@ def write_object(c: int, entry: int) -> int:
 @kernel
 def part_at(entry: int, part: int, kind: int) -> int:
     """The contents of a part, 0 if it is null or of another kind."""
-    found = get64(entry + k.ENTRY_BYTES + 8 * part)
-    return found if found != 0 and get64(found + k.ENTRY_KIND) == kind else 0
+    held = get64(entry + k.ENTRY_BYTES + 8 * part)
+    return held if held != 0 and get64(held + k.ENTRY_KIND) == kind else 0
 
 
 @kernel
