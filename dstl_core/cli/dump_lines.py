@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from dstl_core.cli.options import duration_ms, require_state
+from dstl_core.cli.options import duration_ms, lines_of_file, require_state
 from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, DstlError
@@ -146,20 +146,7 @@ def keys_of(keys: list[str] | None, file: str | None) -> list[str]:
     Raises:
         ConfigError: The file cannot be read, or is empty.
     """
-    if file is None:
-        return keys or []
-    try:
-        with open(file, encoding="utf-8") as lines:
-            text = lines.read()  # only "\n" ends a line: a key may hold other separators
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"The file of keys {file!r} cannot be read ({error}); give a file in UTF-8 with a key "
-            f"a line (--key-file)."
-        ) from error
-    keys_of_file = text.removesuffix("\n").split("\n")
-    if not text:
-        raise ConfigError(f"The file of keys {file!r} is empty; give a key a line (--key-file).")
-    return [*(keys or []), *keys_of_file]
+    return [*(keys or []), *lines_of_file("--key-file", file, "key")]
 
 
 def expiry_of(text: str | None) -> Expiry | None:

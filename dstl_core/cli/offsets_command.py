@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,6 +18,7 @@ from dstl_core.cli.options import (
     RootOption,
     ShareOption,
     files_of,
+    lines_of_file,
     load,
     required_out,
 )
@@ -33,8 +34,10 @@ from dstl_core.errors import ConfigError
 from dstl_core.shown import age_text, duration_text, moment_text, table_lines
 
 if TYPE_CHECKING:
+    from dstl_core.savepoint.connectors.edited_sources import EditedSources
     from dstl_core.savepoint.connectors.set_positions import MovedSplit
     from dstl_core.savepoint.connectors.source_positions import SourcePosition
+    from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 
 _HEADS = ("source", "connector", "split", "position", "stop", "held by", "status")
 _TIME_HEAD = "time of position"
@@ -42,19 +45,46 @@ _MOVED_HEADS = ("source", "split", "old", "new", "effect")
 _LONGEST_HEX = 40
 
 
+SetOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="SPLIT=POSITION",
+        help="Go on at another position; SPLIT is topic/partition or an id, also OP:SPLIT.",
+    ),
+]
+MapOption = Annotated[
+    str | None,
+    typer.Option(
+        "--map", metavar="FILE", help="Positions in a file, SPLIT=POSITION a line, as for --set."
+    ),
+]
+TopicOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--topic", metavar="OLD=NEW", help="Read a topic of KafkaSource under another name."
+    ),
+]
+KafkaSourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kafka-source",
+        metavar="OP=UID",
+        help="Turn a FlinkKafkaConsumer into a KafkaSource with this uid.",
+    ),
+]
+_EDITS = "--set, --map, --earliest, --topic and --kafka-source"
+
+
 def offsets(
     path: PathArgument,
-    set_: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--set",
-            metavar="SPLIT=POSITION",
-            help="Go on at another position; SPLIT is topic/partition or an id, also OP:SPLIT.",
-        ),
-    ] = None,
+    set_: SetOption = None,
+    map_: MapOption = None,
     earliest: Annotated[
         bool, typer.Option("--earliest", help="Start over with every other partition of Kafka.")
     ] = False,
+    topic: TopicOption = None,
+    kafka_source: KafkaSourceOption = None,
     out: OutOption = None,
     overwrite: OverwriteOption = False,
     share: ShareOption = False,
@@ -67,41 +97,67 @@ def offsets(
 ) -> None:
     """Show where every source stands.
 
-    With --set or --earliest, it writes a copy to --out in which sources stand elsewhere. Keyed
-    state stays as it is, so records that are read again count twice. With --json, each split is
-    one JSON object a line. The exit code is 1 if a split is lost or held twice, and if where a
-    source stands is not known.
+    With --set, --map or --earliest, it writes a copy to --out in which sources stand elsewhere.
+    With --topic they read topics of other names, and with --kafka-source old consumers of Kafka are
+    new sources. SPLIT and OLD are names of the snapshot. Keyed state stays as it is, so records
+    that are read again count twice. With --json, each split is one JSON object a line. The exit
+    code is 1 if a split is lost or held twice, and if where a source stands is not known.
     """
-    from dstl_core.savepoint.connectors.set_positions import set_positions
+    from dstl_core.savepoint.connectors.edited_sources import edited_sources
     from dstl_core.savepoint.connectors.source_positions import source_positions
-    from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
-    from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
+    from dstl_core.savepoint.read.snapshot_names import SnapshotNames, cut_pairs, is_last
 
     snapshot = load(path, allow_root, relocate, changelog_base, None)
     files = files_of(share=share, copy=copy, canonical=canonical)
-    if set_ or earliest:
-        folder = required_out(out, "--set and --earliest need")
-        changes = cut_pairs("--set", set_, "SPLIT=POSITION", is_last)
-        changed, moved = set_positions(snapshot, changes, earliest=earliest)
-        edit = edit_savepoint(changed).with_files(files)
+    positions = [*(set_ or []), *lines_of_file("--map", map_, "position")]
+    if positions or earliest or topic or kafka_source:
+        folder = required_out(out, f"{_EDITS} need")
+        sources = edited_sources(
+            snapshot,
+            kafka_sources=SnapshotNames(snapshot).renaming("--kafka-source", kafka_source),
+            positions=cut_pairs("--set", positions, "SPLIT=POSITION", is_last),
+            topics=cut_pairs("--topic", topic, "OLD=NEW", is_last),
+            earliest=earliest,
+        )
+        edit = sources.edit.with_files(files)
         written = write_savepoint(edit, folder, overwrite=overwrite)
         if as_json:
-            rows = [each.to_json() for each in moved]
-            shared = edit.shares_files_in
-            write_json([{"path": written, "moved": rows, "shares_files_in": shared}])
+            write_json([_changes(sources, edit, written)])
         else:
-            table = table_lines(_MOVED_HEADS, map(_moved_row, moved))
-            print_lines([*table, *sharing_note(edit), f"written: {written}"])
+            print_lines([*_change_lines(sources), *sharing_note(edit), f"written: {written}"])
         return
     if out is not None:
-        raise ConfigError("--out needs --set or --earliest.")
-    positions = list(source_positions(snapshot))
+        raise ConfigError(f"--out needs one of {_EDITS}.")
+    rows = list(source_positions(snapshot))
     if as_json:
-        write_json(each.to_json() for each in positions)
+        write_json(row.to_json() for row in rows)
     else:
-        _print(positions, snapshot.written_ms)
-    if complain_of((position.op, position.problem) for position in positions):
+        _print(rows, snapshot.written_ms)
+    if complain_of((row.op, row.problem) for row in rows):
         raise typer.Exit(1)
+
+
+def _changes(sources: EditedSources, edit: SavepointEdit, written: str) -> dict[str, Any]:
+    return {
+        "path": written,
+        "moved": [row.to_json() for row in sources.moved],
+        "topics": [row.to_json() for row in sources.topics],
+        "left_out": list(sources.left_out),
+        "shares_files_in": edit.shares_files_in,
+    }
+
+
+def _change_lines(sources: EditedSources) -> list[str]:
+    lines = table_lines(_MOVED_HEADS, map(_moved_row, sources.moved)) if sources.moved else []
+    lines += [
+        f"topic {row.old} of {row.op} is {row.new}: partitions {row.partitions}"
+        for row in sources.topics
+    ]
+    lines += [
+        f"left out, without a position: {name}; the source reads it from the earliest offset"
+        for name in sources.left_out
+    ]
+    return lines
 
 
 def _print(positions: list[SourcePosition], written_ms: int | None) -> None:

@@ -22,15 +22,18 @@ from dstl_core.codec.connectors.connector_fields import (
     read_flag,
     whole,
 )
-from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.errors import FormatError
 
+SPLIT_VERSION = 0
+ENUMERATOR_VERSION = 2
+"""The version without offsets; connectors since 3.1 read it."""
 LATEST, EARLIEST, COMMITTED = -1, -2, -3
 MARKERS = {"earliest": EARLIEST, "latest": LATEST, "committed": COMMITTED}
 _NAMES = {offset: name for name, offset in MARKERS.items()}
 _NONE = -(1 << 63)
 _STATUS = ("ASSIGNED", "UNASSIGNED")
-UNASSIGNED = _STATUS[1]
+ASSIGNED, UNASSIGNED = _STATUS
 _WITH_SPLITS = 3
 
 
@@ -53,7 +56,7 @@ def _read_split(data: DataInput) -> Json:
 
 
 def _split(version: int, raw: bytes) -> Json:
-    check_version("A partition of Kafka", version, (0,))
+    check_version("A partition of Kafka", version, (SPLIT_VERSION,))
     return whole(raw, "a partition of Kafka", _read_split)
 
 
@@ -130,6 +133,45 @@ def assigned_partitions(enumerator: Json) -> set[str]:
 
 
 KAFKA = SourceFormat("kafka", _split, _enumerator, _position, _pending)
+
+
+def write_split(split: Json) -> bytes:
+    """The bytes of a split, as ``KAFKA.split`` reads them."""
+    out = DataOutput()
+    _write_partition(out, split)
+    out.write_i64(split["offset"])
+    out.write_i64(_NONE if split["stop"] is None else split["stop"])
+    return out.to_bytes()
+
+
+def write_enumerator(version: int, enumerator: Json) -> tuple[int, bytes]:
+    """A version and the bytes of the enumerator's checkpoint, as ``KAFKA.enumerator`` reads them.
+
+    Version 0 becomes 1: its fields do not say which subtask holds a split. Connectors since Flink
+    1.14 read version 1.
+    """
+    version = max(version, 1)
+    out = DataOutput()
+    out.write_i32(len(enumerator["partitions"]))
+    if version == _WITH_SPLITS:
+        out.write_i32(SPLIT_VERSION)
+    for split in enumerator["partitions"]:
+        if version == _WITH_SPLITS:
+            raw = write_split(split)
+            out.write_i32(len(raw))
+            out.write_bytes(raw)
+        else:
+            _write_partition(out, split)
+        if version > 1:
+            out.write_i32(_STATUS.index(split["status"]))
+    if version > 1:
+        out.write_bool(enumerator["initialDiscoveryFinished"])
+    return version, out.to_bytes()
+
+
+def _write_partition(out: DataOutput, split: Json) -> None:
+    out.write_utf(split["topic"])
+    out.write_i32(split["partition"])
 
 
 def pending_places(version: int, raw: bytes) -> dict[str, int]:

@@ -138,11 +138,19 @@ def _refuse_legacy(
     for key, row in legacy.items():
         if key in named or (earliest and row.connector == KAFKA_CONSUMER):
             selected = SnapshotNames(snapshot).text_of(snapshot[f"hash:{key[0].hex}"])
+            way_out = (
+                f"start the job without the state of this operator to read from where its settings "
+                f"say (dstl rewrite {option_text('--remove', selected)})"
+            )
+            if row.connector == KAFKA_CONSUMER:
+                way_out += (
+                    f", or turn it into the state of a KafkaSource, whose positions can be set "
+                    f"(dstl offsets {option_text('--kafka-source', selected + '=UID')})"
+                )
             raise SavepointError(
                 f"The position of split {row.split!r} of operator {row.op!r} cannot be set: its "
-                f"state is that of a source before FLIP-27 ({row.connector or 'unknown'}); start "
-                f"the job without the state of this operator to read from where its settings say "
-                f"(dstl rewrite {option_text('--remove', selected)}).",
+                f"state is that of a source before FLIP-27 ({row.connector or 'unknown'}); "
+                f"{way_out}.",
                 location=str(snapshot.folder),
             )
 

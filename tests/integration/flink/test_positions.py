@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import shutil
+import struct
 import tempfile
 from pathlib import Path
 
 import pytest
 
 from dstl_core import Snapshot, edit_savepoint
+from dstl_core.savepoint.connectors.edited_sources import edited_sources
+from dstl_core.savepoint.connectors.known_states import READER_STATE
 from dstl_core.savepoint.connectors.set_positions import set_positions
 from dstl_core.savepoint.edit.kept_state import Files
-from tests.golden_files import CONNECTORS, GOLDEN, snapshot
-from tests.integration.flink.checker import FlinkChecker
+from tests.golden_files import CONNECTORS, GOLDEN, LEGACY_CONNECTORS, snapshot
+from tests.integration.flink.checker import FlinkChecker, Operator, State
 
 pytestmark = pytest.mark.flink
 
@@ -83,3 +86,33 @@ def test_positions_of_a_checkpoint_are_set_without_its_keyed_state(
     assert len(moved) == 2
     assert read == [*range(49_999_990, 50_000_001), *range(99_999_995, 100_000_001)]
     assert {path.name for path in (tmp_path / "out").iterdir()} >= {"_metadata", "_dstl.json"}
+
+
+def test_the_state_of_a_source_that_was_a_consumer_is_restored(
+    flink: FlinkChecker, tmp_path: Path
+) -> None:
+    """Flink gives each subtask its splits; the class of the source is not in reach of the tests."""
+    source = Snapshot.load(LEGACY_CONNECTORS / "kafka-1.20" / "savepoint")
+    [consumer] = source.operators
+    edited = edited_sources(
+        source, kafka_sources={consumer.label: "orders"}, positions={}, topics={}
+    )
+    splits = State(READER_STATE, "op-list", "bytes")
+
+    restored = flink.restore(
+        edited.edit.write(tmp_path / "out"), [Operator("orders", operator_states=[splits])]
+    )
+
+    [entry] = restored.entries
+    expected = [("abc", 13, 16769), ("def", 7, 987654322)]
+    assert [kafka_split(raw) for raw in entry["value"]] == expected
+
+
+def kafka_split(text: str) -> tuple[str, int, int]:
+    """A split of ``KafkaSource`` behind its version and its length."""
+    raw = bytes.fromhex(text)
+    version, length, name = struct.unpack_from(">iih", raw)
+    assert (version, length) == (0, len(raw) - 8)
+    partition, offset, stop = struct.unpack_from(">iqq", raw, 10 + name)
+    assert stop == -(1 << 63)
+    return raw[10 : 10 + name].decode(), partition, offset

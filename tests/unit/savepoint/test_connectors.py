@@ -22,7 +22,7 @@ from dstl_core.codec.connectors.committables import (
 )
 from dstl_core.codec.connectors.envelope import Versioned, write_versioned
 from dstl_core.codec.connectors.file_source import FILE_SOURCE
-from dstl_core.codec.connectors.kafka_source import KAFKA
+from dstl_core.codec.connectors.kafka_source import KAFKA, write_enumerator
 from dstl_core.codec.connectors.kinesis_source import KINESIS
 from dstl_core.codec.connectors.mysql_cdc import MYSQL_CDC
 from dstl_core.codec.connectors.number_sequence import NUMBER_SEQUENCE
@@ -189,6 +189,8 @@ def test_enumerators_of_kafka(version: int, raw: str, partitions: Any, pending: 
         (each["topic"], each["partition"], each["status"]) for each in found["partitions"]
     ] == partitions
     assert [each.split for each in KAFKA.pending(found)] == pending
+    if version > 0:  # version 0 is written as version 1
+        assert write_enumerator(version, found) == (version, bytes.fromhex(raw))
 
 
 def test_shards_of_kinesis() -> None:
@@ -450,11 +452,11 @@ def test_the_command_shows_and_drops_committables(run: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("offsets", "--set", "1=2"), "--set and --earliest need --out"),
+        (("offsets", "--set", "1=2"), "--topic and --kafka-source need --out"),
         (("offsets", "--set", "1", "--out", "x"), "--set is wrong: expected SPLIT=POSITION"),
         (("committables", "--drop", "1"), "--drop needs --out"),
         (("committables", "--drop", "new", "--out", "x"), "--drop is wrong"),
-        (("offsets", "--out", "x"), "--out needs --set or --earliest"),
+        (("offsets", "--out", "x"), "--out needs one of --set, --map, --earliest"),
         (("committables", "--out", "x"), "--out and --op need --drop"),
     ],
 )
