@@ -152,6 +152,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/savepoint/check/flink_answers.py:_MOST_ANSWERS": Sum.TOTAL,
     "dstl_core/savepoint/check/flink_answers.py:_MOST_MESSAGE": Sum.SHOWN,
     "dstl_core/savepoint/check/range_check.py:MAX_FINDINGS_OF_A_KIND": Sum.SHOWN,
+    "dstl_core/savepoint/connectors/kafka_topics.py:_LONGEST_TOPIC": Sum.VALUE,
     "dstl_core/savepoint/connectors/set_positions.py:_LIMIT": Sum.VALUE,
     "dstl_core/savepoint/edit/savepoint_edit.py:DEFAULT_MAX_PARALLELISM": Sum.NAME,
     f"{DECLARATION}MAX_NESTING": Sum.DEPTH,
