@@ -71,7 +71,7 @@ def plan(
 
     migration = Migration.load(file)
     old = _old(migration, from_, allow_root, relocate, changelog_base)
-    if write or not {"operators", "drop_operators", "start_empty"} & migration.given.keys():
+    if write or not {"operators", "drop_operators", "start_empty"} & migration.document.keys():
         if to_template is not None:
             raise ConfigError("A proposal reads to_template from FILE: write it there.")
         _propose(file, old, write=write, as_json=as_json)

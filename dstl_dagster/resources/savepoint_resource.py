@@ -190,7 +190,7 @@ class SavepointResource(dg.ConfigurableResource):
 
     def write_migration(self, migration: SavepointMigration, out: str) -> Snapshot:
         """Writes a migration that was planned; see ``migrate``."""
-        edit = [migration.migration.given, migration.plan_json()]
+        edit = [migration.migration.document, migration.plan_json()]
         return self._copied(migration.write, migration.source, out, edit)
 
     def _copied(

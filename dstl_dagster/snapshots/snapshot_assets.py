@@ -268,7 +268,7 @@ def migrated_source(source: SnapshotSource, declaration: str | Mapping[str, Any]
 
 
 def _migrated_place(migration: SavepointMigration) -> str:
-    document = json.dumps(migration.migration.given, sort_keys=True, default=str)
+    document = json.dumps(migration.migration.document, sort_keys=True, default=str)
     digest = hashlib.sha256(document.encode()).hexdigest()[:8]
     return f"{migration.source.folder.name}-{digest}-{migration.source.file.sha256[:8]}"
 

@@ -84,7 +84,7 @@ def recorded_definitions(
         line: The lineage of the latest commit, newest first.
         parent: A commit in it.
     """
-    for commit in dropwhile(lambda each: each.checkpoint_id != parent.checkpoint_id, line):
+    for commit in dropwhile(lambda known: known.checkpoint_id != parent.checkpoint_id, line):
         if commit.facts.kind in ("start", "epoch", "migration"):
             return commit.facts.definitions
     return {}

@@ -141,25 +141,25 @@ class EpochRun:
                     times = (f"latest event time {time}" for time in (latest_time, read))
                     raise _changed(f"the operator {operator.uid!r} read it twice", *times)
             if operator.source == INPUT:
-                found = sum((each.fingerprint for each in reports), Fingerprint(0, 0))
-                self._read.append(found)
+                fingerprint = sum((each.fingerprint for each in reports), Fingerprint(0, 0))
+                self._read.append(fingerprint)
         return reports + self._idle(spec, epoch, reports, description)
 
     def _idle(
         self, spec: TaskSpec, epoch: EpochSpec, reports: list[SubtaskReport], description: str
     ) -> list[SubtaskReport]:
         """Reports of the subtasks without rows. They run only if passing time may affect them."""
-        there = {report.subtask for report in reports}
-        idle = [each for each in range(spec.job.parallelism) if each not in there]
+        reported = {report.subtask for report in reports}
+        idle = [each for each in range(spec.job.parallelism) if each not in reported]
         parent = self.parents[spec.operator.uid]
         if not _must_run(spec, epoch, parent):
             return [
                 SubtaskReport(
                     spec.operator.uid,
-                    each,
-                    encode_state(carried(parent, each, epoch.checkpoint_id)),
+                    subtask,
+                    encode_state(carried(parent, subtask, epoch.checkpoint_id)),
                 )
-                for each in idle
+                for subtask in idle
             ]
 
         def run(task: TaskSpec, subtask: int) -> SubtaskReport:
@@ -202,11 +202,11 @@ class EpochRun:
     def _watermark(self, spec: TaskSpec, latest_time: int | None) -> int:
         if self.drain:
             return MAX_WATERMARK
-        found = self.watermark
-        if found is None and latest_time is not None:
+        watermark = self.watermark
+        if watermark is None and latest_time is not None:
             # After a watermark no row comes with a time at or before it.
-            found = latest_time - spec.operator.lag_ms - 1
-        return max(spec.watermark, MIN_WATERMARK if found is None else found)
+            watermark = latest_time - spec.operator.lag_ms - 1
+        return max(spec.watermark, MIN_WATERMARK if watermark is None else watermark)
 
     def _read_by_source(self) -> None:
         """Hashes the batch before a source reads it; ``run`` does so again at the end.
@@ -269,7 +269,7 @@ class InputEpoch:
         return epoch_facts(
             "epoch",
             reports,
-            given=facts_of_input(
+            epoch_input=facts_of_input(
                 self.input_id, self._fingerprint, self.epoch.rows, self.epoch.engine
             ),
             seconds=time.monotonic() - self.started,

@@ -18,16 +18,16 @@ class JobHistory(list[CompletedCheckpoint]):
         text = f"{len(self):,} commits; bytes that each added, {size_text(sum(added))} in all"
         rows = [
             (
-                str(each.checkpoint_id),
-                each.facts.kind or "",
-                "" if each.facts.input is None else str(each.facts.input.id),
-                "" if each.facts.input is None else f"{each.facts.input.rows:,}",
-                f"{each.facts.changed_keys:,}",
-                size_text(_added(each)),
-                f"{each.facts.seconds:.1f} s",
-                moment_text(each.committed_ms),
+                str(commit.checkpoint_id),
+                commit.facts.kind or "",
+                "" if commit.facts.input is None else str(commit.facts.input.id),
+                "" if commit.facts.input is None else f"{commit.facts.input.rows:,}",
+                f"{commit.facts.changed_keys:,}",
+                size_text(_added(commit)),
+                f"{commit.facts.seconds:.1f} s",
+                moment_text(commit.committed_ms),
             )
-            for each in self[-SHOWN:]
+            for commit in self[-SHOWN:]
         ]
         heads = ("checkpoint", "kind", "input", "rows", "keys", "added", "time", "committed")
         chart = bars(added, text) if added else ""

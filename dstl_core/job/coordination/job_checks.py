@@ -40,7 +40,7 @@ def check_job(job: Any) -> None:
         )
     downstream = job.downstream
     if not isinstance(downstream, list | tuple) or not all(
-        isinstance(each, _OPERATORS) for each in downstream
+        isinstance(operator, _OPERATORS) for operator in downstream
     ):
         raise _wrong(what, "downstream", "a list of operators", downstream)
     for name in ("parallelism", "max_parallelism", "num_retained", "num_retained_outputs"):

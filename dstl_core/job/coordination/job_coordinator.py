@@ -358,11 +358,11 @@ class JobCoordinator:
     def _check_after(self, after: int | None) -> None:
         """Raises CheckpointError if another checkpoint was committed since ``after``."""
         latest = self._store.latest
-        found = None if latest is None else latest.checkpoint_id
-        if found != after:
+        actual = None if latest is None else latest.checkpoint_id
+        if actual != after:
             before = "the first one" if after is None else f"the one after checkpoint {after}"
             raise CheckpointError(
-                f"Nothing was committed: another driver committed checkpoint {found} while this "
+                f"Nothing was committed: another driver committed checkpoint {actual} while this "
                 f"one prepared {before}; run it again.",
                 location=str(self._layout.root),
             )
@@ -383,11 +383,11 @@ class JobCoordinator:
         }
         with self._lock:
             self._store.learn(file for report in reports for file in report.written)
-            for each in started.epoch.tasks:
-                [operator_id] = each.operator_ids
-                state = states[operator_id, each.subtask_index]
+            for task in started.epoch.tasks:
+                [operator_id] = task.operator_ids
+                state = states[operator_id, task.subtask_index]
                 gateway.receive_acknowledge_message(
-                    AcknowledgeCheckpoint(checkpoint_id, each.attempt_id, {operator_id: state})
+                    AcknowledgeCheckpoint(checkpoint_id, task.attempt_id, {operator_id: state})
                 )
             if gateway.uncertain_commit is not None:
                 raise gateway.uncertain_commit
@@ -430,10 +430,10 @@ class JobCoordinator:
         if not self._store.is_empty:
             return
         names = (each.location.name for each in self._file_io.list_folder(self._layout.root))
-        there = [each for each in map(checkpoint_id_of, names) if each is not None]
-        if there:
+        ids = [each for each in map(checkpoint_id_of, names) if each is not None]
+        if ids:
             raise CheckpointError(
-                f"The folder has checkpoints, the latest is chk-{max(there)}, but no commit log: "
+                f"The folder has checkpoints, the latest is chk-{max(ids)}, but no commit log: "
                 f"the log was deleted, or the folder belongs to another job; put the log back, or "
                 f"start a pipeline of another name from that checkpoint.",
                 location=str(self._layout.root),

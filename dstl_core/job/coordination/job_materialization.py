@@ -192,7 +192,7 @@ def _base_of(
 
 def _by_place(metadata: CheckpointMetadata) -> dict[Place, OperatorSubtaskState]:
     return {
-        (state.operator_id, each.index): each
+        (state.operator_id, subtask.index): subtask
         for state in metadata.operators
-        for each in state.subtasks
+        for subtask in state.subtasks
     }

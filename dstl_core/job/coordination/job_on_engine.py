@@ -368,10 +368,10 @@ class JobOnEngine(Closing):
 
     def _committed_as(self, persisted: PersistedCheckpoint) -> CompletedCheckpoint | None:
         """The commit of a persisted checkpoint, if it was confirmed before."""
-        found = self._coordinator.commit_of(persisted.checkpoint_id)
-        if found is None or persisted.is_committed:
-            return found
-        return found if replace(found.facts, metadata_bytes=None) == persisted.facts else None
+        commit = self._coordinator.commit_of(persisted.checkpoint_id)
+        if commit is None or persisted.is_committed:
+            return commit
+        return commit if replace(commit.facts, metadata_bytes=None) == persisted.facts else None
 
     def _begin(
         self,
@@ -676,7 +676,7 @@ class JobOnEngine(Closing):
         self._coordinator.checkpoint(
             self.job_id,
             self._tasks.plans(),
-            lambda each: epoch.run(each, "drain"),
+            lambda run: epoch.run(run, "drain"),
             facts,
             after=latest.checkpoint_id,
         )

@@ -25,12 +25,12 @@ def keys_before(parent: CompletedCheckpoint, operators: Iterable[Operator]) -> d
         parent: The commit whose state the epoch restores.
         operators: The operators of the job.
     """
-    found = {}
+    counts = {}
     for uid, names in _counting(operators).items():
         known = parent.facts.keys.get(uid)
         if known is not None and set(known.states) <= set(names):
-            found[uid] = KeyFacts(count=known.count, states=names)
-    return found
+            counts[uid] = KeyFacts(count=known.count, states=names)
+    return counts
 
 
 def keys_kept(parent: CompletedCheckpoint, operators: Iterable[Operator]) -> Mapping[str, KeyFacts]:
@@ -42,7 +42,7 @@ def keys_kept(parent: CompletedCheckpoint, operators: Iterable[Operator]) -> Map
 def _counting(operators: Iterable[Operator]) -> dict[str, tuple[str, ...]]:
     """The names of the states of each operator that counts its keys."""
     return {
-        each.uid: tuple(state.name for state in each.function.states)
-        for each in operators
-        if isinstance(each.function, KeyedColumnFunction)
+        operator.uid: tuple(state.name for state in operator.function.states)
+        for operator in operators
+        if isinstance(operator.function, KeyedColumnFunction)
     }

@@ -37,13 +37,13 @@ class EpochResult:
 
     def __str__(self) -> str:
         facts = self.facts
-        given = facts.input
-        assert given is not None, "an epoch of a batch has an input"
-        name = f"epoch {printable(given.id)}, checkpoint {self.checkpoint.checkpoint_id}"
+        epoch_input = facts.input
+        assert epoch_input is not None, "an epoch of a batch has an input"
+        name = f"epoch {printable(epoch_input.id)}, checkpoint {self.checkpoint.checkpoint_id}"
         if self.committed_before:
             return f"{name}: committed before, nothing ran"
         line = (
-            f"{name}: {given.rows:,} rows, {facts.changed_keys:,} keys changed, "
+            f"{name}: {epoch_input.rows:,} rows, {facts.changed_keys:,} keys changed, "
             f"{facts.log_bytes:,} bytes of log, {self.seconds:.1f} s"
         )
         operators = "; ".join(_of_operators(facts.operators))
@@ -54,8 +54,13 @@ class EpochResult:
 
     def _repr_html_(self) -> str:
         rows = [
-            (uid, f"{each.apply_ms:,} ms", f"{each.restore_ms:,} ms", f"{each.persist_ms:,} ms")
-            for uid, each in self.facts.operators.items()
+            (
+                uid,
+                f"{operator.apply_ms:,} ms",
+                f"{operator.restore_ms:,} ms",
+                f"{operator.persist_ms:,} ms",
+            )
+            for uid, operator in self.facts.operators.items()
         ]
         table = html_table(("operator", "apply", "restore", "persist"), rows)
         return f"<p>{html_text(str(self))}</p>{table}"
@@ -69,13 +74,13 @@ def printable(input_id: str | int) -> str:
 
 def _of_operators(operators: Mapping[str, OperatorFacts]) -> list[str]:
     lines = []
-    for uid, each in operators.items():
-        state = ", ".join(f"{count} {how}" for how, count in each.warmth.items())
+    for uid, operator in operators.items():
+        state = ", ".join(f"{count} {how}" for how, count in operator.warmth.items())
         times = (
-            f"restore {each.restore_ms:,} ms, apply {each.apply_ms:,} ms, "
-            f"persist {each.persist_ms:,} ms"
+            f"restore {operator.restore_ms:,} ms, apply {operator.apply_ms:,} ms, "
+            f"persist {operator.persist_ms:,} ms"
         )
-        retries = f", {each.retries} retries" if each.retries else ""
-        late = f", {each.late_rows:,} late rows" if each.late_rows else ""
+        retries = f", {operator.retries} retries" if operator.retries else ""
+        late = f", {operator.late_rows:,} late rows" if operator.late_rows else ""
         lines.append(f"{uid}: {state}, {times}{retries}{late}")
     return lines

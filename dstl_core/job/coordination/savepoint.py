@@ -175,7 +175,7 @@ def publish_savepoint(
             job.max_parallelism,
             tuple(
                 report.subtask_state
-                for report in sorted(reports, key=lambda each: each.subtask)
+                for report in sorted(reports, key=lambda produced: produced.subtask)
                 if report.uid == spec.operator.uid
             ),
             uid=spec.operator.uid,
@@ -189,12 +189,12 @@ def publish_savepoint(
 
 def _existing_savepoint(path: str, source: Mapping[str, Any]) -> str | None:
     try:
-        found = Snapshot.load(path)
+        existing = Snapshot.load(path)
     except FileNotFoundError:
         return None
-    sidecar = found.file.sidecar
+    sidecar = existing.file.sidecar
     if sidecar is not None and sidecar.notes.get("source") == source:
-        return str(found.folder)
+        return str(existing.folder)
     raise SavepointError(
-        f"Another snapshot is already there: {found.folder}; choose another folder."
+        f"Another snapshot is already there: {existing.folder}; choose another folder."
     )

@@ -46,20 +46,20 @@ class JobTasks:
 
     def plans(self, metadata: CheckpointMetadata | None = None) -> list[OperatorPlan]:
         """The plans of the operators; with the parallelism of ``metadata``, if given."""
-        there = (
+        parallelism = (
             {}
             if metadata is None
             else {each.operator_id: each.parallelism for each in metadata.operators}
         )
         return [
             OperatorPlan(
-                each.operator_id,
-                each.uid,
-                there.get(each.operator_id, self.job.parallelism),
+                operator.operator_id,
+                operator.uid,
+                parallelism.get(operator.operator_id, self.job.parallelism),
                 self.job.max_parallelism,
-                decimals=declared_decimals(each),
+                decimals=declared_decimals(operator),
             )
-            for each in self.job.operators
+            for operator in self.job.operators
         ]
 
     def root_specs(self) -> list[TaskSpec]:
@@ -178,13 +178,13 @@ class JobTasks:
             return [
                 SubtaskReport(
                     operator.uid,
-                    each.index,
-                    encode_state(carried(state, each.index, checkpoint_id)),
+                    subtask.index,
+                    encode_state(carried(state, subtask.index, checkpoint_id)),
                 )
                 for state in file.metadata.operators
                 for operator in self.job.operators
                 if operator.operator_id == state.operator_id
-                for each in state.subtasks
+                for subtask in state.subtasks
             ]
 
         kept = replace(

@@ -119,7 +119,9 @@ def _flat(schema: Any) -> dict[str, str]:
     from deltalake.schema import PrimitiveType
 
     return {
-        each.name: each.type.type for each in schema.fields if isinstance(each.type, PrimitiveType)
+        field.name: field.type.type
+        for field in schema.fields
+        if isinstance(field.type, PrimitiveType)
     }
 
 

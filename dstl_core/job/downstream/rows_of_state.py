@@ -43,8 +43,8 @@ def rows_of_state(
             ],
             names=[state.name for state in function.states],
         )
-        found = function.output_of_changes(batch.column(KEY_COLUMN), states)
-        if found is not None:
-            rows.append(found.cast(schema))
+        output = function.output_of_changes(batch.column(KEY_COLUMN), states)
+        if output is not None:
+            rows.append(output.cast(schema))
     stored = stored_arrow_schema(schema)
     return as_stored(pa.Table.from_batches(rows, schema), stored)

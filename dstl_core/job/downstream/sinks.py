@@ -51,20 +51,20 @@ class Sink(Protocol):
         ...
 
 
-def check_position(path: str, since: int, found: int | None) -> None:
+def check_position(path: str, since: int, actual: int | None) -> None:
     """Raises CheckpointError: another merge has changed a table since its position was read."""
-    if found != since:
+    if actual != since:
         raise CheckpointError(
             f"Another merge has changed the table {path}: expected it at checkpoint {since}, got "
-            f"{found}; nothing is written. Run the merge again."
+            f"{actual}; nothing is written. Run the merge again."
         )
 
 
-def check_types(path: str, held: Mapping[str, Any], given: Mapping[str, Any]) -> None:
+def check_types(path: str, held: Mapping[str, Any], wanted: Mapping[str, Any]) -> None:
     """Raises ConfigError if a column of a table has another type than the rows for it, which a
     store may cast: 9.5 would become 9.
     """
-    for name, kind in given.items():
+    for name, kind in wanted.items():
         if held.get(name, kind) != kind:
             raise ConfigError(
                 f"The table {path} has the column {name!r} as {held[name]}, and the output now has "

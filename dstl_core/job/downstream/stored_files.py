@@ -60,7 +60,7 @@ def check_stored(
     known = [(each, columns) for each, columns in stored if columns is not None]
     if not known:
         return
-    _, newest = max(known, key=lambda each: each[0].checkpoint_id)
+    _, newest = max(known, key=lambda entry: entry[0].checkpoint_id)
     other = [each for each, columns in known if columns != newest]
     if other:
         raise ConfigError(
@@ -84,31 +84,31 @@ def newest_file(store: PipelineStore, uid: str) -> Location | None:
 
 def read_schema(file: Location) -> pa.Schema:
     """The columns of a file."""
-    with _opened(file) as found:
-        return found.schema_arrow.remove_metadata()
+    with _opened(file) as parquet:
+        return parquet.schema_arrow.remove_metadata()
 
 
 def read_rows(file: Location) -> pa.Table:
     """All rows of a file."""
-    with _opened(file) as found:
-        return found.read().replace_schema_metadata(None)
+    with _opened(file) as parquet:
+        return parquet.read().replace_schema_metadata(None)
 
 
 def inserted_rows(file: Location) -> int | None:
     """How many rows, the first ones, are of keys without earlier state; None if not known."""
-    with _opened(file) as found:
-        text = (found.schema_arrow.metadata or {}).get(INSERTED_ROWS.encode())
+    with _opened(file) as parquet:
+        text = (parquet.schema_arrow.metadata or {}).get(INSERTED_ROWS.encode())
         return None if text is None else int(text)
 
 
 def first_rows(file: Location, count: int) -> list[dict[str, Any]]:
     """The first rows of a file."""
-    with _opened(file) as found:
-        batch = next(found.iter_batches(batch_size=count), None)
+    with _opened(file) as parquet:
+        batch = next(parquet.iter_batches(batch_size=count), None)
         return [] if batch is None else batch.to_pylist()
 
 
 @contextmanager
 def _opened(file: Location) -> Iterator[pq.ParquetFile]:
-    with open_file_io(file).open_input(file) as source, pq.ParquetFile(source) as found:
-        yield found
+    with open_file_io(file).open_input(file) as source, pq.ParquetFile(source) as parquet:
+        yield parquet

@@ -49,10 +49,10 @@ class Fingerprint:
     @classmethod
     def of_batch(cls, batch: pa.RecordBatch) -> Fingerprint:
         """The fingerprint of rows that a runner sends, by their hashes."""
-        found = cls.of_column(batch.column(FINGERPRINT_COLUMN))
+        fingerprint = cls.of_column(batch.column(FINGERPRINT_COLUMN))
         if ROWS_COLUMN not in batch.schema.names:
-            return found
-        return cls(pc.sum(batch.column(ROWS_COLUMN)).as_py() or 0, found.hash_sum)
+            return fingerprint
+        return cls(pc.sum(batch.column(ROWS_COLUMN)).as_py() or 0, fingerprint.hash_sum)
 
     @classmethod
     def of_committed(cls, stored: InputFacts) -> Fingerprint:

@@ -156,17 +156,17 @@ def _check_aggregates(schema: pa.Schema, operator: AggregateOperator) -> None:
 
 def _check_late(schema: pa.Schema, operator: AggregateOperator) -> None:
     """Raises ConfigError: a column of the late rows is missing, or has another type."""
-    for each in late_schema_of(operator) or ():
-        if each.name not in schema.names:
+    for field in late_schema_of(operator) or ():
+        if field.name not in schema.names:
             raise ConfigError(
-                f"There is no column {each.name!r} in the input of {operator.uid!r}, which "
+                f"There is no column {field.name!r} in the input of {operator.uid!r}, which "
                 f"side_output_late_data names; it has: {', '.join(schema.names)}."
             )
-        kind = schema.field(each.name).type
-        if not may_become(kind, each.type):
+        kind = schema.field(field.name).type
+        if not may_become(kind, field.type):
             raise ConfigError(
-                f"The column {each.name!r} is {spark_name(kind)}, and side_output_late_data of "
-                f"{operator.uid!r} declares it as {spark_name(each.type)}; cast the column, or "
+                f"The column {field.name!r} is {spark_name(kind)}, and side_output_late_data of "
+                f"{operator.uid!r} declares it as {spark_name(field.type)}; cast the column, or "
                 f"change the declaration."
             )
 

@@ -109,19 +109,19 @@ one. A second attempt would then write the same bytes again, and the third one w
 
 
 def task_changelog_options(
-    base_path: str, given: Mapping[str, Any], *, compress: bool = True
+    base_path: str, options_set: Mapping[str, Any], *, compress: bool = True
 ) -> ChangelogOptions:
     """The changelog options of a job.
 
     Args:
         base_path: Folder of the log, unless the options name another.
-        given: Options by name or Flink's key.
+        options_set: Options by name or Flink's key.
         compress: Whether segments are compressed, unless the options say it.
 
     Raises:
         ConfigError: An option is wrong.
     """
-    options = ChangelogOptions.of(given)
+    options = ChangelogOptions.of(options_set)
     chosen = options.model_fields_set
     if "enabled" in chosen and not options.enabled:
         raise ConfigError(

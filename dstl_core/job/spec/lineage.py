@@ -32,14 +32,14 @@ class InputPlace:
 def find_input(line: Iterable[CompletedCheckpoint], input_id: str | int) -> InputPlace | None:
     """Finds an input in a lineage, newest first; None if the lineage is empty."""
     latest = last = None
-    for each in line:
-        latest = latest or each
-        stored = each.facts.input
+    for commit in line:
+        latest = latest or commit
+        stored = commit.facts.input
         if stored is None:
             continue
         last = stored.id if last is None else last
         if stored.id == input_id:
-            return InputPlace(latest, each, last)
+            return InputPlace(latest, commit, last)
         if not _is_of_type(last, input_id) or _comes_before(stored.id, input_id):
             break
     return None if latest is None else InputPlace(latest, None, last)
@@ -101,16 +101,16 @@ def commit_before(line: Iterable[CompletedCheckpoint], input_id: str | int) -> C
     Raises:
         ConfigError: There is no such commit.
     """
-    found = None
-    for each in line:
-        stored = each.facts.input
+    candidate = None
+    for commit in line:
+        stored = commit.facts.input
         if stored is None:
-            found = found or each
+            candidate = candidate or commit
             continue
         check_type(stored.id, input_id)
         if _comes_before(stored.id, input_id):
-            return found or each
-        found = None
-    if found is None:
+            return candidate or commit
+        candidate = None
+    if candidate is None:
         raise ConfigError(f"There is no checkpoint before the input {input_id!r} to go back to.")
-    return found
+    return candidate

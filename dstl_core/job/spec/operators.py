@@ -166,18 +166,18 @@ class KeyedOperator(_Keyed):
         return self.function.assigner if isinstance(self.function, WindowFunction) else None
 
 
-def _output(uid: str, given: SchemaLike | None) -> pa.Schema | None:
+def _output(uid: str, declared_schema: SchemaLike | None) -> pa.Schema | None:
     """The schema of an output. Checks that Spark can read it back."""
-    if given is None:
+    if declared_schema is None:
         return None
-    schema = schema_of(given, f"The output_schema of operator {uid!r}")
+    schema = schema_of(declared_schema, f"The output_schema of operator {uid!r}")
     check_output_names(uid, schema.names)
-    for each in schema:
+    for column in schema:
         try:
-            stored_arrow_type(each.type)
+            stored_arrow_type(column.type)
         except ConfigError as error:
             raise ConfigError(
-                f"The output of {uid!r} has a column {each.name!r} that cannot be read back: "
+                f"The output of {uid!r} has a column {column.name!r} that cannot be read back: "
                 f"{error.message}"
             ) from error
     return schema
@@ -296,7 +296,7 @@ class AggregateOperator(_Keyed):
         check_key_type(self.uid, key_type)
         check_arguments(self)
         merges = [
-            each.merge(self.uid, name, types.of_states(name, each)) for name, each in self.items
+            item.merge(self.uid, name, types.of_states(name, item)) for name, item in self.items
         ]
         object.__setattr__(self, "side_output_late_data", self._late_of(schema))
         output = self._output_of(merges, types)
@@ -337,11 +337,11 @@ class AggregateOperator(_Keyed):
         return AggregatedWindows(merge, assigner, self.lateness_ms, output, fit, late)
 
     def _late_of(self, schema: pa.Schema) -> pa.Schema | None:
-        given = self.side_output_late_data
-        if given is None or given is False:
+        late_schema = self.side_output_late_data
+        if late_schema is None or late_schema is False:
             return None
         where = f"The side_output_late_data of operator {self.uid!r}"
-        late = schema if given is True else schema_of(given, where)
+        late = schema if late_schema is True else schema_of(late_schema, where)
         if not late.names:
             raise ConfigError(
                 f"{where} has no columns; declare them, or give True and the schema of the rows."
@@ -349,13 +349,13 @@ class AggregateOperator(_Keyed):
         return late
 
     def _output_of(self, merges: Sequence[Merge], types: DeclaredTypes) -> pa.Schema | None:
-        given = self.window is not None if self.output is None else self.output
-        if given is False:
+        wanted_output = self.window is not None if self.output is None else self.output
+        if wanted_output is False:
             return None
         named = dict(zip(self.aggregates, merges, strict=True))
-        wanted = list(named) if given is True else list(given)
-        for each in wanted:
-            if each not in named or wanted.count(each) > 1:
+        wanted = list(named) if wanted_output is True else list(wanted_output)
+        for name in wanted:
+            if name not in named or wanted.count(name) > 1:
                 raise ConfigError(
                     f"The output of operator {self.uid!r} has each of its aggregates at most once: "
                     f"expected some of {', '.join(named)}, got {', '.join(map(repr, wanted))}."
@@ -422,8 +422,8 @@ class DeclaredTypes:
 
     def scales_of(self, aggregate: Aggregate) -> list[int | None]:
         """Digits after the point of the decimals that an aggregate keeps; None if unknown."""
-        found = [self.decimal_of(kept) for kept in aggregate.kept]
-        return [None if each is None else each[1] for each in found]
+        decimals = [self.decimal_of(kept) for kept in aggregate.kept]
+        return [None if each is None else each[1] for each in decimals]
 
     def decimal_of_key(self, column: str, declared: TypeLike | None) -> tuple[int, int] | None:
         """Digits and scale of a key that is a decimal; None if unknown."""
@@ -450,7 +450,7 @@ class DeclaredTypes:
     def of(
         self,
         column: str,
-        given: TypeLike | None,
+        declaration: TypeLike | None,
         what: str,
         option: str,
         *,
@@ -460,7 +460,7 @@ class DeclaredTypes:
 
         Args:
             column: The name of the column.
-            given: The declared type, if there is one.
+            declaration: The declared type, if there is one.
             what: What has the type, for errors.
             option: The option that declares the type, for errors.
             widest: Whether whole numbers become long, and other numbers double.
@@ -469,8 +469,8 @@ class DeclaredTypes:
             ConfigError: No type is declared, and the schema does not have the column.
         """
         where = f"{what} of operator {self.uid!r}"
-        if given is not None:
-            return stored_type(function_type(declared_type(given, where)))
+        if declaration is not None:
+            return stored_type(function_type(declared_type(declaration, where)))
         if column not in self.schema.names:
             raise ConfigError(
                 f"{where} has no type; give {option}, or a schema with the column {column!r}."
@@ -551,15 +551,15 @@ def declared_decimals(operator: Operator) -> dict[str, DeclaredDecimals]:
     if not isinstance(operator, AggregateOperator):
         return of_key
     types = DeclaredTypes(operator.uid, operator.schema)
-    found: dict[str, tuple[int, int] | None] = {}
+    decimals: dict[str, tuple[int, int] | None] = {}
     for (name, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
         for kept, kind in zip(aggregate.kept, types.of_states(name, aggregate), strict=True):
             if stored_type(kind) == Types.BIG_DEC:
                 # That of an average is its sum.
                 state = merge.states[0].name if kept.state is None else name + kept.state
-                found[state] = types.decimal_of(kept)
+                decimals[state] = types.decimal_of(kept)
     known: dict[str, DeclaredDecimals] = {
-        name: each for name, each in found.items() if each is not None
+        name: decimal for name, decimal in decimals.items() if decimal is not None
     }
     if isinstance(operator.function, AggregatedWindows) and known:
         return {WINDOW_CONTENTS: operator.function.fields_of(known), **of_key}

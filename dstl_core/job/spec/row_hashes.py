@@ -76,24 +76,24 @@ def _fold(hashes: Hashes, column: pa.Array) -> None:
     if pa.types.is_map(kind):
         column = _entries(column)
         kind = column.type
-    there = _marks(column.is_valid())
-    _fold_numbers(hashes, (1 - there).astype(np.int64), 4, _mark_all(len(there)))
+    is_valid = _marks(column.is_valid())
+    _fold_numbers(hashes, (1 - is_valid).astype(np.int64), 4, _mark_all(len(is_valid)))
     if pa.types.is_struct(kind):
         for part in column.flatten():
             _fold(hashes, part)
     elif pa.types.is_list(kind):
-        _fold_lists(hashes, column, there)
+        _fold_lists(hashes, column, is_valid)
     elif pa.types.is_decimal(kind):
-        _fold_decimals(hashes, column, there)
+        _fold_decimals(hashes, column, is_valid)
     elif pa.types.is_floating(kind):
-        _fold_floats(hashes, column, there)
+        _fold_floats(hashes, column, is_valid)
     elif any(test(kind) for test in _BYTES):
-        _fold_strings(hashes, column.cast(pa.large_binary()), there)
+        _fold_strings(hashes, column.cast(pa.large_binary()), is_valid)
     elif pa.types.is_timestamp(kind) or pa.types.is_int64(kind):
-        _fold_numbers(hashes, _numbers(column.view(pa.int64())), 8, there)
+        _fold_numbers(hashes, _numbers(column.view(pa.int64())), 8, is_valid)
     else:
         days = column.view(pa.int32()) if pa.types.is_date32(kind) else column
-        _fold_numbers(hashes, _numbers(days.cast(pa.int32()).cast(pa.int64())), 4, there)
+        _fold_numbers(hashes, _numbers(days.cast(pa.int32()).cast(pa.int64())), 4, is_valid)
 
 
 def _fold_strings(hashes: Hashes, column: pa.Array, marks: Marks) -> None:
@@ -103,10 +103,10 @@ def _fold_strings(hashes: Hashes, column: pa.Array, marks: Marks) -> None:
     )
 
 
-def _fold_lists(hashes: Hashes, column: pa.Array, there: Marks) -> None:
+def _fold_lists(hashes: Hashes, column: pa.Array, is_valid: Marks) -> None:
     """Changes hashes by the sizes of lists, then by the first, second, .. element of each."""
     sizes = _numbers(pc.list_value_length(column).cast(pa.int64()))
-    _fold_numbers(hashes, sizes, 4, there)
+    _fold_numbers(hashes, sizes, 4, is_valid)
     elements = pc.list_flatten(column)
     first = np.cumsum(sizes) - sizes
     for number in range(int(sizes.max(initial=0))):
@@ -130,36 +130,36 @@ def _entries(maps: pa.Array) -> pa.Array:
     return pa.ListArray.from_arrays(offsets, entries.take(order), mask=maps.is_null())
 
 
-def _fold_decimals(hashes: Hashes, column: pa.Array, there: Marks) -> None:
+def _fold_decimals(hashes: Hashes, column: pa.Array, is_valid: Marks) -> None:
     kind = column.type
     wide = column.cast(pa.decimal128(_DIGITS, kind.scale))
     words = np.frombuffer(wide.buffers()[1], np.int64)
     words = words[2 * wide.offset : 2 * (wide.offset + len(wide))].reshape(-1, 2)
     if kind.precision <= _DIGITS_OF_LONG:
-        _fold_numbers(hashes, np.ascontiguousarray(words[:, 0]), 8, there)
+        _fold_numbers(hashes, np.ascontiguousarray(words[:, 0]), 8, is_valid)
         return
     raw = np.ascontiguousarray(words).view(np.uint8).reshape(-1, 16)[:, ::-1]
     sign = (raw[:, 0] >> 7) * np.uint8(0xFF)
     # A first byte that only repeats the sign is left out, as BigInteger.toByteArray does.
     is_sign = (raw[:, :-1] == sign[:, None]) & ((raw[:, 1:] ^ raw[:, :-1]) < 0x80)
     skipped = np.cumprod(is_sign, axis=1).sum(axis=1)
-    sizes = np.where(there, 16 - skipped, 0)
+    sizes = np.where(is_valid, 16 - skipped, 0)
     chosen = np.arange(16) >= 16 - sizes[:, None]
     bounds = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64)
     data = np.ascontiguousarray(raw)[chosen]
     strings = pa.Array.from_buffers(
         pa.large_binary(), len(sizes), [None, pa.py_buffer(bounds), pa.py_buffer(data)]
     )
-    _fold_strings(hashes, strings, there)
+    _fold_strings(hashes, strings, is_valid)
 
 
-def _fold_floats(hashes: Hashes, column: pa.Array, there: Marks) -> None:
+def _fold_floats(hashes: Hashes, column: pa.Array, is_valid: Marks) -> None:
     values = pc.fill_null(column, 1.0).to_numpy(zero_copy_only=False)
     plain = values + values.dtype.type(0)  # 0.0 for -0.0
     plain[np.isnan(plain)] = np.nan  # Java has one NaN
     size = values.dtype.itemsize
     bits = plain.view(np.int64) if size == 8 else plain.view(np.int32).astype(np.int64)
-    _fold_numbers(hashes, bits, size, there)
+    _fold_numbers(hashes, bits, size, is_valid)
     is_zero = values == 0
     if is_zero.any():
         is_negative = np.signbit(values)
@@ -181,13 +181,13 @@ def _fold_text(hashes: Hashes, text: bytes, marks: Marks) -> None:
 
 
 def _numbers(column: pa.Array) -> Hashes:
-    found: Hashes = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
-    return np.ascontiguousarray(found)
+    numbers: Hashes = pc.fill_null(column, 0).to_numpy(zero_copy_only=False)
+    return np.ascontiguousarray(numbers)
 
 
 def _marks(column: pa.Array) -> Marks:
-    found: Marks = column.to_numpy(zero_copy_only=False).view(np.uint8)
-    return found
+    marks: Marks = column.to_numpy(zero_copy_only=False).view(np.uint8)
+    return marks
 
 
 def _mark_all(rows: int) -> Marks:
@@ -255,8 +255,8 @@ def _fold_bytes(hashes: int, marks: int, rows: int, bounds: int, stride: int, ad
             continue
         place = bounds + stride * row
         seed = np.uint64(get64(hashes + 8 * row))
-        found = _hash_of(address + get64(place), address + get64(place + 8), seed)
-        put64(hashes + 8 * row, found)
+        value_hash = _hash_of(address + get64(place), address + get64(place + 8), seed)
+        put64(hashes + 8 * row, value_hash)
 
 
 @kernel

@@ -37,7 +37,7 @@ def decode_assigned(raw: bytes) -> PrioritizedOperatorSubtaskState:
     """The state of some bytes. Raises FormatError: they are damaged."""
     data = DataInput(raw)
     is_restored, checkpoint_id = data.read_bool(), data.read_i64()
-    found = PrioritizedOperatorSubtaskState(
+    state = PrioritizedOperatorSubtaskState(
         checkpoint_id if is_restored else None,
         _read(data, read_keyed_handle),
         _read(data, read_keyed_handle),
@@ -45,17 +45,19 @@ def decode_assigned(raw: bytes) -> PrioritizedOperatorSubtaskState:
         _read(data, read_operator_handle),
     )
     data.expect_end("an assigned state")
-    return found
+    return state
 
 
 def _write(
     out: DataOutput, handles: tuple[Handle, ...], write: Callable[[DataOutput, Handle], None]
 ) -> None:
     out.write_i32(len(handles))
-    for each in handles:
-        write(out, each)
+    for handle in handles:
+        write(out, handle)
 
 
 def _read(data: DataInput, read: Callable[[DataInput], Handle | None]) -> tuple[Handle, ...]:
-    found: Iterable[Handle | None] = [read(data) for _ in range(data.read_count("handles", 1))]
-    return tuple(each for each in found if each is not None)
+    read_handles: Iterable[Handle | None] = [
+        read(data) for _ in range(data.read_count("handles", 1))
+    ]
+    return tuple(each for each in read_handles if each is not None)

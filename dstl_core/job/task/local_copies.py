@@ -129,7 +129,7 @@ class CopyFolder:
             missing = wanted.since(parts)
             if missing is not None:
                 leading.append((len(missing), path, manifest, parts))
-        for _, path, manifest, parts in sorted(leading, key=lambda each: each[0]):
+        for _, path, manifest, parts in sorted(leading, key=lambda copy: copy[0]):
             if _damage_of(path, manifest["files"]) is None:
                 self._used = path, manifest["files"]
                 return path, manifest, parts
@@ -217,9 +217,9 @@ class CopyFolder:
         try:
             known = self._shared() if digests is None else digests
             files = {
-                each.name: known.get(each.name) or _digest_of_new(each)
-                for each in built.iterdir()
-                if each.is_file() and each.name not in _UNUSED
+                path.name: known.get(path.name) or _digest_of_new(path)
+                for path in built.iterdir()
+                if path.is_file() and path.name not in _UNUSED
             }
             size = sum((built / name).stat().st_size for name in files)
             text = json.dumps({"base": parts.base, "log": parts.log, "files": files, **notes})
@@ -255,8 +255,8 @@ class CopyFolder:
         """The copies, newest first."""
         if not self._folder.is_dir():
             return []
-        found = [each for each in self._folder.iterdir() if not each.name.startswith(".")]
-        return sorted(found, key=_age, reverse=True)
+        copies = [each for each in self._folder.iterdir() if not each.name.startswith(".")]
+        return sorted(copies, key=_age, reverse=True)
 
     def _evict(self, newest: Path, added: int) -> None:
         for path in self._copies()[KEPT_PER_RANGE:]:
@@ -287,8 +287,8 @@ def _root(folder: str | None) -> Path:
         return Path(folder)
     root = Path(tempfile.gettempdir(), f"dstl-local-{os.getuid()}")
     root.mkdir(mode=0o700, exist_ok=True)
-    found = root.lstat()
-    if found.st_uid != os.getuid() or found.st_mode & 0o077:
+    status = root.lstat()
+    if status.st_uid != os.getuid() or status.st_mode & 0o077:
         return _private_root()
     return root
 
@@ -310,11 +310,11 @@ def _disk_bytes(folder: Path, seen: set[tuple[int, int]]) -> int:
     """Bytes of files that are not in ``seen``: copies share files by hard links."""
     total = 0
     try:
-        for each in folder.iterdir():
-            found = each.stat()
-            if (found.st_dev, found.st_ino) not in seen:
-                seen.add((found.st_dev, found.st_ino))
-                total += found.st_size
+        for path in folder.iterdir():
+            status = path.stat()
+            if (status.st_dev, status.st_ino) not in seen:
+                seen.add((status.st_dev, status.st_ino))
+                total += status.st_size
     except OSError:
         return total
     return total

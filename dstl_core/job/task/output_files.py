@@ -128,14 +128,14 @@ class OutputFiles:
 
 def _misfit(rows: Sequence[Row], schema: pa.Schema, error: Exception) -> str:
     """The first column that has a value of another type."""
-    for each in schema:
+    for column in schema:
         for row in rows:
-            value = row.get(each.name)
+            value = row.get(column.name)
             try:
-                pa.array([value], each.type)
+                pa.array([value], column.type)
             except (pa.ArrowException, OverflowError):
                 kind = type(value).__name__
-                return f"column {each.name!r} is {each.type}, got a value of type {kind}"
+                return f"column {column.name!r} is {column.type}, got a value of type {kind}"
     return str(error)
 
 
@@ -153,12 +153,12 @@ def _check_rows(rows: Sequence[Row], schema: pa.Schema, what: str) -> None:
                 f"{what} does not fit its schema: expected "
                 f"{', '.join(schema.names)}, got {', '.join(row)}."
             )
-    for each in schema:
-        if pa.types.is_integer(each.type):
+    for column in schema:
+        if pa.types.is_integer(column.type):
             for row in rows:
-                value = row.get(each.name)
+                value = row.get(column.name)
                 if isinstance(value, float) and not value.is_integer():
                     raise UserFunctionError(
-                        f"{what} does not fit its schema: column {each.name!r} "
-                        f"is {each.type}, got {value}."
+                        f"{what} does not fit its schema: column {column.name!r} "
+                        f"is {column.type}, got {value}."
                     )

@@ -160,7 +160,7 @@ def epoch_facts(
     kind: Kind,
     reports: Sequence[SubtaskReport],
     *,
-    given: InputFacts | None = None,
+    epoch_input: InputFacts | None = None,
     seconds: float = 0.0,
     watermarks: Mapping[str, int],
     restored_from: int,
@@ -174,7 +174,7 @@ def epoch_facts(
     Args:
         kind: Why the epoch ran.
         reports: The reports of all subtasks.
-        given: Its input, if it had one.
+        epoch_input: Its input, if it had one.
         seconds: Time from the call to the commit.
         watermarks: Event time that operators have reached, in milliseconds, by uid.
         restored_from: Id of the checkpoint whose state it restored.
@@ -187,7 +187,7 @@ def epoch_facts(
     operators = {uid: _operator([each for each in reports if each.uid == uid]) for uid in uids}
     return EpochFacts(
         kind=kind,
-        input=given,
+        input=epoch_input,
         seconds=round(seconds, 3),
         restored_from=restored_from,
         watermarks=dict(watermarks),
@@ -199,8 +199,8 @@ def epoch_facts(
         output_files=tuple(
             sorted(
                 name
-                for each in operators.values()
-                for name in (*each.output_files, *each.late_files)
+                for operator in operators.values()
+                for name in (*operator.output_files, *operator.late_files)
             )
         ),
         operators=operators,

@@ -71,10 +71,10 @@ def assign(
 
 def carried(parent: OperatorState | None, subtask: int, checkpoint_id: int) -> OperatorSubtaskState:
     """The state of a subtask that did not run, unchanged from the parent."""
-    for each in parent.subtasks if parent is not None else ():
-        if each.index != subtask:
+    for subtask_state in parent.subtasks if parent is not None else ():
+        if subtask_state.index != subtask:
             continue
-        keyed = each.managed_keyed_state
+        keyed = subtask_state.managed_keyed_state
         if isinstance(keyed, ChangelogStateBackendHandle):
             keyed = replace(
                 keyed,
@@ -82,5 +82,5 @@ def carried(parent: OperatorState | None, subtask: int, checkpoint_id: int) -> O
                 checkpointed_size=0,
                 state_handle_id=str(uuid4()),
             )
-        return replace(each, managed_keyed_state=keyed)
+        return replace(subtask_state, managed_keyed_state=keyed)
     return OperatorSubtaskState(subtask)

@@ -41,12 +41,12 @@ class RowSubtask:
     Args:
         task: The operator, and the folders of its files.
         subtask: Index of this subtask, from 0.
-        given: The state that it restores.
+        assigned: The state that it restores.
         is_open: Whether the function was opened before, or is being opened.
     """
 
     def __init__(
-        self, task: TaskSpec, subtask: int, given: Assigned, *, is_open: bool = False
+        self, task: TaskSpec, subtask: int, assigned: Assigned, *, is_open: bool = False
     ) -> None:
         operator = task.operator
         self._operator = operator
@@ -58,10 +58,10 @@ class RowSubtask:
         try:
             self._subtask = OperatorSubtask(
                 self._files.setup(operator.key_by or ""),
-                self._files.environment(self._backend, given.resolver),
+                self._files.environment(self._backend, assigned.resolver),
                 subtask,
                 operator.function,
-                given.state,
+                assigned.state,
                 is_open=is_open,
             )
             self._subtask.advance_watermark(task.watermark)
@@ -134,8 +134,8 @@ class RowSubtask:
         self, rows: pa.RecordBatch, keys: pa.Array | None, output: OutputFiles
     ) -> None:
         parts = parts_of(rows, self._operator.event_time)
-        for found in self._subtask.process_batch(keys, parts):
-            output.add(found)
+        for result in self._subtask.process_batch(keys, parts):
+            output.add(result)
 
     def finish(self, watermark: int, output: OutputFiles) -> None:
         """Applies the waiting rows, advances event time and fires timers."""
@@ -143,8 +143,8 @@ class RowSubtask:
         self._emit(self._subtask.advance_watermark(max(watermark, self._watermark)), output)
         self._emit(self._subtask.advance_processing_time(), output)
 
-    def _emit(self, found: list[Any], output: OutputFiles) -> None:
-        output.add(found)
+    def _emit(self, results: list[Any], output: OutputFiles) -> None:
+        output.add(results)
 
     def snapshot(
         self, checkpoint: CheckpointMetaData, options: CheckpointOptions
@@ -168,8 +168,8 @@ class AggregatedWindowSubtask(RowSubtask):
     become a row per key and window, and these are merged by columns.
     """
 
-    def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
-        super().__init__(task, subtask, given)
+    def __init__(self, task: TaskSpec, subtask: int, assigned: Assigned) -> None:
+        super().__init__(task, subtask, assigned)
         operator, job = task.operator, task.job
         assert isinstance(operator, AggregateOperator)
         key_groups = job.key_groups(subtask)
@@ -190,9 +190,9 @@ class AggregatedWindowSubtask(RowSubtask):
             output.add_columns(self._subtask.process_columns(keys, rows, until))
         super().finish(watermark, output)
 
-    def _emit(self, found: list[Any], output: OutputFiles) -> None:
-        for each in found:
-            output.add_columns(each)
+    def _emit(self, batches: list[Any], output: OutputFiles) -> None:
+        for batch in batches:
+            output.add_columns(batch)
 
 
 def parts_of(

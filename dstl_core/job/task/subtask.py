@@ -99,14 +99,14 @@ class Subtask(Protocol):
 
 def open_subtask(task: TaskSpec, subtask: int) -> Subtask:
     """Opens a subtask and restores its state."""
-    given = Assigned.of(task, subtask)
+    assigned = Assigned.of(task, subtask)
     if is_columnar(task.operator):
-        return ColumnSubtask(task, subtask, given)
+        return ColumnSubtask(task, subtask, assigned)
     if isinstance(task.operator.function, AggregatedWindows):
-        return AggregatedWindowSubtask(task, subtask, given)
-    if may_be_in_columns(task, given):
-        return open_rows(task, subtask, given)
-    return RowSubtask(task, subtask, given)
+        return AggregatedWindowSubtask(task, subtask, assigned)
+    if may_be_in_columns(task, assigned):
+        return open_rows(task, subtask, assigned)
+    return RowSubtask(task, subtask, assigned)
 
 
 def run_epoch_subtask(
@@ -180,12 +180,12 @@ def _apply(
 
 def _give_late(running: Subtask, late: OutputFiles) -> None:
     """Adds the late rows since the last call to their output."""
-    found = running.take_late()
-    if any(isinstance(each, pa.RecordBatch) for each in found):
-        for each in found:
-            late.add_columns(each)
+    parts = running.take_late()
+    if any(isinstance(each, pa.RecordBatch) for each in parts):
+        for part in parts:
+            late.add_columns(part)
     else:
-        late.add_parts(found)
+        late.add_parts(parts)
 
 
 def snapshot_subtask(

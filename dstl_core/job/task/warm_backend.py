@@ -84,11 +84,11 @@ class WarmStateBackend(StateBackend):
         if self._copies.enabled and parameters.handles:
             wanted = Parts.of(parameters.handles)
             try:
-                found = self._from_copy(parameters, wanted)
+                backend = self._from_copy(parameters, wanted)
             except (DstlError, OSError):
-                found = None  # the restore raises the error, if there is one
-            if found is not None:
-                return found
+                backend = None  # the restore raises the error, if there is one
+            if backend is not None:
+                return backend
         self.warmth = COLD
         if isinstance(self._inner, EmbeddedRocksDBStateBackend) and self._copies.enabled:
             try:
@@ -179,10 +179,10 @@ class WarmStateBackend(StateBackend):
     ) -> KeyedStateBackend | None:
         from dstl_core.state.backends.rocksdb_store import RocksDBStore
 
-        found = self._folder.find(wanted)
-        if found is None:
+        copy = self._folder.find(wanted)
+        if copy is None:
             return None
-        path, manifest, parts = found
+        path, manifest, parts = copy
         missing = wanted.since(parts)
         if missing is None:
             return None
@@ -216,9 +216,9 @@ class WarmStateBackend(StateBackend):
             return
         tables = list(state.tables.values())
         numbers = [
-            each.store_groups.table
-            for each in tables
-            if isinstance(each.store_groups, RocksDBGroups)
+            table.store_groups.table
+            for table in tables
+            if isinstance(table.store_groups, RocksDBGroups)
         ]
         if len(numbers) < len(tables):
             return

@@ -49,6 +49,6 @@ def rows_of_keys(
         for batch in stored.records([True] * len(formats)):
             states = batch.states
             for state in np.unique(states).tolist():
-                found = wanted.apply(decoders[state], batch.take(states == state))
-                if len(found):
-                    yield formats[state].meta, key_type, found.spans[:, : scan.TAG].tolist()
+                matched = wanted.apply(decoders[state], batch.take(states == state))
+                if len(matched):
+                    yield formats[state].meta, key_type, matched.spans[:, : scan.TAG].tolist()

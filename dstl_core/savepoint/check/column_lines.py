@@ -79,25 +79,25 @@ class ColumnLines:
             states = [_State(self._operator.label, each) for each in stored.formats]
             if not all(state.is_plain for state in states):
                 return None
-            found: dict[tuple[int, int], Texts] = {}
+            texts: dict[tuple[int, int], Texts] = {}
             groups: dict[int, int] = {}
             for batch in stored.batches():
                 for key_group, own in _by_key_group(batch):
                     for at in np.unique(own.states).tolist():
                         if groups.get(at, key_group) != key_group:
-                            found[groups[at], at] = list(states[at].finish(groups[at]))
+                            texts[groups[at], at] = list(states[at].finish(groups[at]))
                         groups[at] = key_group
                         part = own.take(own.states == at)
                         states[at].add(stored.decoders[at].decode(part, _EVERY, check_all=True))
             for at, key_group in groups.items():
-                found[key_group, at] = list(states[at].finish(key_group))
+                texts[key_group, at] = list(states[at].finish(key_group))
         except UNREADABLE:
             return None
         return [
             line
-            for key_group, at in sorted(found)
+            for key_group, at in sorted(texts)
             if self._only in (None, states[at].name)
-            for line in found[key_group, at]
+            for line in texts[key_group, at]
         ]
 
 

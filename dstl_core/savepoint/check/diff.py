@@ -62,11 +62,11 @@ class Difference:
         return {name: value for name, value in shown.items() if name != "value"}
 
     def to_json(self) -> dict[str, Any]:
-        found: dict[str, Any] = {"change": self.change, **self.line}
+        document: dict[str, Any] = {"change": self.change, **self.line}
         for name, side in (("before", self.before), ("after", self.after)):
             if side is not None and "value" in side:
-                found[name] = side["value"]
-        return found
+                document[name] = side["value"]
+        return document
 
 
 def diff_snapshots(
@@ -124,15 +124,15 @@ def count_changes(
     """
     both = [each for each in (a, b) if each is not None]
     portion = Portion(on_progress, sum(each.state.state_size for each in both))
-    found: dict[tuple[str, str], KeyChanges] = {}
+    by_state: dict[tuple[str, str], KeyChanges] = {}
     for one, two in _OperatorDiff(a, b, portion).sides():
         side = two or one
         if side is not None:
             info = side.info
-            changes = found.setdefault((info.name, info.kind), KeyChanges(info.name, info.kind))
+            changes = by_state.setdefault((info.name, info.kind), KeyChanges(info.name, info.kind))
             _count(changes, one, two)
     portion.reach(1)
-    return list(found.values())
+    return list(by_state.values())
 
 
 def _count(changes: KeyChanges, a: _Side | None, b: _Side | None) -> None:
@@ -361,9 +361,9 @@ def _compare(a: _Side | None, b: _Side | None) -> Iterator[Difference]:
     for scope in touched:
         before = a.line(rows_a.get(int(scope), ()))
         after = b.line(rows_b.get(int(scope), ()))
-        found = _difference(before, after)
-        if found is not None:
-            yield found
+        difference = _difference(before, after)
+        if difference is not None:
+            yield difference
 
 
 def _touched(a: _Side, b: _Side, scopes: tuple[Int64s, Int64s]) -> Int64s:
@@ -379,12 +379,12 @@ def _touched(a: _Side, b: _Side, scopes: tuple[Int64s, Int64s]) -> Int64s:
     values_b = _values(b.records.spans[in_b[both]])
     mark_different(address_of(values_a), address_of(values_b), 16, len(both), address_of(marks))
     changed = both[marks != 0]
-    found = [
+    scopes_in_one = [
         scopes[0][in_a[(in_a >= 0) & (in_b < 0)]],
         scopes[1][in_b[(in_b >= 0) & (in_a < 0)]],
         scopes[0][in_a[changed]],
     ]
-    touched: Int64s = np.unique(np.concatenate(found))
+    touched: Int64s = np.unique(np.concatenate(scopes_in_one))
     return touched
 
 
@@ -441,17 +441,17 @@ def _other_lines(operator: OperatorSnapshot | None) -> Iterator[Line]:
         return
     reader = operator.entries()
     entries: list[Iterator[Entry]] = [reader.operator_state_entries(), reader.raw_timers()]
-    for each in entries:
-        for entry in each:
+    for entries_of_scope in entries:
+        for entry in entries_of_scope:
             yield entry.to_line()
 
 
 def _by_line(a: Iterable[Line], b: Iterable[Line]) -> Iterator[Difference]:
     ours, theirs = _lines_by_place(a), _lines_by_place(b)
     for place in dict.fromkeys([*ours, *theirs]):
-        found = _difference(ours.get(place), theirs.get(place))
-        if found is not None:
-            yield found
+        difference = _difference(ours.get(place), theirs.get(place))
+        if difference is not None:
+            yield difference
 
 
 def _lines_by_place(lines: Iterable[Line]) -> dict[str, Line]:

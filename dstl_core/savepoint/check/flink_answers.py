@@ -116,8 +116,8 @@ class FlinkInstallation:
                 f"openjdk-17-jdk-headless."
             )
         jars: list[Path] = []
-        for each in _folders(folder):
-            jars = jars or sorted(each.glob("*.jar"))
+        for library_folder in _folders(folder):
+            jars = jars or sorted(library_folder.glob("*.jar"))
         names = [name for each in jars if (name := _JAR.fullmatch(each.name))]
         if not names:
             place = "this Python" if folder is None else os.fspath(folder)
@@ -126,9 +126,9 @@ class FlinkInstallation:
                 f"name the folder of an installation (--flink DIR), or install its jars: pip "
                 f"install --no-deps {_DISTRIBUTION}."
             )
-        found = cls(java, tuple(jars), names[0][1])
-        parse_flink_version(found.release)
-        return found
+        installation = cls(java, tuple(jars), names[0][1])
+        parse_flink_version(installation.release)
+        return installation
 
     def ask(
         self,
@@ -196,12 +196,12 @@ def _line(number: int, question: Question) -> str:
 
 def _answers(text: str, count: int) -> list[Answer]:
     """One answer for each question; those that are missing are unknown."""
-    found = [Answer("unknown", 0, "Flink gave no answer")] * count
+    answers = [Answer("unknown", 0, "Flink gave no answer")] * count
     for line in text.splitlines():
         number, _, rest = line.partition("\t")
         parts = rest.split("\t")
         if number.isdecimal() and int(number) < count and len(parts) == 4 and parts[1].isdecimal():
             with contextlib.suppress(binascii.Error):  # an answer that was cut
                 wanted = b64decode(parts[3], validate=True)
-                found[int(number)] = Answer(parts[0], int(parts[1]), parts[2], wanted)
-    return found
+                answers[int(number)] = Answer(parts[0], int(parts[1]), parts[2], wanted)
+    return answers

@@ -82,7 +82,7 @@ def by_flink(
         ConfigError: Java or Flink does not run.
         FormatError: The snapshot is damaged.
     """
-    found = list(lines)
+    answered = list(lines)
     questions: list[tuple[int, StateOfJob, Question]] = []
     room = _MOST_BYTES_TOGETHER
     for at, line in enumerate(lines):
@@ -96,12 +96,12 @@ def by_flink(
         for (at, state, question), answer in zip(questions, answers, strict=True):
             name = f"Flink {flink.release}"
             if answer.word == "incompatible":
-                found[at] = _refused(found[at], state, answer, name, rules, classes)
+                answered[at] = _refused(answered[at], state, answer, name, rules, classes)
             elif answer.word in ("compatible", "migration"):
-                found[at] = _agreed(found[at], state, answer, name, rules, classes)
+                answered[at] = _agreed(answered[at], state, answer, name, rules, classes)
             else:
-                found[at] = _merged(found[at], question, answer, name)
-    return found
+                answered[at] = _merged(answered[at], question, answer, name)
+    return answered
 
 
 def _question(state: StateOfJob, most_bytes: int) -> Question | None:
@@ -145,19 +145,19 @@ def _values(state: StateOfJob, most_bytes: int) -> list[bytes]:
     parts = [groups]
     if operator.state.state_size > _WHOLE:
         parts = [KeyGroupRange.of(each, each) for each in groups]
-    found: list[bytes] = []
+    values: list[bytes] = []
     size = 0
     try:
         for part in parts:
             records = read_records(operator, info.meta, part)
             for row in range(len(records)):
-                found.append(records.value_bytes(row))
-                size += len(found[-1])
-                if len(found) >= _MOST_VALUES or size >= most_bytes:
-                    return found
+                values.append(records.value_bytes(row))
+                size += len(values[-1])
+                if len(values) >= _MOST_VALUES or size >= most_bytes:
+                    return values
     except (NotInColumnsError, UnreadableValueError):
-        return found
-    return found
+        return values
+    return values
 
 
 def _merged(line: RestoreLine, question: Question, answer: Answer, flink: str) -> RestoreLine:
@@ -189,8 +189,8 @@ def _refused(
     reason = line.reason
     if state.is_derivable:
         # The reason that stands there is that the declaration was not known.
-        found = _by_rules(state, answer, rules, classes)
-        reason = found.reason if found.verdict is Verdict.INCOMPATIBLE else ""
+        verdict_of_rules = _by_rules(state, answer, rules, classes)
+        reason = verdict_of_rules.reason if verdict_of_rules.verdict is Verdict.INCOMPATIBLE else ""
     own = f"{flink} refuses its type" + (f": {reason}" if reason else "")
     return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
 
@@ -212,11 +212,11 @@ def _agreed(
     if line.verdict <= Verdict.AFTER_MIGRATION and not (state.info.kind == "map" and not is_same):
         return replace(line, verdict=verdict, reason=own)
     if line.verdict is Verdict.UNKNOWN and state.is_derivable:
-        found = _by_rules(state, answer, rules, classes)
-        worst = max(verdict, found.verdict)
+        verdict_of_rules = _by_rules(state, answer, rules, classes)
+        worst = max(verdict, verdict_of_rules.verdict)
         if worst <= Verdict.AFTER_MIGRATION:
             return replace(line, verdict=worst, reason=own)
-        line = replace(line, verdict=worst, reason=found.reason)
+        line = replace(line, verdict=worst, reason=verdict_of_rules.reason)
     if line.verdict <= Verdict.AFTER_MIGRATION:
         return line
     return replace(line, reason=f"{line.reason} ({own}, which does not show this)")
@@ -235,17 +235,17 @@ def _by_rules(
     except FormatError:
         return Compatibility(Verdict.UNKNOWN, "the job declares a type that dstl cannot read")
     if any(
-        isinstance(each, PojoSerializer) and (each.registered or each.others)
-        for each in parts_of(stored)
+        isinstance(part, PojoSerializer) and (part.registered or part.others)
+        for part in parts_of(stored)
     ):
         return Compatibility(Verdict.UNKNOWN, "the subclasses in the state may have changed")
     is_map = state.info.kind == "map"
-    found = [
+    verdicts = [
         compatibility_of_state(stored, wanted, is_map=is_map, rules=rules),
         fields_that_are_gone(stored, wanted, classes),
         values_of_subclasses(state.operator, state.info),
     ]
-    return max(found, key=lambda each: each.verdict)
+    return max(verdicts, key=lambda compatibility: compatibility.verdict)
 
 
 def _read_snapshot(data: DataInput, context: SnapshotContext) -> AnySerializer:

@@ -94,8 +94,8 @@ class GarbageReport:
         return {
             "snapshots": self.snapshots,
             "garbage": [
-                {"path": str(each.location), "bytes": each.size, "modified_ms": each.modified_ms}
-                for each in self.garbage
+                {"path": str(file.location), "bytes": file.size, "modified_ms": file.modified_ms}
+                for file in self.garbage
             ],
             "bytes": self.size,
             "kept": dict(sorted(self.kept.items())),
@@ -156,13 +156,13 @@ def collect_garbage(
     pipelines = _pipelines(files, root, every, flink_job_stopped=flink_job_stopped)
     referenced = _referenced(files, every, pipelines, report)
     others: list[Pipeline] = []
-    for each in also_referenced_from:
-        place = Location.parse(each)
+    for path in also_referenced_from:
+        place = Location.parse(path)
         other_files = files if place.scheme == root.scheme else open_file_io(place)
-        there = list(files_below(other_files, place))
-        found = _pipelines(other_files, place, there, flink_job_stopped=True)
-        referenced.update(_referenced(other_files, there, found, report))
-        others += found
+        statuses = list(files_below(other_files, place))
+        more_pipelines = _pipelines(other_files, place, statuses, flink_job_stopped=True)
+        referenced.update(_referenced(other_files, statuses, more_pipelines, report))
+        others += more_pipelines
     for status in every:
         if status.is_link or not _is_ours(status) or status.location in referenced:
             continue
@@ -207,8 +207,8 @@ def _reason_to_keep(status: FileStatus, limit_ms: int, pipelines: Sequence[Pipel
         return "no modification time"
     if status.modified_ms > limit_ms:
         return "young"
-    for each in pipelines:
-        if each.folder.contains(status.location) and status.modified_ms >= each.claimed_ms:
+    for pipeline in pipelines:
+        if pipeline.folder.contains(status.location) and status.modified_ms >= pipeline.claimed_ms:
             return "of a live claim"
     return None
 
@@ -221,33 +221,33 @@ def _pipelines(
     Raises:
         SavepointError: There is a Flink job's folder, and ``flink_job_stopped`` is not set.
     """
-    found: list[Pipeline] = []
+    pipelines: list[Pipeline] = []
     for job in sorted(_job_folders(root, every), key=str):
         pipeline = Pipeline.of(files, job)
         if pipeline is not None:
-            found.append(pipeline)
+            pipelines.append(pipeline)
         elif not flink_job_stopped:
             raise SavepointError(
                 f"A Flink job keeps its checkpoints in {job}, and only that job knows which files "
                 f"it still uses; stop it and say so (flink_job_stopped, --flink-job-stopped), or "
                 f"choose another folder."
             )
-    return found
+    return pipelines
 
 
 def _job_folders(root: Location, every: Iterable[FileStatus]) -> set[Location]:
     """Folders that contain checkpoints, shared files or a changelog."""
-    found = set()
+    folders = set()
     for status in every:
         folder = status.location.parent
         while root.contains(folder):
             is_inside = INTERNAL_DIR in folder.parent.path.split("/")
             if not is_inside and _marks_a_job(folder, status.location):
-                found.add(folder.parent)
+                folders.add(folder.parent)
             if folder.path == "/":
                 break
             folder = folder.parent
-    return found
+    return folders
 
 
 def _marks_a_job(folder: Location, file: Location) -> bool:
@@ -270,7 +270,7 @@ def _referenced(
     report: GarbageReport,
 ) -> FileSet:
     """Files that the snapshots in ``every`` and the current state of the pipelines reference."""
-    found = FileSet()
+    references = FileSet()
     jobs = {each.folder for each in pipelines}
     for status in _with_linked(files, every):
         if is_note(status):
@@ -279,22 +279,24 @@ def _referenced(
                 f"--also-referenced-from), and delete the note {status.location}"
             ):
                 sharing = load_metadata_file(files, snapshot_of_note(files, status.location))
-                found.update(references_of(files, sharing))
+                references.update(references_of(files, sharing))
             report.snapshots += 1
         folder = status.location.parent
         is_own_checkpoint = checkpoint_id_of(folder.name) is not None and folder.parent in jobs
         if status.location.name == METADATA_FILE_NAME and not is_own_checkpoint:
             with _unknown_stops(f"repair or remove {status.location}"):
-                found.update(references_of(files, load_metadata_file(files, folder)))
+                references.update(references_of(files, load_metadata_file(files, folder)))
             report.snapshots += 1
-    for each in pipelines:
-        with _unknown_stops(f"repair the pipeline in {each.folder}"):
-            found.update(each.store.references.all())
-        report.snapshots += each.store.references.checkpoints
+    for pipeline in pipelines:
+        with _unknown_stops(f"repair the pipeline in {pipeline.folder}"):
+            references.update(pipeline.store.references.all())
+        report.snapshots += pipeline.store.references.checkpoints
         # Output of retired checkpoints counts as well: their input may be given again.
-        for name in (name for commit in each.store.commits() for name in commit.facts.output_files):
-            found.add_name(name)
-    return found
+        for name in (
+            name for commit in pipeline.store.commits() for name in commit.facts.output_files
+        ):
+            references.add_name(name)
+    return references
 
 
 def _with_linked(files: FileIO, every: Iterable[FileStatus]) -> Iterator[FileStatus]:
@@ -328,10 +330,10 @@ def _delete(
     read before each deletion, the other logs only before the first.
     """
     referenced = FileSet()
-    for each in (*pipelines, *others):
-        referenced.update(each.store.references.latest())
-    found, report.garbage = report.garbage, []
-    for file in found:
+    for pipeline in (*pipelines, *others):
+        referenced.update(pipeline.store.references.latest())
+    unreferenced, report.garbage = report.garbage, []
+    for file in unreferenced:
         of = next((each for each in pipelines if each.folder.contains(file.location)), None)
         guard = DeletionGuard(files, of.store.references.latest if of else FileSet)
         if file.location in referenced or not guard.delete(file.location):

@@ -39,32 +39,32 @@ def fields_that_are_gone(
     If its class still has the field, static or transient, Flink 2.2.1 fails: "a present field
     should have its associated new field serializer available". Without the class it is unknown.
     """
-    found = [_NOTHING]
-    for each in parts_of(stored):
-        if not isinstance(each, PojoSerializer):
+    verdicts = [_NOTHING]
+    for part in parts_of(stored):
+        if not isinstance(part, PojoSerializer):
             continue
-        now = _field_names(wanted, each.pojo_class)
-        gone = [] if now is None else sorted({name for name, _, _ in each.fields} - now)
+        now = _field_names(wanted, part.pojo_class)
+        gone = [] if now is None else sorted({name for name, _, _ in part.fields} - now)
         if not gone:
             continue
-        own = classes.get(each.pojo_class)
+        own = classes.get(part.pojo_class)
         if own is None:
             reason = (
-                f"field {gone[0]!r} of {each.pojo_class} is gone: if the class still has it, "
+                f"field {gone[0]!r} of {part.pojo_class} is gone: if the class still has it, "
                 f"static or transient, Flink fails; give the jar of the new job (--jar)"
             )
-            found.append(Compatibility(Verdict.UNKNOWN, reason))
+            verdicts.append(Compatibility(Verdict.UNKNOWN, reason))
             continue
         chain = [own, *classes.parents(own)]
         members = {member.name for every in chain for member in every.fields}
         left = [name for name in gone if name in members]
         if left:
             reason = (
-                f"field {left[0]!r} of {each.pojo_class} is static or transient now, on which "
+                f"field {left[0]!r} of {part.pojo_class} is static or transient now, on which "
                 f"Flink fails; remove or rename it"
             )
-            found.append(Compatibility(Verdict.INCOMPATIBLE, reason))
-    return max(found, key=lambda each: each.verdict)
+            verdicts.append(Compatibility(Verdict.INCOMPATIBLE, reason))
+    return max(verdicts, key=lambda compatibility: compatibility.verdict)
 
 
 def _field_names(serializer: AnySerializer, pojo_class: str) -> set[str] | None:
@@ -99,8 +99,8 @@ def _fits_columns(operator: OperatorSnapshot, info: StateInfo) -> bool:
     if info.kind.startswith("op-"):
         return False
     try:
-        for _, each in info.meta.serializers:
-            layout_of(each, EXACT_OPTIONS)
+        for _, serializer in info.meta.serializers:
+            layout_of(serializer, EXACT_OPTIONS)
         for _ in operator.flat(info.name, types=EXACT_OPTIONS).read():
             pass
     except (NotInColumnsError, ColumnValueError, FormatError):
@@ -110,10 +110,10 @@ def _fits_columns(operator: OperatorSnapshot, info: StateInfo) -> bool:
 
 def _listed(serializer: AnySerializer) -> Iterator[str]:
     """The classes of POJOs that a type describes."""
-    for each in parts_of(serializer):
-        if isinstance(each, PojoSerializer):
-            yield each.pojo_class
-            yield from (name for name, _, known in each.registered + each.others if known)
+    for part in parts_of(serializer):
+        if isinstance(part, PojoSerializer):
+            yield part.pojo_class
+            yield from (name for name, _, known in part.registered + part.others if known)
 
 
 def _pojos(value: Any) -> Iterator[str]:
@@ -131,5 +131,5 @@ def _pojos(value: Any) -> Iterator[str]:
         inner = [*value, *value.values()]
     else:
         return
-    for each in inner:
-        yield from _pojos(each)
+    for serializer in inner:
+        yield from _pojos(serializer)

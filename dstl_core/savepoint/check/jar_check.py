@@ -171,7 +171,7 @@ class _JarCheck:
         """Lines of a savepoint whose operators cannot share the vertices that they may share."""
         every = self._snapshot.operators
         job = {
-            each.operator_id: JobOperator(OperatorIdentifier(each.operator_id)) for each in every
+            state.operator_id: JobOperator(OperatorIdentifier(state.operator_id)) for state in every
         }
         mixed = mixed_numbers(self._snapshot, job)
         for operator in every:
@@ -214,31 +214,31 @@ class _JarCheck:
             else:
                 wanted = self._declared.of_java(self._key_of(function))
             self._check_settings(stored)
-            found = compatibility_of(stored, wanted, self._rules)
+            compatibility = compatibility_of(stored, wanted, self._rules)
         except UnreadableValueError as error:
-            found = Compatibility(
+            compatibility = Compatibility(
                 Verdict.UNKNOWN,
                 f"{error.what}; {self._advice(operator)}",
             )
-        if found.verdict is Verdict.COMPATIBLE_AS_IS:
+        if compatibility.verdict is Verdict.COMPATIBLE_AS_IS:
             return
         # Flink refuses to migrate keys: their key groups would change.
-        is_unknown = found.verdict is Verdict.UNKNOWN
+        is_unknown = compatibility.verdict is Verdict.UNKNOWN
         verdict = Verdict.UNKNOWN if is_unknown else Verdict.INCOMPATIBLE
-        yield RestoreLine(operator.label, verdict, f"key: {found.reason}")
+        yield RestoreLine(operator.label, verdict, f"key: {compatibility.reason}")
 
     def _key_of(self, function: str | None) -> JavaType:
         """The type argument of the keyed function that a function extends, directly or not."""
         own = None if function is None else self._classes.get(function)
         known: dict[str, JavaType | None] = {}
-        given: list[JavaType | None] = []
-        for each in [] if own is None else [own, *self._classes.parents(own)]:
-            names = each.generic.parameters
-            known = dict(zip(names, given, strict=True)) if len(names) == len(given) else {}
-            parent = each.generic.superclass or JavaType(each.superclass or OBJECT)
-            given = [_bound(argument, known) for argument in parent.arguments]
-            if parent.name in _KEYED_FUNCTIONS and given and given[0] is not None:
-                return given[0]
+        arguments: list[JavaType | None] = []
+        for class_file in [] if own is None else [own, *self._classes.parents(own)]:
+            names = class_file.generic.parameters
+            known = dict(zip(names, arguments, strict=True)) if len(names) == len(arguments) else {}
+            parent = class_file.generic.superclass or JavaType(class_file.superclass or OBJECT)
+            arguments = [_bound(argument, known) for argument in parent.arguments]
+            if parent.name in _KEYED_FUNCTIONS and arguments and arguments[0] is not None:
+                return arguments[0]
         raise UnreadableValueError("the jar does not show the type of the key")
 
     # ----------------------------------------------------------------------------- states
@@ -256,21 +256,23 @@ class _JarCheck:
                 if not is_same:
                     self._check_timers(info, function)
                 return line
-            found = self._fits(operator, info, None if is_same else function, is_same)
-            if found.verdict <= Verdict.AFTER_MIGRATION:
+            compatibility = self._fits(operator, info, None if is_same else function, is_same)
+            if compatibility.verdict <= Verdict.AFTER_MIGRATION:
                 hidden = values_of_subclasses(operator, info)
-                found = max(found, hidden, key=lambda each: each.verdict)
+                compatibility = max(compatibility, hidden, key=lambda candidate: candidate.verdict)
         except UnreadableValueError as error:
             advice = "" if is_same else f"; {self._advice(operator, info.name)}"
-            found = self._at_best(info, Compatibility(Verdict.UNKNOWN, f"{error.what}{advice}"))
-        return replace(line, verdict=found.verdict, reason=found.reason)
+            compatibility = self._at_best(
+                info, Compatibility(Verdict.UNKNOWN, f"{error.what}{advice}")
+            )
+        return replace(line, verdict=compatibility.verdict, reason=compatibility.reason)
 
     def _at_best(self, info: StateInfo, unknown: Compatibility) -> Compatibility:
         """Values of another Kryo do not restore, whatever the job declares."""
-        for _, each in info.meta.serializers:
-            found = compatibility_of(each, each, self._rules)
-            if found.verdict is Verdict.INCOMPATIBLE:
-                return found
+        for _, serializer in info.meta.serializers:
+            compatibility = compatibility_of(serializer, serializer, self._rules)
+            if compatibility.verdict is Verdict.INCOMPATIBLE:
+                return compatibility
         return unknown
 
     def _check_timers(self, info: StateInfo, function: str | None) -> None:
@@ -282,8 +284,8 @@ class _JarCheck:
     def _know(
         self, operator: OperatorSnapshot, info: StateInfo, function: str | None, is_derivable: bool
     ) -> None:
-        found = StateOfJob(operator, info, function, is_derivable)
-        self._states[operator.label, info.name] = found
+        state_of_job = StateOfJob(operator, info, function, is_derivable)
+        self._states[operator.label, info.name] = state_of_job
 
     def _fits(
         self, operator: OperatorSnapshot, info: StateInfo, function: str | None, is_same: bool
@@ -298,8 +300,8 @@ class _JarCheck:
                 f"class {gone[0]} is not in the jar, so Flink cannot read the state's header; give "
                 f"the jar that has it (--jar), or rename the class in the savepoint",
             )
-        for _, each in meta.serializers:
-            self._check_settings(each)
+        for _, serializer in meta.serializers:
+            self._check_settings(serializer)
         self._know(operator, info, function, is_derivable=True)
         descriptor = None
         if not is_same:
@@ -314,12 +316,12 @@ class _JarCheck:
             wanted = self._wanted(info, stored, descriptor)
         self._know(operator, info, function, is_derivable=False)
         worst = compatibility_of_state(stored, wanted, is_map=info.kind == "map", rules=self._rules)
-        found = [
+        verdicts = [
             worst,
             fields_that_are_gone(stored, wanted, self._classes),
             *self._subclasses(stored),
         ]
-        return max(found, key=lambda each: each.verdict)
+        return max(verdicts, key=lambda compatibility: compatibility.verdict)
 
     def _descriptor(self, info: StateInfo, function: str | None) -> Descriptor:
         """The only descriptor of this name in the operator's function."""
@@ -327,30 +329,31 @@ class _JarCheck:
         if own is None:
             raise UnreadableValueError("the jar does not show the function of the operator")
         names = [own.name, *(each.name for each in self._classes.parents(own))]
-        found = [
-            each
+        descriptors = [
+            descriptor
             for name in names
-            for each in self._code.descriptors.get(name, {}).get(info.name, ())
+            for descriptor in self._code.descriptors.get(name, {}).get(info.name, ())
         ]
-        if len(found) != 1:
+        if len(descriptors) != 1:
             raise UnreadableValueError(
-                f"{own.name} has {len(found) or 'no'} descriptors of this name as a constant: if "
-                f"the job does not ask for the state, Flink ignores its values without an error"
+                f"{own.name} has {len(descriptors) or 'no'} descriptors of this name as a "
+                f"constant: if the job does not ask for the state, Flink ignores its values "
+                f"without an error"
             )
-        return found[0]
+        return descriptors[0]
 
     def _wanted(
         self, info: StateInfo, stored: AnySerializer, descriptor: Descriptor
     ) -> AnySerializer:
         """The type of the whole value that a descriptor declares."""
-        given = descriptor.arguments[1:]
+        types = descriptor.arguments[1:]
         count = {"map": 2, "reducing": 2, "aggregating": 2}.get(descriptor.kind, 1)
-        if len(given) != count:
+        if len(types) != count:
             raise UnreadableValueError("the descriptor has other arguments than dstl knows")
-        last = self._declared.of(given[-1])
+        last = self._declared.of(types[-1])
         wanted = last
         if descriptor.kind == "map":
-            wanted = MapSerializer(self._declared.of(given[0]), last)
+            wanted = MapSerializer(self._declared.of(types[0]), last)
         elif info.kind == "list":
             inner = stored.value if isinstance(stored, TtlSerializer) else stored
             kind = type(inner) if isinstance(inner, ListSerializer) else ListSerializer
@@ -397,17 +400,17 @@ class _JarCheck:
 
     def _subclasses(self, stored: AnySerializer) -> Iterator[Compatibility]:
         """What becomes of the subclasses that a header lists. The job learns of them late."""
-        for each in parts_of(stored):
-            if not isinstance(each, PojoSerializer):
+        for part in parts_of(stored):
+            if not isinstance(part, PojoSerializer):
                 continue
-            for name, _, was in each.registered + each.others:
+            for name, _, was in part.registered + part.others:
                 now = self._declared.of_java(JavaType(name))
                 if was is None:
                     raise UnreadableValueError(f"the savepoint does not describe {name}")
-                found = compatibility_of(was, now, self._rules)
-                if found.verdict is Verdict.AFTER_MIGRATION:
-                    raise UnreadableValueError(f"subclass {name} changed: {found.reason}")
-                yield found
+                compatibility = compatibility_of(was, now, self._rules)
+                if compatibility.verdict is Verdict.AFTER_MIGRATION:
+                    raise UnreadableValueError(f"subclass {name} changed: {compatibility.reason}")
+                yield compatibility
 
 
 def _bound(argument: JavaType | None, known: dict[str, JavaType | None]) -> JavaType | None:
@@ -424,13 +427,13 @@ class _Names:
         self._places: set[tuple[str, str | None]] = set()
         for name in names:
             place = SnapshotNames(snapshot).operator_or_state("unchanged", name)
-            found, state = place.operator, place.state
-            if state is not None and not found.has_state(state):
+            operator, state = place.operator, place.state
+            if state is not None and not operator.has_state(state):
                 raise ConfigError(
-                    f"State {state!r} of {found.label!r} is not in the snapshot; name a "
+                    f"State {state!r} of {operator.label!r} is not in the snapshot; name a "
                     f"state that it has (unchanged, --unchanged)."
                 )
-            self._places.add((found.label, state))
+            self._places.add((operator.label, state))
 
     def has(self, operator: str, state: str | None = None) -> bool:
         return (operator, None) in self._places or (operator, state) in self._places

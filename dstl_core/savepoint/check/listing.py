@@ -39,9 +39,9 @@ def snapshots_below(base: Location, file_io: FileIO | None = None) -> Iterator[F
     """
     files = file_io if file_io is not None else open_file_io(base)
     entries = files.list_folder(base)
-    for each in entries:
-        if each.location.name == METADATA_FILE_NAME and not each.is_folder:
-            yield FoundSnapshot(base, each.modified_ms)
+    for entry in entries:
+        if entry.location.name == METADATA_FILE_NAME and not entry.is_folder:
+            yield FoundSnapshot(base, entry.modified_ms)
             return
     for folder in sorted(_folders_to_search(entries), key=_by_number_then_name):
         yield from snapshots_below(folder, files)
@@ -59,17 +59,17 @@ def _by_number_then_name(folder: Location) -> tuple[int, str]:
     return (-1 if number is None else number, folder.name)
 
 
-def describe(found: FoundSnapshot, base: Location, file_io: FileIO) -> dict[str, Any]:
+def describe(snapshot: FoundSnapshot, base: Location, file_io: FileIO) -> dict[str, Any]:
     """What the metadata of a snapshot says, for ``dstl ls``. ``problem`` says why it cannot be
     read, if it cannot.
     """
     shown = {
-        "path": str(found.folder),
-        "name": found.folder.relative_to(base),
-        "modified_ms": found.modified_ms,
+        "path": str(snapshot.folder),
+        "name": snapshot.folder.relative_to(base),
+        "modified_ms": snapshot.modified_ms,
     }
     try:
-        file = load_metadata_file(file_io, found.folder)
+        file = load_metadata_file(file_io, snapshot.folder)
         kind = checkpoint_kind(file.metadata.properties)
     except DstlError as error:
         return shown | {"problem": str(error)}

@@ -211,12 +211,12 @@ class _Check:
         """The new operator that has the states of a lost one, if there is exactly one."""
         known = {each.operator_id for each in self._snapshot.operators}
         states = _shape(operator)
-        found = [
-            each
-            for each in self._expected.operators
-            if each.operator_id not in known and states and _shape(each) == states
+        matches = [
+            candidate
+            for candidate in self._expected.operators
+            if candidate.operator_id not in known and states and _shape(candidate) == states
         ]
-        return found[0] if len(found) == 1 else None
+        return matches[0] if len(matches) == 1 else None
 
     def _matched(self, fate: OperatorFate, operator: OperatorSnapshot) -> Iterator[RestoreLine]:
         label = fate.operator
@@ -271,14 +271,14 @@ class _Check:
     ) -> RestoreLine:
         """The line with what no header shows."""
         old, new = (_info(each, line.state) for each in (operator, theirs))
-        found = [values_of_subclasses(operator, old)]
+        verdicts = [values_of_subclasses(operator, old)]
         now = dict(new.meta.serializers)
-        found += [
-            fields_that_are_gone(each, now[name], self._classes)
-            for name, each in old.meta.serializers
+        verdicts += [
+            fields_that_are_gone(serializer, now[name], self._classes)
+            for name, serializer in old.meta.serializers
             if name in now
         ]
-        worst = max(found, key=lambda each: each.verdict)
+        worst = max(verdicts, key=lambda compatibility: compatibility.verdict)
         if worst.verdict <= line.verdict:
             return line
         return replace(line, verdict=worst.verdict, reason=worst.reason)
@@ -321,12 +321,12 @@ def misplaced_lines(
     for operator in snapshot.operators:
         kinds = {info.name: info.kind for info in operator.operator_states}
         try:
-            found = operator.misplaced_elements()
+            elements = operator.misplaced_elements()
         except UnreadableValueError as error:
             reason = f"elements share compressed chunks, and cannot be separated: {error.what}"
             yield RestoreLine(operator.label, Verdict.UNKNOWN, reason)
             continue
-        for name in sorted(found):
+        for name in sorted(elements):
             if drop.takes(operator.label) or drop.takes(operator.label, name):
                 continue
             reason = (

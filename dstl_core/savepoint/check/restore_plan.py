@@ -121,13 +121,13 @@ def _job_operator(operator: OperatorSnapshot) -> JobOperator:
 
 def _job_state(info: StateInfo) -> JobState:
     meta = info.meta.as_key_value()
-    found = dict(meta.serializers)
+    serializers = dict(meta.serializers)
     return JobState(
         info.name,
         info.kind,
         meta.value_serializer,
-        found.get(NAMESPACE_SERIALIZER),
-        found.get(KEY_SERIALIZER),
+        serializers.get(NAMESPACE_SERIALIZER),
+        serializers.get(KEY_SERIALIZER),
         info.meta.backend_state_type is BackendStateType.KEY_VALUE_V2,
     )
 
@@ -170,15 +170,15 @@ class RestorePlan:
     @property
     def problems(self) -> list[str]:
         """The reasons for which Flink would refuse the restore, except for dropped state."""
-        found = []
+        texts = []
         for operator in self.operators:
-            found += [f"{operator.operator}: {problem}" for problem in operator.problems]
-            found += [
+            texts += [f"{operator.operator}: {problem}" for problem in operator.problems]
+            texts += [
                 f"{operator.operator}, state {state.name!r}: {state.compatibility.reason}"
                 for state in operator.states
                 if state.compatibility.verdict is Verdict.INCOMPATIBLE
             ]
-        return found
+        return texts
 
     @property
     def doubts(self) -> list[str]:
@@ -196,11 +196,11 @@ class RestorePlan:
             "notes": list(self.notes),
             "operators": [
                 {
-                    "operator": each.operator,
-                    "fate": each.fate,
-                    "bytes": each.size,
-                    "problems": list(each.problems),
-                    "doubts": list(each.doubts),
+                    "operator": operator.operator,
+                    "fate": operator.fate,
+                    "bytes": operator.size,
+                    "problems": list(operator.problems),
+                    "doubts": list(operator.doubts),
                     "states": [
                         {
                             "name": state.name,
@@ -209,10 +209,10 @@ class RestorePlan:
                             "compatibility": state.compatibility.verdict.name.lower(),
                             "reason": state.compatibility.reason,
                         }
-                        for state in each.states
+                        for state in operator.states
                     ],
                 }
-                for each in self.operators
+                for operator in self.operators
             ],
         }
 
@@ -232,7 +232,7 @@ def plan_restore(
         rules = rules_of(snapshot, job) if isinstance(job, Snapshot) else NEWEST
     wanted = JobDescription.from_snapshot(job) if isinstance(job, Snapshot) else job
     by_id: dict[OperatorID, JobOperator] = {
-        each.identifier.operator_id: each for each in wanted.operators
+        own.identifier.operator_id: own for own in wanted.operators
     }
     # A job plan of Flink's REST API names one operator of each vertex.
     mixed = mixed_numbers(snapshot, by_id) if wanted.is_complete else {}
@@ -332,38 +332,38 @@ def _doubts(operator: OperatorSnapshot, job: JobOperator) -> list[str]:
 
 
 def _problems(operator: OperatorSnapshot, job: JobOperator) -> list[str]:
-    found = []
+    problems = []
     stored, wanted = operator.max_parallelism, job.max_parallelism
     if wanted not in (None, stored) and job.max_parallelism_configured:
-        found.append(
+        problems.append(
             f"max parallelism {stored} cannot become {wanted} on restore; "
             f"{advice_for(stored, wanted)}"
         )
     if job.parallelism is not None and job.parallelism > operator.max_parallelism:
-        found.append(
+        problems.append(
             f"parallelism {job.parallelism} is above the max parallelism {operator.max_parallelism}"
         )
-    return found
+    return problems
 
 
 def _states(
     operator: OperatorSnapshot, declared: Sequence[JobState], rules: Rules
 ) -> list[StateFate]:
     stored = {info.name: info for info in operator.states + operator.operator_states}
-    found = []
+    fates = []
     for state in declared:
         info = stored.pop(state.name, None)
         if info is None:
-            found.append(StateFate(state.name, state.kind or "", "new", Compatibility(Verdict(0))))
+            fates.append(StateFate(state.name, state.kind or "", "new", Compatibility(Verdict(0))))
         else:
-            found.append(StateFate(info.name, info.kind, "matched", _fits(info, state, rules)))
+            fates.append(StateFate(info.name, info.kind, "matched", _fits(info, state, rules)))
     # Undeclared state of a matched operator is carried along silently, as Flink does.
-    found += [
+    fates += [
         StateFate(info.name, info.kind, "dropped", Compatibility(Verdict(0)))
         for info in stored.values()
         if info.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE
     ]
-    return found
+    return fates
 
 
 def _fits(info: StateInfo, state: JobState, rules: Rules) -> Compatibility:
@@ -375,21 +375,27 @@ def _fits(info: StateInfo, state: JobState, rules: Rules) -> Compatibility:
         return Compatibility(Verdict.UNKNOWN, "the job does not say its type")
     own = _job_state(info)
     assert own.type is not None  # every state in a file has a type
-    found = [compatibility_of_state(own.type, state.type, is_map=info.kind == "map", rules=rules)]
+    verdicts = [
+        compatibility_of_state(own.type, state.type, is_map=info.kind == "map", rules=rules)
+    ]
     if own.namespace is not None and state.namespace is not None:
-        found.append(_of_namespace(compatibility_of(own.namespace, state.namespace, rules)))
+        verdicts.append(_of_namespace(compatibility_of(own.namespace, state.namespace, rules)))
     if own.map_key is not None and state.map_key is not None:
         key = compatibility_of(own.map_key, state.map_key, rules)
-        found.append(replace(key, reason=f"key: {key.reason}" if key.reason else ""))
+        verdicts.append(replace(key, reason=f"key: {key.reason}" if key.reason else ""))
     if state.is_asynchronous not in (None, own.is_asynchronous):
-        found.append(
+        verdicts.append(
             Compatibility(Verdict.UNKNOWN, "one of the jobs has asynchronous state, the other not")
         )
-    return max(found, key=lambda each: each.verdict)
+    return max(verdicts, key=lambda compatibility: compatibility.verdict)
 
 
-def _of_namespace(found: Compatibility) -> Compatibility:
+def _of_namespace(compatibility: Compatibility) -> Compatibility:
     """Namespaces never migrate. Keys of broadcast state do."""
-    if found.verdict is Verdict.AFTER_MIGRATION:
-        return Compatibility(Verdict.INCOMPATIBLE, f"the namespace cannot migrate: {found.reason}")
-    return replace(found, reason=f"namespace: {found.reason}" if found.reason else "")
+    if compatibility.verdict is Verdict.AFTER_MIGRATION:
+        return Compatibility(
+            Verdict.INCOMPATIBLE, f"the namespace cannot migrate: {compatibility.reason}"
+        )
+    return replace(
+        compatibility, reason=f"namespace: {compatibility.reason}" if compatibility.reason else ""
+    )

@@ -32,12 +32,12 @@ class StructureDifference:
 
     def to_json(self) -> dict[str, Any]:
         """A line of ``dstl diff --json``; only these lines have the field ``what``."""
-        found: dict[str, Any] = {"change": self.change, "op": self.operator, "what": self.what}
+        document: dict[str, Any] = {"change": self.change, "op": self.operator, "what": self.what}
         for name in ("kind", "state", "before", "after", "reason"):
             value = getattr(self, name)
             if value not in (None, ""):
-                found[name] = value
-        return found
+                document[name] = value
+        return document
 
     def __str__(self) -> str:
         place = self.operator if self.state is None else f"{self.operator} {self.kind} {self.state}"

@@ -31,8 +31,8 @@ def snapshot_summary(snapshot: Snapshot) -> dict[str, Any]:
         "bytes": sum(operator.state.state_size for operator in snapshot.operators),
         "files": _files(snapshot),
         "master_states": [
-            {"name": each.name, "version": each.version, "bytes": len(each.data)}
-            for each in metadata.master_states
+            {"name": state.name, "version": state.version, "bytes": len(state.data)}
+            for state in metadata.master_states
         ],
         "written_by_dstl": None if sidecar is None else dict(sidecar.notes),
         "operators": [operator_summary(operator) for operator in snapshot.operators],
@@ -47,18 +47,18 @@ def streams_of(operator: OperatorSnapshot) -> Iterator[StreamStateHandle]:
 
 def _files(snapshot: Snapshot) -> list[dict[str, Any]]:
     """The files that the snapshot references, each once; a refused handle shows its own text."""
-    found: dict[str, int] = {}
+    sizes: dict[str, int] = {}
     for operator in snapshot.operators:
         for stream in streams_of(operator):
             try:
                 place = snapshot.resolver.resolve(stream)
             except PathNotAllowedError:
                 path = getattr(stream, "path", getattr(stream, "relative_path", "?"))
-                found.setdefault(str(path), stream.state_size)
+                sizes.setdefault(str(path), stream.state_size)
                 continue
             if place.location is not None:
-                found[str(place.location)] = max(found.get(str(place.location), 0), place.end)
-    return [{"path": path, "bytes": size} for path, size in sorted(found.items())]
+                sizes[str(place.location)] = max(sizes.get(str(place.location), 0), place.end)
+    return [{"path": path, "bytes": size} for path, size in sorted(sizes.items())]
 
 
 def operator_summary(operator: OperatorSnapshot) -> dict[str, Any]:
@@ -107,31 +107,31 @@ def operator_summary(operator: OperatorSnapshot) -> dict[str, Any]:
 
 
 def _state_summary(info: StateInfo) -> dict[str, Any]:
-    found = {"name": info.name, "kind": info.kind, "type": info.type}
+    summary = {"name": info.name, "kind": info.kind, "type": info.type}
     if info.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE:
-        found["namespace"] = info.meta.namespace_serializer.type_name
-    return found
+        summary["namespace"] = info.meta.namespace_serializer.type_name
+    return summary
 
 
 def _key_type(operator: OperatorSnapshot) -> tuple[str | None, str | None]:
     if not operator.keyed_handles:
         return None, None
     try:
-        found = operator.key_type
+        key_type = operator.key_type
     except DAMAGED as error:
         return None, str(error)
-    return (None, None) if found is None else (found.serializer.type_name, found.note)
+    return (None, None) if key_type is None else (key_type.serializer.type_name, key_type.note)
 
 
 def opaque_classes(info: StateInfo) -> list[str]:
     """The Java classes that are needed to read all values of a state."""
-    found: set[str] = set()
+    classes: set[str] = set()
     waiting: list[AnySerializer] = [serializer for _, serializer in info.meta.serializers]
     while waiting:
         serializer = waiting.pop()
         if isinstance(serializer, ReadableKryoSerializer) and serializer.is_readable:
             continue
         if isinstance(serializer, KryoSerializer | ValueClassSerializer | UnknownSerializer):
-            found.add(serializer.opaque_class)
+            classes.add(serializer.opaque_class)
         waiting.extend(serializer.nested)
-    return sorted(found)
+    return sorted(classes)

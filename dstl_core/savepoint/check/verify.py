@@ -301,13 +301,13 @@ class _OperatorCheck:
         if known is None or location in self._digested:
             return
         self._digested.add(location)
-        found = sha256_of(self._operator.snapshot.file_io, location)
+        digest = sha256_of(self._operator.snapshot.file_io, location)
         self._report.digests_checked += 1
-        if found != known.sha256:
+        if digest != known.sha256:
             self._found(
                 "digest",
                 f"the bytes of a file differ from what was written: expected sha256 "
-                f"{known.sha256}, got {found}: {location}",
+                f"{known.sha256}, got {digest}: {location}",
             )
 
     def _whole_streams(self) -> Iterator[StreamStateHandle]:

@@ -42,12 +42,12 @@ def declared_types(
     """
     if types.decimals == "exact":
         return {}
-    found = {}
+    changed = {}
     for name, stored in columns.items():
         declared = _declared(stored, _of_column(name, decimals, decimals.get(state)))
         if declared != stored:
-            found[name] = declared
-    return found
+            changed[name] = declared
+    return changed
 
 
 def _of_column(
@@ -72,8 +72,8 @@ def _declared(stored: pa.DataType, decimals: DeclaredDecimals | None) -> pa.Data
         return pa.decimal128(*decimals) if stored == BIG_DECIMAL else stored
     if pa.types.is_map(stored):
         parts = [
-            each.with_type(_declared(each.type, decimals.get(part)))
-            for part, each in (("key", stored.key_field), ("value", stored.item_field))
+            column.with_type(_declared(column.type, decimals.get(part)))
+            for part, column in (("key", stored.key_field), ("value", stored.item_field))
         ]
         return pa.map_(*parts)
     if pa.types.is_struct(stored) and stored != BIG_DECIMAL:
@@ -93,8 +93,8 @@ def as_declared(column: pa.Array, declared: pa.DataType, name: str) -> pa.Array:
         return column
     if pa.types.is_struct(declared):
         parts = [
-            as_declared(part, each.type, f"{name}.{each.name}")
-            for part, each in zip(_fields(column), declared, strict=True)
+            as_declared(part, field.type, f"{name}.{field.name}")
+            for part, field in zip(_fields(column), declared, strict=True)
         ]
         return pa.StructArray.from_arrays(parts, fields=list(declared), mask=column.is_null())
     if pa.types.is_list(declared):
@@ -102,8 +102,8 @@ def as_declared(column: pa.Array, declared: pa.DataType, name: str) -> pa.Array:
     if pa.types.is_map(declared):
         kinds = (declared.key_field, declared.item_field)
         parts = [
-            as_declared(part, each.type, f"{name}.{each.name}")
-            for part, each in zip((column.keys, column.items), kinds, strict=True)
+            as_declared(part, kind.type, f"{name}.{kind.name}")
+            for part, kind in zip((column.keys, column.items), kinds, strict=True)
         ]
         return _with_inside(column, declared, pa.StructArray.from_arrays(parts, fields=kinds))
     try:

@@ -170,9 +170,9 @@ def connector_states(operator: OperatorSnapshot, role: str) -> Iterator[Connecto
     for key, listed in parts.items():
         state = known[key]
         roles = suspected if state is None else frozenset({state.role})
-        found = ConnectorState(operator, *key, roles, state, tuple(listed))
-        if role in roles and (state is not None or found.elements):
-            yield found
+        connector_state = ConnectorState(operator, *key, roles, state, tuple(listed))
+        if role in roles and (state is not None or connector_state.elements):
+            yield connector_state
 
 
 def may_coordinate_source(operator: OperatorSnapshot) -> bool:
@@ -195,7 +195,7 @@ _StateKey = tuple[str, str, str]
 
 
 def _parts(operator: OperatorSnapshot) -> dict[_StateKey, list[StatePart]]:
-    found: dict[_StateKey, list[StatePart]] = {}
+    parts: dict[_StateKey, list[StatePart]] = {}
     for subtask, handle, reader in operator.operator_state_readers():
         for info in handle.states:
             kind = OPERATOR_KINDS[info.mode]
@@ -203,8 +203,8 @@ def _parts(operator: OperatorSnapshot) -> dict[_StateKey, list[StatePart]]:
                 continue
             type_name = reader.header.state(info).value_serializer.type_name
             part = StatePart(subtask, reader, info)
-            found.setdefault((info.name, kind, type_name), []).append(part)
-    return found
+            parts.setdefault((info.name, kind, type_name), []).append(part)
+    return parts
 
 
 def _known(key: _StateKey) -> KnownState | None:
@@ -215,10 +215,10 @@ def _known(key: _StateKey) -> KnownState | None:
 def _suspected(operator: OperatorSnapshot) -> frozenset[str]:
     """What an operator may be whose states are all unknown: see the module."""
     if operator.name:
-        found = (
+        roles = (
             role for prefix, role in _ROLE_PREFIXES.items() if operator.name.startswith(prefix)
         )
-        return frozenset(found)
+        return frozenset(roles)
     has_keyed_state = any(
         subtask.managed_keyed_state is not None or subtask.raw_keyed_state is not None
         for subtask in operator.state.subtasks

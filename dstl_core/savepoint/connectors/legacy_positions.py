@@ -43,16 +43,16 @@ def read_positions(state: ConnectorState) -> list[tuple[int, Position]] | None:
     read = None if state.known is None else _reader_of(state)
     if read is None:
         return None
-    found = []
+    positions = []
     for part in state.parts:
         elements = part.reader.raw_elements(part.info)
         try:
             places = [place for raw in elements for place in read(raw)]
         except FormatError:
             return None  # of another version of the connector, or another one with such a state
-        found += [(part.subtask, place) for place in places]
+        positions += [(part.subtask, place) for place in places]
     is_sequence = state.known is not None and state.known.connector in (SEQUENCE, DATA_GENERATOR)
-    return _rests(found) if is_sequence else found
+    return _rests(positions) if is_sequence else positions
 
 
 def _reader_of(state: ConnectorState) -> Callable[[bytes], list[Position]] | None:
@@ -94,6 +94,6 @@ def _rests(places: list[tuple[int, Position]]) -> list[tuple[int, Position]]:
 
 def _number(raw: bytes) -> int:
     data = DataInput(raw)
-    found = int.from_bytes(data.read_bytes(4 if data.remaining == 4 else 8), "big", signed=True)
+    number = int.from_bytes(data.read_bytes(4 if data.remaining == 4 else 8), "big", signed=True)
     data.expect_end("a number")
-    return found
+    return number

@@ -180,12 +180,12 @@ def without_commits(
     dropped = None if checkpoint_ids is None else frozenset(checkpoint_ids)
     only = None if op is None else _committers(snapshot, op)
     _refuse_legacy(snapshot, dropped, only)
-    found = [
+    with_commits = [
         (operator, collector)
         for operator, _, collector in _collectors(snapshot)
         if only is None or operator.operator_id in only
     ]
-    known = {key for _, collector in found for key, _ in collector.entries}
+    known = {key for _, collector in with_commits for key, _ in collector.entries}
     missing = sorted((dropped or set()) - known)
     if missing or not known:
         shown = ", ".join(map(str, sorted(known))) or "none"
@@ -195,7 +195,7 @@ def without_commits(
             f"{what} no committables; checkpoints with committables: {shown}.",
             location=str(snapshot.folder),
         )
-    operators = {operator.operator_id: operator for operator, _ in found}
+    operators = {operator.operator_id: operator for operator, _ in with_commits}
 
     def change(_: int, elements: list[bytes]) -> list[bytes]:
         return [_without(each, dropped) for each in elements]

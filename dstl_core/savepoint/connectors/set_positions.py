@@ -116,11 +116,11 @@ def _named(
     snapshot: Snapshot, known: Mapping[SplitKey, object], positions: Mapping[str, str]
 ) -> dict[SplitKey, str]:
     """The new position of each split that is named, as text."""
-    names, found = SnapshotNames(snapshot), dict[SplitKey, str]()
+    names, texts = SnapshotNames(snapshot), dict[SplitKey, str]()
     for name, text in positions.items():
         key = names.split_key(_OPTION, name, known)
-        put_once(_OPTION, found, key, f"split {key[1]!r}", text)
-    return found
+        put_once(_OPTION, texts, key, f"split {key[1]!r}", text)
+    return texts
 
 
 def _refuse_legacy(
@@ -157,13 +157,13 @@ def _refuse_legacy(
 
 def _kafka(known: Mapping[SplitKey, tuple[SourceState, SourcePosition]]) -> list[SplitKey]:
     """The splits that can be set to their start."""
-    found = [key for key, (source, _) in known.items() if source.form is KAFKA]
-    if not found:
+    keys = [key for key, (source, _) in known.items() if source.form is KAFKA]
+    if not keys:
         raise SavepointError(
             "Only partitions of Kafka are set to their start (earliest, --earliest), and the "
             "snapshot has none; set other splits by name (positions, --set)."
         )
-    return found
+    return keys
 
 
 def _offset(source: SourceState, row: SourcePosition, text: str) -> int:

@@ -121,7 +121,8 @@ class SourceState:
                 if info.name == READER_STATE and OPERATOR_KINDS[info.mode] == OP_LIST:
                     is_source = True
                     splits += [
-                        (subtask, parse_versioned(_bytes(each))) for each in reader.elements(info)
+                        (subtask, parse_versioned(_bytes(element)))
+                        for element in reader.elements(info)
                     ]
         coordinator = operator.state.coordinator_state
         if is_source:
@@ -140,8 +141,8 @@ class SourceState:
             yield from self._unknown()
             return
         placed = [
-            (subtask, each.version, self.form.position(self.form.split(each.version, each.data)))
-            for subtask, each in self.splits
+            (subtask, split.version, self.form.position(self.form.split(split.version, split.data)))
+            for subtask, split in self.splits
         ]
         held = Counter(place.split for _, _, place in placed)
         for subtask, version, place in placed:
@@ -157,9 +158,9 @@ class SourceState:
                 yield self._row(Position(name, "not held"), None, LOST, self.enumerator.version)
 
     def _unknown(self) -> Iterator[SourcePosition]:
-        for number, (subtask, each) in enumerate(self.splits):
-            place = Position(f"#{number}", each.data.hex(), "bytes")
-            yield self._row(place, subtask, ASSIGNED, each.version)
+        for number, (subtask, split) in enumerate(self.splits):
+            place = Position(f"#{number}", split.data.hex(), "bytes")
+            yield self._row(place, subtask, ASSIGNED, split.version)
         if self.enumerator is not None:
             place = Position("enumerator", self.enumerator.data.hex(), "bytes")
             yield self._row(place, None, UNKNOWN, self.enumerator.version)
@@ -184,9 +185,9 @@ class SourceState:
 def sources_of(snapshot: Snapshot) -> Iterator[SourceState]:
     """The sources of a snapshot."""
     for operator in snapshot.operators:
-        found = SourceState.of(operator)
-        if found is not None:
-            yield found
+        source_state = SourceState.of(operator)
+        if source_state is not None:
+            yield source_state
 
 
 def source_positions(snapshot: Snapshot) -> Iterator[SourcePosition]:

@@ -55,8 +55,8 @@ class NamedTypes:
         """The arguments of the state's descriptor; none if the state is not named. ``OP/STATE``
         goes before ``STATE``.
         """
-        found = self._of_states.get(operator.operator_id, state)
-        return () if found is None else (found,)
+        state_type = self._of_states.get(operator.operator_id, state)
+        return () if state_type is None else (state_type,)
 
 
 def _fields_in(snapshot: Snapshot) -> Iterator[str]:
@@ -69,14 +69,14 @@ def _fields_in(snapshot: Snapshot) -> Iterator[str]:
 
 def _is_field(name: str, classes: JobClasses) -> bool:
     owner, _, field = name.rpartition(".")
-    found = classes.get(owner)
-    chain = [] if found is None else [found, *classes.parents(found)]
+    class_file = classes.get(owner)
+    chain = [] if class_file is None else [class_file, *classes.parents(class_file)]
     return any(member.name == field for each in chain for member in each.fields)
 
 
-def _fields_of(found: AnySerializer) -> Iterator[str]:
-    if isinstance(found, PojoSerializer):
-        for name, _, _ in found.fields:
-            yield f"{found.pojo_class}.{name}"
-    for each in found.nested:
-        yield from _fields_of(each)
+def _fields_of(serializer: AnySerializer) -> Iterator[str]:
+    if isinstance(serializer, PojoSerializer):
+        for name, _, _ in serializer.fields:
+            yield f"{serializer.pojo_class}.{name}"
+    for inner in serializer.nested:
+        yield from _fields_of(inner)

@@ -34,30 +34,30 @@ def spread_operator_state(
         SavepointError: Two sources have a state with the same name, or only Java can separate the
             entries of a broadcast state.
     """
-    found: dict[tuple[str, bool], _State] = {}
+    states: dict[tuple[str, bool], _State] = {}
     widths: dict[tuple[str, bool], int] = {}
     for source in sources:
         own = _states(source)
         for name, state in own.items():
-            if name in found:
+            if name in states:
                 raise SavepointError(
                     f"Two operators that become one both have an operator state {name[0]!r}; leave "
                     f"one of them out."
                 )
-            found[name], widths[name] = state, source.operator.parallelism
-    if not found:
+            states[name], widths[name] = state, source.operator.parallelism
+    if not states:
         return [None] * parallelism
-    spread = {name: _spread(state, widths[name], parallelism) for name, state in found.items()}
+    spread = {name: _spread(state, widths[name], parallelism) for name, state in states.items()}
     streams: list[OperatorStream | None] = []
     for index in range(parallelism):
         lists = [
             (state.meta, spread[name][index])
-            for name, state in found.items()
+            for name, state in states.items()
             if state.mode is not OperatorStateMode.BROADCAST
         ]
         broadcasts = [
             (state.meta, spread[name][index])
-            for name, state in found.items()
+            for name, state in states.items()
             if state.mode is OperatorStateMode.BROADCAST
         ]
         streams.append(write_operator_stream(lists, broadcasts))
@@ -66,14 +66,14 @@ def spread_operator_state(
 
 def _states(source: StatesOf) -> dict[tuple[str, bool], _State]:
     operator = source.operator
-    found: dict[tuple[str, bool], _State] = {}
+    states: dict[tuple[str, bool], _State] = {}
     with error_context(location=str(operator.snapshot.folder), operator=operator.label):
         for subtask, handle, reader in operator.operator_state_readers():
             for info in handle.states:
                 if not source.has(info.name):
                     continue
                 is_map = info.mode is OperatorStateMode.BROADCAST
-                state = found.setdefault(
+                state = states.setdefault(
                     (info.name, is_map), _State(reader.header.state(info), info.mode)
                 )
                 try:
@@ -86,7 +86,7 @@ def _states(source: StatesOf) -> dict[tuple[str, bool], _State]:
                         f"job can separate its entries."
                     ) from error
                 state.parts[subtask] = held
-    return found
+    return states
 
 
 def _spread(state: _State, before: int, parallelism: int) -> list[list[Any]]:

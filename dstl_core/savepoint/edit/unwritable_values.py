@@ -56,29 +56,29 @@ def unwritable_value(
 
 def _parts(serializer: AnySerializer) -> Iterator[AnySerializer]:
     yield serializer
-    for each in serializer.nested:
-        yield from _parts(each)
+    for inner in serializer.nested:
+        yield from _parts(inner)
 
 
 def _locales(value: Any) -> Iterator[Locale]:
     """The locales in a value, which may refer to itself."""
     waiting, seen = [value], set[int]()
     while waiting:
-        each = waiting.pop()
-        match each:
+        content = waiting.pop()
+        match content:
             case Locale():
-                yield each
+                yield content
                 continue
             case KryoValue(content=inside) | KryoObject(value=inside):
                 parts = [inside]
             case Pojo(fields=fields):
                 parts = list(fields.values())
             case dict():
-                parts = [*each.keys(), *each.values()]
+                parts = [*content.keys(), *content.values()]
             case list() | tuple() | set() | frozenset():
-                parts = list(each)
+                parts = list(content)
             case _:
                 continue
-        if id(each) not in seen:
-            seen.add(id(each))
+        if id(content) not in seen:
+            seen.add(id(content))
             waiting += parts

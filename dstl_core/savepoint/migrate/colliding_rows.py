@@ -59,8 +59,8 @@ class CollidingRows:
         return self
 
     def __exit__(self, *error: object) -> None:
-        for each in self._files.values():
-            each.close()
+        for file in self._files.values():
+            file.close()
         self._folder.cleanup()
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -82,8 +82,8 @@ class CollidingRows:
 
     def rows(self) -> Iterator[pa.Table]:
         """The rows, one for each key."""
-        for each in self._files.values():
-            each.close()
+        for file in self._files.values():
+            file.close()
         for part in sorted(self._files):
             with pa.ipc.open_stream(str(Path(self._folder.name) / str(part))) as reader:
                 table = reader.read_all().combine_chunks()
@@ -99,11 +99,11 @@ class CollidingRows:
         index = ByteIndex(encoded.ranges)
         self.merged += table.num_rows - len(index)
         firsts = pa.array(index.firsts)
-        found = {self._names[role]: column.take(firsts) for role, column in scope.items()}
+        merged = {self._names[role]: column.take(firsts) for role, column in scope.items()}
         name = self._names[VALUE]
         values = table.column(name).combine_chunks()
-        found[name] = self._values(values, index)
-        return pa.table(found)
+        merged[name] = self._values(values, index)
+        return pa.table(merged)
 
     def _values(self, values: pa.Array, index: ByteIndex) -> pa.Array:
         if isinstance(self._rules, str) and self._rules in ("first", "last"):
@@ -149,17 +149,17 @@ def check_merge(rules: str | Sequence[str], values: pa.DataType, where: str) -> 
         pairs = list(zip(merge_rules(rules, values), values, strict=True))
     else:
         pairs = [(rules if isinstance(rules, str) else rules[0], pa.field("value", values))]
-    for rule, each in pairs:
+    for rule, pair in pairs:
         if rule == "error":
             raise ConfigError(f"{where} is wrong: error stands alone, not for a column.")
         if rule in ("first", "last", "count"):
             continue
-        number = pa.types.is_integer(each.type) or pa.types.is_floating(each.type)
-        number = number or pa.types.is_decimal(each.type)
+        number = pa.types.is_integer(pair.type) or pa.types.is_floating(pair.type)
+        number = number or pa.types.is_decimal(pair.type)
         if rule == "sum" and not number:
-            raise ConfigError(f"{where} is wrong: values of type {each.type} have no sum.")
-        if pa.types.is_nested(each.type):
-            raise ConfigError(f"{where} is wrong: values of type {each.type} have no {rule}.")
+            raise ConfigError(f"{where} is wrong: values of type {pair.type} have no sum.")
+        if pa.types.is_nested(pair.type):
+            raise ConfigError(f"{where} is wrong: values of type {pair.type} have no {rule}.")
 
 
 def merged_column(column: pa.Array, index: ByteIndex, rule: str) -> pa.Array:
@@ -188,10 +188,10 @@ def merged_column(column: pa.Array, index: ByteIndex, rule: str) -> pa.Array:
     if rule == "sum" and pa.types.is_decimal(target):
         work = column.cast(pa.decimal128(38, target.scale))
     table = pa.table({_NUMBER: pa.array(numbers), "v": work})
-    found = table.group_by(_NUMBER, use_threads=False).aggregate([("v", rule)])
-    order = pc.sort_indices(found.column(_NUMBER))
+    grouped = table.group_by(_NUMBER, use_threads=False).aggregate([("v", rule)])
+    order = pc.sort_indices(grouped.column(_NUMBER))
     result = (
-        found.column(f"v_{rule}")
+        grouped.column(f"v_{rule}")
         .combine_chunks()
         .take(order.combine_chunks() if isinstance(order, pa.ChunkedArray) else order)
     )

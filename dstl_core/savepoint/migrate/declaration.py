@@ -136,8 +136,8 @@ class Migration:
     operators: Mapping[str, OperatorRule] = field(default_factory=dict)
     drop_operators: tuple[str, ...] = ()
     start_empty: tuple[str, ...] = ()
-    given: Mapping[str, Any] = field(default_factory=dict, compare=False)
-    """The declaration as it was given."""
+    document: Mapping[str, Any] = field(default_factory=dict, compare=False)
+    """The declaration as its author wrote it."""
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Migration:
@@ -149,7 +149,7 @@ class Migration:
         """
         try:
             with open(path, encoding="utf-8") as file:
-                given = read_declaration(file.read(MAX_SIZE + 1))
+                document = read_declaration(file.read(MAX_SIZE + 1))
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"The declaration {os.fspath(path)!r} cannot be read: "
@@ -159,30 +159,30 @@ class Migration:
             raise ConfigError(
                 f"The declaration {os.fspath(path)!r} is wrong: {error.message}"
             ) from error
-        found = cls.of(given)
+        declared = cls.of(document)
         folder = os.path.dirname(os.path.abspath(path))
         near = _near(folder)
         return cls(
             **{
-                **{name: getattr(found, name) for name in cls.__dataclass_fields__},
-                "from_": near(found.from_),
-                "to_template": near(found.to_template),
-                "plans": {name: str(near(each)) for name, each in found.plans.items()},
+                **{name: getattr(declared, name) for name in cls.__dataclass_fields__},
+                "from_": near(declared.from_),
+                "to_template": near(declared.to_template),
+                "plans": {name: str(near(each)) for name, each in declared.plans.items()},
             }
         )
 
     @classmethod
-    def of(cls, given: object) -> Migration:
+    def of(cls, document: object) -> Migration:
         """Makes a migration of the values that stand in a YAML file.
 
         Raises:
             ConfigError: It is not a declaration; the message names the place.
         """
         try:
-            check_declaration(given)
+            check_declaration(document)
         except ConfigError as error:
             raise ConfigError(f"The declaration is wrong: {error.message}") from None
-        top = _mapping(given, "The declaration", _TOP)
+        top = _mapping(document, "The declaration", _TOP)
         if top.get("migration") != FORMAT:
             raise ConfigError(
                 f"The declaration has no known version: expected 'migration: {FORMAT}', "
@@ -193,8 +193,8 @@ class Migration:
             _text(top.get("from"), "from"),
             _text(top.get("to_template"), "to_template"),
             {
-                name: str(_text(each, f"plans.{name}"))
-                for name, each in _mapping(top.get("plans") or {}, "plans", ("old", "new")).items()
+                name: str(_text(path, f"plans.{name}"))
+                for name, path in _mapping(top.get("plans") or {}, "plans", ("old", "new")).items()
             },
             _max_parallelism(top.get("max_parallelism")),
             {name: _operator(each, f"operators.{name}") for name, each in operators.items()},
@@ -206,31 +206,31 @@ class Migration:
     @property
     def undecided(self) -> list[str]:
         """The places with ``???``."""
-        return list(_undecided(self.given, "")) or [
+        return list(_undecided(self.document, "")) or [
             f"operators.{name}" for name, rule in self.operators.items() if _has_undecided(rule)
         ]
 
 
-def _undecided(given: object, where: str) -> Iterator[str]:
-    if isinstance(given, Mapping):
-        for name, each in given.items():
+def _undecided(document: object, where: str) -> Iterator[str]:
+    if isinstance(document, Mapping):
+        for name, value in document.items():
             if name == UNDECIDED:
                 yield where or "the declaration"
-            yield from _undecided(each, f"{where}.{name}" if where else str(name))
-    elif isinstance(given, list | tuple):
-        for at, each in enumerate(given):
-            yield from _undecided(each, f"{where}[{at}]")
-    elif isinstance(given, str) and UNDECIDED in given:
+            yield from _undecided(value, f"{where}.{name}" if where else str(name))
+    elif isinstance(document, list | tuple):
+        for at, value in enumerate(document):
+            yield from _undecided(value, f"{where}[{at}]")
+    elif isinstance(document, str) and UNDECIDED in document:
         yield where
 
 
 def _has_undecided(rule: OperatorRule) -> bool:
     keys = rule.key if isinstance(rule.key, tuple) else (rule.key,)
-    found = [each for each in keys if each is not None]
+    expressions = [each for each in keys if each is not None]
     for state in rule.states.values():
-        found += [*(state.columns or ()), *state.add.values()]
-        found += [] if state.value is None else [state.value]
-    return any(map(is_undecided, found))
+        expressions += [*(state.columns or ()), *state.add.values()]
+        expressions += [] if state.value is None else [state.value]
+    return any(map(is_undecided, expressions))
 
 
 def _near(folder: str) -> Any:
@@ -248,48 +248,48 @@ def _near(folder: str) -> Any:
 # ---------------------------------------------------------------------------------- parts
 
 
-def _mapping(given: object, where: str, known: tuple[str, ...] | None = None) -> dict[str, Any]:
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where} is wrong: expected names with values, got {given!r}.")
-    found = {str(name): each for name, each in given.items()}
-    for name in found:
+def _mapping(document: object, where: str, known: tuple[str, ...] | None = None) -> dict[str, Any]:
+    if not isinstance(document, Mapping):
+        raise ConfigError(f"{where} is wrong: expected names with values, got {document!r}.")
+    values = {str(name): each for name, each in document.items()}
+    for name in values:
         if known is not None and name not in known:
             raise ConfigError(
                 f"{where} has an unknown key {name!r}; the known keys are: {', '.join(known)}."
             )
-    return found
+    return values
 
 
-def _text(given: object, where: str) -> str | None:
-    if given is not None and not isinstance(given, str | os.PathLike):
-        raise ConfigError(f"{where} is wrong: expected a text, got {given!r}.")
-    return None if given is None else os.fspath(given)
+def _text(text: object, where: str) -> str | None:
+    if text is not None and not isinstance(text, str | os.PathLike):
+        raise ConfigError(f"{where} is wrong: expected a text, got {text!r}.")
+    return None if text is None else os.fspath(text)
 
 
-def _names(given: object, where: str) -> tuple[str, ...]:
-    if given is None:
+def _names(names: object, where: str) -> tuple[str, ...]:
+    if names is None:
         return ()
-    every = [given] if isinstance(given, str) else given
+    every = [names] if isinstance(names, str) else names
     if not isinstance(every, list | tuple) or not all(isinstance(each, str) for each in every):
-        raise ConfigError(f"{where} is wrong: expected a list of names, got {given!r}.")
+        raise ConfigError(f"{where} is wrong: expected a list of names, got {names!r}.")
     for name, count in Counter(every).items():
         if count > 1:
             raise ConfigError(f"{where} names {name!r} twice; name it once.")
     return tuple(every)
 
 
-def _max_parallelism(given: object) -> int | None:
-    if given in (None, "keep"):
+def _max_parallelism(number: object) -> int | None:
+    if number in (None, "keep"):
         return None
-    if not isinstance(given, int) or isinstance(given, bool) or not 1 <= given <= 32768:
+    if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= 32768:
         raise ConfigError(
-            f"max_parallelism is wrong: expected keep or a number from 1 to 32768, got {given!r}."
+            f"max_parallelism is wrong: expected keep or a number from 1 to 32768, got {number!r}."
         )
-    return given
+    return number
 
 
-def _operator(given: object, where: str) -> OperatorRule:
-    own = _mapping(given or {}, where, _OPERATOR)
+def _operator(rule: object, where: str) -> OperatorRule:
+    own = _mapping(rule or {}, where, _OPERATOR)
     states = _mapping(own.get("states") or {}, f"{where}.states")
     classes = _mapping(own.get("classes") or {}, f"{where}.classes")
     return OperatorRule(
@@ -303,22 +303,22 @@ def _operator(given: object, where: str) -> OperatorRule:
     )
 
 
-def _fields(given: object, where: str) -> dict[str, dict[str, Expression]]:
-    found: dict[str, dict[str, Expression]] = {}
-    for name, fields in _mapping(given, where).items():
-        found[name] = {}
+def _fields(rules: object, where: str) -> dict[str, dict[str, Expression]]:
+    expressions: dict[str, dict[str, Expression]] = {}
+    for name, fields in _mapping(rules, where).items():
+        expressions[name] = {}
         for new, old in _mapping(fields, f"{where}.{name}").items():
             place = f"{where}.{name}.{new}"
             if isinstance(old, Mapping):
                 old = _mapping(old, place, ("from",)).get("from")
                 if not isinstance(old, str):
                     raise ConfigError(f"{place} is wrong: expected from: NAME, got {old!r}.")
-            found[name][new] = parse_expression(old, place)
-    return found
+            expressions[name][new] = parse_expression(old, place)
+    return expressions
 
 
-def _state(given: object, where: str) -> StateRule:
-    own = _mapping({"from": given} if isinstance(given, str) else given or {}, where, _STATE)
+def _state(rule: object, where: str) -> StateRule:
+    own = _mapping({"from": rule} if isinstance(rule, str) else rule or {}, where, _STATE)
     kind = own.get("kind")
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"{where}.kind is wrong: expected {', '.join(KINDS)}, got {kind!r}.")
@@ -346,17 +346,17 @@ def _state(given: object, where: str) -> StateRule:
     )
 
 
-def _merge_rule(given: object, where: str) -> str | None:
-    if given is None or given in MERGES or given == UNDECIDED:
-        return None if given is None else str(given)
-    raise ConfigError(f"{where} is wrong: expected {', '.join(MERGES)}, got {given!r}.")
+def _merge_rule(rule: object, where: str) -> str | None:
+    if rule is None or rule in MERGES or rule == UNDECIDED:
+        return None if rule is None else str(rule)
+    raise ConfigError(f"{where} is wrong: expected {', '.join(MERGES)}, got {rule!r}.")
 
 
-def _expressions(given: object, where: str) -> Expression | tuple[Expression, ...]:
-    if isinstance(given, list | tuple):
-        return _several(given, where)
-    return parse_expression(given, where)
+def _expressions(expressions: object, where: str) -> Expression | tuple[Expression, ...]:
+    if isinstance(expressions, list | tuple):
+        return _several(expressions, where)
+    return parse_expression(expressions, where)
 
 
-def _several(given: list[object] | tuple[object, ...], where: str) -> tuple[Expression, ...]:
-    return tuple(parse_expression(each, f"{where}[{at}]") for at, each in enumerate(given))
+def _several(texts: list[object] | tuple[object, ...], where: str) -> tuple[Expression, ...]:
+    return tuple(parse_expression(each, f"{where}[{at}]") for at, each in enumerate(texts))

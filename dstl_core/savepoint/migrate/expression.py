@@ -125,23 +125,23 @@ _MOST_DIGITS = 38
 """Of a whole number: the digits of the longest decimal."""
 
 
-def parse_expression(given: object, where: str) -> Expression:
+def parse_expression(text: object, where: str) -> Expression:
     """Reads an expression, or a constant of YAML.
 
     Args:
-        given: The text, a number, true, false or null.
+        text: The text, a number, true, false or null.
         where: Where it stands, for messages.
 
     Raises:
         ConfigError: It is not an expression.
     """
-    if given is None or isinstance(given, bool | int | float):
-        return Literal(_checked(given, where))
-    if not isinstance(given, str):
-        raise ConfigError(f"{where} is wrong: expected an expression, got {given!r}.")
-    if given.strip() == UNDECIDED:
+    if text is None or isinstance(text, bool | int | float):
+        return Literal(_checked(text, where))
+    if not isinstance(text, str):
+        raise ConfigError(f"{where} is wrong: expected an expression, got {text!r}.")
+    if text.strip() == UNDECIDED:
         return Undecided()
-    return _Parser(given, where).whole()
+    return _Parser(text, where).whole()
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:
@@ -177,10 +177,10 @@ class _Parser:
         self._depth = 0
 
     def whole(self) -> Expression:
-        found = self._value()
+        expression = self._value()
         if self._text[self._at :].strip():
             raise self._error("an end of the expression")
-        return found
+        return expression
 
     def _error(self, expected: str, at: int | None = None) -> ConfigError:
         rest = self._text[self._at if at is None else at :].strip() or "its end"
@@ -190,16 +190,16 @@ class _Parser:
         )
 
     def _next(self, expected: str) -> tuple[str, str]:
-        found = _TOKEN.match(self._text, self._at)
-        if found is None:
+        match = _TOKEN.match(self._text, self._at)
+        if match is None:
             raise self._error(expected)
-        self._at = found.end()
-        assert found.lastgroup is not None  # one of the alternatives has matched
-        return found.lastgroup, found.group(found.lastgroup)
+        self._at = match.end()
+        assert match.lastgroup is not None  # one of the alternatives has matched
+        return match.lastgroup, match.group(match.lastgroup)
 
     def _peek(self) -> str:
-        found = _TOKEN.match(self._text, self._at)
-        return "" if found is None or found.lastgroup != "sign" else found.group("sign")
+        match = _TOKEN.match(self._text, self._at)
+        return "" if match is None or match.lastgroup != "sign" else match.group("sign")
 
     def _expect(self, sign: str) -> None:
         if self._peek() != sign:
@@ -270,8 +270,8 @@ class _Parser:
             depth += (sign == "(") - (sign == ")")
             if depth < 0:
                 self._at = at + 1
-                found = " ".join(self._text[start:at].split())
-                if found:
-                    return found
+                words = " ".join(self._text[start:at].split())
+                if words:
+                    return words
                 break
         raise self._error("a type and ')'")

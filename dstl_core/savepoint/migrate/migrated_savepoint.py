@@ -277,9 +277,9 @@ class SavepointMigration:
     @property
     def report(self) -> Mapping[str, Any]:
         """What stands in ``_migration.json``: no keys, no values."""
-        declared = json.dumps(self.migration.given, sort_keys=True, default=str).encode()
+        declared = json.dumps(self.migration.document, sort_keys=True, default=str).encode()
         return {
-            "declaration": self.migration.given,
+            "declaration": self.migration.document,
             "declaration_sha256": hashlib.sha256(declared).hexdigest(),
             "source_sha256": self.source.file.sha256,
             "template_sha256": None if self.template is None else self.template.file.sha256,

@@ -97,17 +97,17 @@ class OperatorPlan:
             declared: What the template of the new job declares, which goes before what the old job
                 declared of states that keep their type.
         """
-        found: dict[str, DeclaredDecimals] = {}
+        decimals: dict[str, DeclaredDecimals] = {}
         for state in self.states:
             old, known = state.old, {} if state.operator is None else state.operator.decimals
             if old is None or old.name not in known or state.value is not None:
                 continue
             if old.meta.value_serializer == state.new.meta.value_serializer:
-                found[state.new.name] = known[old.name]
+                decimals[state.new.name] = known[old.name]
         of_key = self.sources[0].decimals.get(KEY_DECIMALS) if self.sources else None
         if of_key is not None and self.key is None:
-            found[KEY_DECIMALS] = of_key
-        return {**found, **declared}
+            decimals[KEY_DECIMALS] = of_key
+        return {**decimals, **declared}
 
     @property
     def stored_max_parallelism(self) -> int:
@@ -142,8 +142,8 @@ class Plan:
         numbers = numbers_for_job([self._member(each) for each in written])
         change = MaxParallelismChange.of(numbers, self.migration.max_parallelism)
         return {
-            each.target.operator_id: change.new(number)
-            for each, number in zip(written, numbers, strict=True)
+            operator_plan.target.operator_id: change.new(number)
+            for operator_plan, number in zip(written, numbers, strict=True)
         }
 
     def _member(self, operator: OperatorPlan) -> VertexMember:

@@ -47,25 +47,25 @@ def write_operator_states(
             for index, elements in held.items():
                 own.setdefault(index % parallelism, []).extend(elements)
             lists.append((state.new.meta, own))
-    found: list[OperatorStreamStateHandle | None] = []
+    handles: list[OperatorStreamStateHandle | None] = []
     for index in range(parallelism):
         stream = write_operator_stream(
             [(meta, held.get(index, [])) for meta, held in lists],
             [(meta, held.get(index, [])) for meta, held in broadcasts],
         )
-        found.append(target.add_operator_state(stream) if lists or broadcasts else None)
-    return found
+        handles.append(target.add_operator_state(stream) if lists or broadcasts else None)
+    return handles
 
 
 def _held(state: StatePlan) -> Held:
     """The bytes of a state's elements or entries, by subtask."""
-    found: Held = {}
+    elements: Held = {}
     assert state.operator is not None and state.old is not None
     for subtask, handle, reader in state.operator.operator_state_readers():
         for info in handle.states:
             if info.name == state.old.name and OPERATOR_KINDS[info.mode] == state.old.kind:
-                found[subtask] = _elements(state, reader, info)
-    return found
+                elements[subtask] = _elements(state, reader, info)
+    return elements
 
 
 def _elements(
@@ -91,11 +91,11 @@ def _recoded(state: StatePlan, raw: list[bytes], conversion: Any) -> list[Any]:
     column, failure = decode_elements(bounded_layout(conversion.old, OPTIONS), raw)
     if failure is not None:
         raise ColumnValueError(f"Operator state {state.new.name!r} has values that are no columns.")
-    found: pa.Array = conversion.apply(column, {})
+    converted: pa.Array = conversion.apply(column, {})
     if state.misfits.refused:
         place, number = next(iter(state.misfits.refused.items()))
         raise ColumnValueError(
             f"Operator state {state.new.name!r} does not fit: {number} values of {place}; "
             f"use cast_or_null or another type."
         )
-    return [bytes(each) for each in encode_elements(layout_of(conversion.new, OPTIONS), found)]
+    return [bytes(each) for each in encode_elements(layout_of(conversion.new, OPTIONS), converted)]

@@ -21,20 +21,20 @@ def state_without_a_carrier(plan: Plan) -> list[str]:
 
 
 def _without_a_carrier(plan: Plan) -> Iterator[str]:
-    for each in plan.operators:
-        for source in each.sources[1:]:
+    for operator in plan.operators:
+        for source in operator.sources[1:]:
             raw = any(subtask.raw_operator_state for subtask in source.state.subtasks)
             if raw or source.state.coordinator_state is not None:
                 yield (
                     f"operator {source.label} has raw operator state or the state of a "
                     f"coordinator, which no other operator can take: name it first in from: of "
-                    f"{each.label}"
+                    f"{operator.label}"
                 )
-        count = plan.max_parallelisms.get(each.target.operator_id, 0)
-        for subtask in each.sources[0].state.subtasks if each.sources else ():
+        count = plan.max_parallelisms.get(operator.target.operator_id, 0)
+        for subtask in operator.sources[0].state.subtasks if operator.sources else ():
             if subtask.index >= count and subtask.raw_operator_state:
                 yield (
-                    f"operator {each.label} has raw operator state in subtask {subtask.index}, "
+                    f"operator {operator.label} has raw operator state in subtask {subtask.index}, "
                     f"which is gone with max_parallelism {count}: give a larger one"
                 )
 
@@ -47,10 +47,10 @@ def _sources(plan: Plan) -> Iterator[str]:
                 f"job reads everything again, or from its start option, unless it gets them by "
                 f"from: {operator.label}"
             )
-    for each in plan.operators:
-        if each.starts_empty and _is_source(each.target):
+    for step in plan.operators:
+        if step.starts_empty and _is_source(step.target):
             yield (
-                f"OPERATOR {each.label} IS A SOURCE and starts empty: it reads everything, or from "
+                f"OPERATOR {step.label} IS A SOURCE and starts empty: it reads everything, or from "
                 f"its start option"
             )
 
@@ -60,12 +60,12 @@ def _is_source(operator: OperatorSnapshot) -> bool:
 
 
 def _fewer_subtasks(plan: Plan) -> Iterator[str]:
-    for each in plan.operators:
-        parallelism = max((source.parallelism for source in each.sources), default=1)
-        count = plan.max_parallelisms.get(each.target.operator_id, parallelism)
+    for operator in plan.operators:
+        parallelism = max((source.parallelism for source in operator.sources), default=1)
+        count = plan.max_parallelisms.get(operator.target.operator_id, parallelism)
         if parallelism > count:
             yield (
-                f"operator {each.label} had parallelism {parallelism} and has {count} key "
+                f"operator {operator.label} had parallelism {parallelism} and has {count} key "
                 f"{'group' if count == 1 else 'groups'} now: start the new job with a parallelism "
                 f"of at most {count}"
             )

@@ -45,13 +45,15 @@ def _lines(plan: Plan, names: PlanNames) -> Iterator[str]:
         if operator.is_changed or operator.starts_empty or operator.dropped:
             yield from _operator(operator, outcomes, names.of_new(operator.target))
     lost = [
-        f"state {info.name} of {op.label}" for each in plan.operators for op, info in each.dropped
+        f"state {info.name} of {op.label}"
+        for operator_plan in plan.operators
+        for op, info in operator_plan.dropped
     ]
     lost += [f"operator {each.label}, {each.state.state_size} bytes" for each in plan.dropped]
     lost += [line for each in plan.operators for line in _lost_columns(each)]
     yield from (f"note: {each}" for each in plan.notes)
-    for each in plan.problems:
-        yield f"decide: {each}"
+    for problem in plan.problems:
+        yield f"decide: {problem}"
     yield "nothing is lost." if not lost else f"lost: {'; '.join(lost)}."
 
 
@@ -215,20 +217,20 @@ def _operator_json(plan: OperatorPlan, outcomes: Mapping[OperatorID, str]) -> di
         "dropped": [info.name for _, info in plan.dropped],
         "states": [
             {
-                "state": each.new.name,
-                "from": None if each.old is None else each.old.name,
-                "kind": each.new.kind,
-                "old_type": None if each.old is None else each.old.type,
-                "type": each.new.type,
-                "action": each.action,
+                "state": state.new.name,
+                "from": None if state.old is None else state.old.name,
+                "kind": state.new.kind,
+                "old_type": None if state.old is None else state.old.type,
+                "type": state.new.type,
+                "action": state.action,
                 "columns": None
-                if each.value is None or each.value.row is None
-                else [str(column) for column in each.value.row],
+                if state.value is None or state.value.row is None
+                else [str(column) for column in state.value.row],
                 "value": None
-                if each.value is None or each.value.whole is None
-                else str(each.value.whole),
-                "merge": each.merge,
+                if state.value is None or state.value.whole is None
+                else str(state.value.whole),
+                "merge": state.merge,
             }
-            for each in plan.states
+            for state in plan.states
         ],
     }

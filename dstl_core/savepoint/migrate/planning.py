@@ -90,13 +90,13 @@ class _Planning:
     # ------------------------------------------------------------------------------- operators
 
     def _rules(self) -> dict[OperatorID, OperatorRule]:
-        found: dict[OperatorID, OperatorRule] = {}
+        by_id: dict[OperatorID, OperatorRule] = {}
         for name, rule in self._migration.operators.items():
             operator_id = self._new_id(name, rule)
-            if operator_id in found:
+            if operator_id in by_id:
                 raise ConfigError(f"The declaration has two rules for operator {name!r}.")
-            found[operator_id] = rule
-        return found
+            by_id[operator_id] = rule
+        return by_id
 
     def _new_id(self, name: str, rule: OperatorRule) -> OperatorID:
         if self._template is not None:
@@ -123,13 +123,13 @@ class _Planning:
         own = {each.operator_id: each for each in self._source.operators}
         names = {self._new_id(name, rule): name for name, rule in self._migration.operators.items()}
         moved = {
-            self._find(self._source, each, "the old job").operator_id
+            self._find(self._source, reference, "the old job").operator_id
             for rule in rules.values()
-            for each in rule.from_ or ()
+            for reference in rule.from_ or ()
         }
         dropped = {
-            self._find(self._source, each, "the old job").operator_id
-            for each in self._migration.drop_operators
+            self._find(self._source, reference, "the old job").operator_id
+            for reference in self._migration.drop_operators
         }
         for operator_id, operator in own.items():
             if operator_id in rules or operator_id not in moved | dropped:
@@ -201,12 +201,12 @@ class _Planning:
 
     def _key(self, plan: OperatorPlan) -> None:
         old = [each.key_type.serializer for each in plan.sources if each.key_type is not None]
-        given = plan.rule.key
+        rule = plan.rule.key
         new = None if plan.target.key_type is None else plan.target.key_type.serializer
         if self._template is None and old:
             new = old[0]
-            if given is not None:
-                new = _declared_key(given, plan.label)
+            if rule is not None:
+                new = _declared_key(rule, plan.label)
         plan.key_type = new or (old[0] if old else None)
         if not old or plan.key_type is None:
             return
@@ -215,10 +215,10 @@ class _Planning:
             self._plan.problems.append(f"operator {plan.label}: its sources have keys of two types")
             return
         classes, fields = plan.rule.classes, plan.rule.fields
-        kept = given is None and not pojo_classes(plan.key_type) & fields.keys()
+        kept = rule is None and not pojo_classes(plan.key_type) & fields.keys()
         if kept and same_bytes(first, plan.key_type, classes):
             return
-        row, whole = _row_or_whole(given)
+        row, whole = _row_or_whole(rule)
         where = f"operators.{plan.label}.key"
         plan.key = Conversion(
             where, first, plan.key_type, row, whole, name="key", classes=classes, fields=fields
@@ -267,7 +267,7 @@ class _Planning:
         own = plan.target.states + plan.target.operator_states
         if self._template is not None:
             return own + self._late_states(plan, {each.name for each in own})
-        found: dict[str, StateInfo] = {}
+        states: dict[str, StateInfo] = {}
         places = {
             name: self._old_states.places(name, rule, plan.sources)
             for name, rule in plan.rule.states.items()
@@ -279,25 +279,25 @@ class _Planning:
         for _, info in every:
             untouched = info.name not in taken and info.name not in plan.rule.drop
             if untouched and not self._moves_elsewhere(plan, info):
-                found.setdefault(info.name, self._without_template(plan, info, StateRule()))
+                states.setdefault(info.name, self._without_template(plan, info, StateRule()))
         for name, rule in plan.rule.states.items():
             old = stored_at(places[name])
             if old is not None:
                 renamed = replace(old, name=name, meta=replace(old.meta, name=name))
-                found[name] = self._without_template(plan, renamed, rule)
-        return list(found.values())
+                states[name] = self._without_template(plan, renamed, rule)
+        return list(states.values())
 
     def _late_states(self, plan: OperatorPlan, known: set[str]) -> list[StateInfo]:
         """States that the new job registers when it needs them; their rules give the types."""
-        found = []
+        states = []
         for name, rule in plan.rule.states.items():
             if name in known or rule.type is None:
                 continue
             old = stored_at(self._old_states.places(name, rule, plan.sources))
             if old is not None:
                 named = replace(old, name=name, meta=replace(old.meta, name=name))
-                found.append(self._without_template(plan, named, rule))
-        return found
+                states.append(self._without_template(plan, named, rule))
+        return states
 
     def _moves_elsewhere(self, plan: OperatorPlan, info: StateInfo) -> bool:
         """Whether another operator takes the state by name."""
@@ -306,8 +306,8 @@ class _Planning:
             if rule is plan.rule or rule.from_ is None:
                 continue
             sources = [
-                self._find(self._source, each, "the old job").with_timer_queues
-                for each in rule.from_
+                self._find(self._source, name, "the old job").with_timer_queues
+                for name in rule.from_
             ]
             if own & {each.operator_id for each in sources} and any(
                 place.operator.operator_id in own and place.state == info.name
@@ -337,9 +337,9 @@ class _Planning:
         return info
 
     def _state(self, plan: OperatorPlan, new: StateInfo, rule: StateRule | None) -> None:
-        found = self._old_of(plan, new, rule)
+        old_state = self._old_of(plan, new, rule)
         own = rule or StateRule()
-        if found is None:
+        if old_state is None:
             starts = f"{plan.label}/{new.name}" in self._migration.start_empty
             starts = starts or new.name in plan.rule.drop
             queue = new.kind.endswith("timer")
@@ -351,7 +351,7 @@ class _Planning:
                 )
             plan.states.append(StatePlan(new, None, None, own, EMPTY))
             return
-        operator, old = found
+        operator, old = old_state
         takers = self._taken.setdefault((operator.operator_id, old.name), set())
         if takers and plan.label not in takers and not (rule is not None and rule.from_):
             queue = old.kind.endswith("timer")
@@ -514,7 +514,7 @@ class _Planning:
         """What the declaration forgets."""
         plan = self._plan
         dropped = [
-            self._find(self._source, each, "the old job") for each in self._migration.drop_operators
+            self._find(self._source, name, "the old job") for name in self._migration.drop_operators
         ]
         plan.dropped = dropped
         for operator in dropped:
@@ -540,8 +540,8 @@ class _Planning:
             if (operator.operator_id, info.name) in self._taken:
                 continue
             if info.name in drops:
-                for each in self._users(operator)[:1]:
-                    each.dropped.append((operator, info))
+                for user in self._users(operator)[:1]:
+                    user.dropped.append((operator, info))
             elif not (info.kind.endswith("timer") and _is_empty(operator, info)):
                 self._plan.problems.append(
                     f"state {info.name} of operator {operator.label} of the old job has no place: "
@@ -552,15 +552,17 @@ class _Planning:
 
     def _users(self, operator: OperatorSnapshot) -> list[OperatorPlan]:
         return [
-            each
-            for each in self._plan.operators
-            if any(source.operator_id == operator.operator_id for source in each.sources)
+            user
+            for user in self._plan.operators
+            if any(source.operator_id == operator.operator_id for source in user.sources)
         ]
 
     def _check_names(self) -> None:
         labels = {each.label for each in self._plan.operators}
         labels |= {
-            f"{each.label}/{s.new.name}" for each in self._plan.operators for s in each.states
+            f"{operator.label}/{s.new.name}"
+            for operator in self._plan.operators
+            for s in operator.states
         }
         for name in self._migration.start_empty:
             if name not in labels:
@@ -571,10 +573,10 @@ class _Planning:
 
 
 def _row_or_whole(
-    given: Expression | tuple[Expression, ...] | None,
+    rule: Expression | tuple[Expression, ...] | None,
 ) -> tuple[tuple[Expression, ...] | None, Expression | None]:
     """A rule as the columns of a row, or as one whole value."""
-    return (given, None) if isinstance(given, tuple) else (None, given)
+    return (rule, None) if isinstance(rule, tuple) else (None, rule)
 
 
 def _aggregated(aggregate: Aggregate) -> tuple[str, Expression]:
@@ -620,13 +622,13 @@ def _classes_of(operators: Sequence[OperatorSnapshot]) -> set[str]:
     return pojo_classes(*types)
 
 
-def _declared_key(given: Expression | tuple[Expression, ...], label: str) -> AnySerializer:
+def _declared_key(rule: Expression | tuple[Expression, ...], label: str) -> AnySerializer:
     """The new type of keys of a DataStream job, from its cast."""
     from dstl_core.codec.declared_type import parse_type
     from dstl_core.savepoint.migrate.expression import Cast
 
-    if isinstance(given, Cast):
-        return parse_type(given.type.lower())
+    if isinstance(rule, Cast):
+        return parse_type(rule.type.lower())
     raise ConfigError(
         f"operators.{label}.key needs a type: write cast(key, TYPE), or give to_template."
     )

@@ -58,14 +58,14 @@ def parse_sql_type(text: str) -> LogicalType:
         ConfigError: The text is no type that a cast knows.
     """
     squeezed = re.sub(r"\s*([(),])\s*", r"\1", " ".join(text.upper().split()))
-    found = _TYPE.fullmatch(squeezed.replace(" NOT NULL", "NOT NULL"))
-    name = None if found is None else _NAMES.get(found["name"])
-    if found is None or name is None:
+    match = _TYPE.fullmatch(squeezed.replace(" NOT NULL", "NOT NULL"))
+    name = None if match is None else _NAMES.get(match["name"])
+    if match is None or name is None:
         raise ConfigError(
             f"The type {text!r} of a cast is not known: expected one of {', '.join(_NAMES)}."
         )
-    first, second = (None if each is None else int(each) for each in found.group(2, 3))
-    nullable = found["more"] is None
+    first, second = (None if each is None else int(each) for each in match.group(2, 3))
+    nullable = match["more"] is None
     if name in ("STRING", "VARCHAR"):
         return LogicalType("VARCHAR", nullable, length=first if first else LONGEST)
     if name in ("BYTES", "VARBINARY"):
@@ -108,12 +108,12 @@ def cast_column(
     if pa.types.is_floating(column.type) and pa.types.is_string(target):
         raise _never(old, new)
     try:
-        found = _exactly(column, target)
+        cast_values = _exactly(column, target)
     except pa.ArrowNotImplementedError as error:
         raise _never(old, new) from error
     except pa.ArrowInvalid:
-        found = _what_fits(column, target)
-    return _within(column, found, new)
+        cast_values = _what_fits(column, target)
+    return _within(column, cast_values, new)
 
 
 def _never(old: LogicalType, new: LogicalType) -> ConfigError:
@@ -162,22 +162,22 @@ def _what_fits(column: pa.Array, target: pa.DataType) -> pa.Array:
 
 
 def _within(
-    column: pa.Array, found: pa.Array, new: LogicalType
+    column: pa.Array, cast_values: pa.Array, new: LogicalType
 ) -> tuple[pa.Array, pa.BooleanArray | None]:
     """Looks at the length of texts and bytes, which Arrow does not know."""
     if new.root in ("VARCHAR", "CHAR", "VARBINARY", "BINARY") and new.length < LONGEST:
-        length = pc.utf8_length if pa.types.is_string(found.type) else pc.binary_length
-        sizes = length(found)
+        length = pc.utf8_length if pa.types.is_string(cast_values.type) else pc.binary_length
+        sizes = length(cast_values)
         exact = new.root in ("CHAR", "BINARY")
         fits = pc.equal(sizes, new.length) if exact else pc.less_equal(sizes, new.length)
         if pc.all(fits).as_py() is False:
-            found = pc.if_else(fits, found, pa.scalar(None, found.type))
-    if found.null_count == column.null_count:
-        return found, None
-    return found, pc.and_(pc.is_null(found), pc.is_valid(column))
+            cast_values = pc.if_else(fits, cast_values, pa.scalar(None, cast_values.type))
+    if cast_values.null_count == column.null_count:
+        return cast_values, None
+    return cast_values, pc.and_(pc.is_null(cast_values), pc.is_valid(column))
 
 
 def rows_of(mask: pa.BooleanArray) -> list[int]:
     """The numbers of the rows that are marked."""
-    found: list[int] = np.flatnonzero(np.asarray(mask)).tolist()
-    return found
+    rows: list[int] = np.flatnonzero(np.asarray(mask)).tolist()
+    return rows

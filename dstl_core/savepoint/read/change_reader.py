@@ -112,9 +112,9 @@ class StateChangeReader:
                     for batch in reader.read_batches(
                         log, batch_rows=batch_rows, batch_bytes=batch_bytes
                     ):
-                        found = self._batch(batch, ids, subtask.index, sets)
-                        if found is not None:
-                            yield found
+                        changes = self._batch(batch, ids, subtask.index, sets)
+                        if changes is not None:
+                            yield changes
                 sets += _count_sets(log)
 
     def _batch(

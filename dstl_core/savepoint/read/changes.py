@@ -111,8 +111,8 @@ def change_lines(
 def _change_sets(log: ChangelogStateHandle) -> Iterator[ChangelogStateHandle]:
     """Yields a handle for each change set."""
     if isinstance(log, ChangelogStateHandleStream):
-        for each in log.handles_and_offsets:
-            yield replace(log, handles_and_offsets=(each,))
+        for part in log.handles_and_offsets:
+            yield replace(log, handles_and_offsets=(part,))
     else:
         yield log
 

@@ -300,6 +300,6 @@ class UnreadableCounts:
 def summarize(unreadable: Iterable[Unreadable]) -> Iterator[str]:
     """Makes a sentence for each state with unreadable entries."""
     counts = UnreadableCounts()
-    for each in unreadable:
-        counts.add(each)
+    for problem in unreadable:
+        counts.add(problem)
     return counts.sentences()

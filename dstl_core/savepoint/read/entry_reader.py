@@ -296,12 +296,12 @@ class EntryReader:
             for info in handle.states:
                 if self._only not in (None, info.name):
                     continue
-                found = _value_type(reader.header.state(info), info)
-                if found != types.setdefault((_kind(info), info.name), found):
+                value_type = _value_type(reader.header.state(info), info)
+                if value_type != types.setdefault((_kind(info), info.name), value_type):
                     raise FormatError(
                         f"Operator state {info.name!r} has another type in another subtask",
                         expected=types[_kind(info), info.name].type_name,
-                        got=found.type_name,
+                        got=value_type.type_name,
                     )
                 match info.mode:
                     case OperatorStateMode.SPLIT_DISTRIBUTE:

@@ -125,14 +125,14 @@ def _accesses(
 
 def _actual_windows(state: KeyedState, key_group: int) -> dict[tuple[str, Any], Any]:
     """Maps the state window of merging windows to the actual window, by key."""
-    found = {}
+    windows = {}
     for name in MERGING_SETS:
         table = state.tables.get((name, False))
         if table is not None:
             for key, _, pairs in table.entries(key_group):
                 for actual, kept_under in pairs:
-                    found[repr(key), kept_under] = actual
-    return found
+                    windows[repr(key), kept_under] = actual
+    return windows
 
 
 def _is_list(table: StateTable[Any]) -> bool:

@@ -52,9 +52,9 @@ def read_protos(
         StateFileNotFoundError: A file does not exist.
         ConfigError: A file is no descriptor set, or is larger than ``MAX_PROTO_BYTES``.
     """
-    found: dict[str, bytes] = {}
-    for each in protos:
-        location = Location.parse(each)
+    contents: dict[str, bytes] = {}
+    for proto in protos:
+        location = Location.parse(proto)
         file_io = open_file_io(location, storage_options)
         size = file_io.size(location)
         if size is None:
@@ -69,8 +69,8 @@ def read_protos(
                 f"{size}.",
                 location=str(location),
             )
-        found[str(location)] = file_io.read_bytes(location)
-    return read_descriptor_sets(found) if found else None
+        contents[str(location)] = file_io.read_bytes(location)
+    return read_descriptor_sets(contents) if contents else None
 
 
 @dataclass(frozen=True)

@@ -199,10 +199,10 @@ class KeyedStateReader:
             arrays = [self._column(name, columns[name]) for name in self._wanted]
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
-    def _column(self, name: str, found: pa.Array) -> pa.Array:
+    def _column(self, name: str, column: pa.Array) -> pa.Array:
         if name in self._decimals:
-            return as_declared(found, self._decimals[name], name)
-        return as_texts(found, self._texts[name]) if name in self._texts else found
+            return as_declared(column, self._decimals[name], name)
+        return as_texts(column, self._texts[name]) if name in self._texts else column
 
 
 def _parts(
@@ -291,7 +291,9 @@ class _Flat:
         self._is_list = info.kind == "list" and value is not None and pa.types.is_list(value)
         self._roles = role_names(info.meta)
         self.columns: dict[str, pa.DataType] = {}
-        for role, arrow_type in sorted(decoder.columns.items(), key=lambda each: _ORDER[each[0]]):
+        for role, arrow_type in sorted(
+            decoder.columns.items(), key=lambda role_and_type: _ORDER[role_and_type[0]]
+        ):
             if role == VALUE and self._is_list:
                 self.columns[LIST_INDEX_COLUMN] = pa.int32()
                 self.columns[LIST_VALUE_COLUMN] = arrow_type.value_type
@@ -318,7 +320,7 @@ class _Flat:
                 continue
             columns = decoder.decode(own, roles or {KEY})
             named = {
-                self._roles[role]: each for role, each in columns.items() if role in self._roles
+                self._roles[role]: column for role, column in columns.items() if role in self._roles
             }
             if KEY_GROUP_COLUMN in wanted:
                 named[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
@@ -451,8 +453,8 @@ class _Keyed:
             own = keys.apply(decoder, batch)
             if not len(own):
                 continue
-            found = decoder.decode(own, read)
-            columns = {roles[role]: column for role, column in found.items()}
+            decoded = decoder.decode(own, read)
+            columns = {roles[role]: column for role, column in decoded.items()}
             if KEY_GROUP_COLUMN in wanted:
                 columns[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
             for name in wanted - columns.keys():
@@ -493,19 +495,23 @@ class _Windows(_Keyed):
     """
 
     def _joined_namespace(self) -> AnySerializer:
-        found: list[AnySerializer] = []
+        namespace_types: list[AnySerializer] = []
         for info in self.operator.states:
             kind = namespace_type(info.meta)
-            if not is_queue(info.meta) and isinstance(kind, WINDOW_TYPES) and kind not in found:
-                found.append(kind)
-        if len(found) != 1:
-            names = ", ".join(kind.type_name for kind in found) or "none"
+            if (
+                not is_queue(info.meta)
+                and isinstance(kind, WINDOW_TYPES)
+                and kind not in namespace_types
+            ):
+                namespace_types.append(kind)
+        if len(namespace_types) != 1:
+            names = ", ".join(kind.type_name for kind in namespace_types) or "none"
             raise SavepointError(
                 f"Operator {self.operator.label!r} has no windows of one type (found: {names}); "
                 f"read its states one by one.",
                 location=str(self.operator.snapshot.folder),
             )
-        return found[0]
+        return namespace_types[0]
 
 
 def _alone(chunk: SectionChunk) -> SectionChunks:
@@ -532,14 +538,14 @@ def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: KeyFilt
 
 def _state_id(stored: StoredRecords, info: StateInfo) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
-    found = state_id(stored, info.meta)
-    if found is not None and types_of(stored.header.states[found]) != types_of(info.meta):
-        meta = stored.header.states[found]
+    number = state_id(stored, info.meta)
+    if number is not None and types_of(stored.header.states[number]) != types_of(info.meta):
+        meta = stored.header.states[number]
         raise RestoreError(
             f"State {meta.name!r} has different types in the handles of one operator: "
             f"{describe_state(info.meta)} and {describe_state(meta)}."
         )
-    return found
+    return number
 
 
 def _select(every: dict[str, pa.DataType], columns: Sequence[str] | None) -> list[str]:

@@ -165,7 +165,7 @@ class OperatorCatalog:
                 self._logged_changes(), self.snapshot.registry, self.max_parallelism
             )
 
-    def give_key_type(self, given: AnySerializer) -> None:
+    def give_key_type(self, serializer: AnySerializer) -> None:
         """Sets the type of the key, for a changelog that does not record it.
 
         Raises:
@@ -174,23 +174,23 @@ class OperatorCatalog:
         try:
             recorded = self._recorded_key_type()
             fits = recorded is not None or keys_fit(
-                given, self._logged_changes(), self.snapshot.registry, self.max_parallelism
+                serializer, self._logged_changes(), self.snapshot.registry, self.max_parallelism
             )
         except UNREADABLE:
             recorded, fits = None, True  # the reader of the state says what is wrong
-        if recorded is not None and recorded.serializer != given:
+        if recorded is not None and recorded.serializer != serializer:
             raise ConfigError(
                 f"The key type of operator {self.label!r} is wrong: the files record "
-                f"{recorded.serializer.type_name}, got {given.type_name}; leave out the key type "
-                f"(key_types, --key-type)."
+                f"{recorded.serializer.type_name}, got {serializer.type_name}; leave out the key "
+                f"type (key_types, --key-type)."
             )
         if not fits:
             raise ConfigError(
                 f"The key type of operator {self.label!r} is wrong: keys in the changelog are not "
-                f"of type {given.type_name}, or belong to other key groups; give another key "
+                f"of type {serializer.type_name}, or belong to other key groups; give another key "
                 f"type (key_types, --key-type)."
             )
-        self.key_type = KeyType(given)
+        self.key_type = KeyType(serializer)
 
     def _recorded_key_type(self) -> KeyType | None:
         """The type in a header, or in the metadata of timers in a log."""
@@ -211,14 +211,14 @@ class OperatorCatalog:
     @property
     def states(self) -> list[StateInfo]:
         """The keyed states, by name. It reads headers, and the log of a changelog checkpoint."""
-        found: dict[tuple[str, bool], StateInfo] = {}
+        by_key: dict[tuple[str, bool], StateInfo] = {}
         with self._context():
             for handle in self.keyed_handles:
                 for meta in self._state_metas(handle):
-                    known = found.get(state_key(meta))
+                    known = by_key.get(state_key(meta))
                     if known is None or knowledge_of(meta) > knowledge_of(known.meta):
-                        found[state_key(meta)] = StateInfo.of(meta)
-        return sorted(found.values(), key=lambda info: (info.name, info.kind))
+                        by_key[state_key(meta)] = StateInfo.of(meta)
+        return sorted(by_key.values(), key=lambda info: (info.name, info.kind))
 
     @cached_property
     def forms(self) -> StateForms | None:
@@ -230,7 +230,9 @@ class OperatorCatalog:
         names = {info.name for info in self.states}
         types = self.snapshot.state_types.items()
         messages = {
-            name: each for name, each in types if isinstance(each, MessageType) and name in names
+            name: message
+            for name, message in types
+            if isinstance(message, MessageType) and name in names
         }
         known = self.snapshot.kryo.layouts.messages
         if messages and known is not None:
@@ -284,7 +286,7 @@ class OperatorCatalog:
     @cached_property
     def operator_states(self) -> list[StateInfo]:
         """The list, union and broadcast states, by name. It reads each subtask's stream, once."""
-        found: dict[tuple[str, str], StateInfo] = {}
+        by_kind: dict[tuple[str, str], StateInfo] = {}
         with self._context():
             for _, handle, reader in self.operator_state_readers():
                 for info in handle.states:
@@ -294,8 +296,10 @@ class OperatorCatalog:
                     if kind == OP_BROADCAST:
                         key = meta.serializer(KEY_SERIALIZER).type_name
                         type_name = f"Map<{key}, {type_name}>"
-                    found.setdefault((info.name, kind), StateInfo(info.name, kind, type_name, meta))
-        return [found[key] for key in sorted(found)]
+                    by_kind.setdefault(
+                        (info.name, kind), StateInfo(info.name, kind, type_name, meta)
+                    )
+        return [by_kind[key] for key in sorted(by_kind)]
 
     def operator_state_readers(
         self, name: str | None = None
@@ -304,7 +308,7 @@ class OperatorCatalog:
         this name. It reads no other streams.
         """
         resolver = self.snapshot.resolver
-        for subtask in sorted(self.state.subtasks, key=lambda each: each.index):
+        for subtask in sorted(self.state.subtasks, key=lambda subtask_state: subtask_state.index):
             handle = subtask.managed_operator_state
             if handle is None or all(name not in (None, each.name) for each in handle.states):
                 continue
@@ -359,14 +363,14 @@ class OperatorCatalog:
         """Restores the keyed state of some key groups into memory."""
         snapshot = self.snapshot
         with self._context():
-            found = self.key_type if any(lacks_base(handle) for handle in handles) else None
+            key_type = self.key_type if any(lacks_base(handle) for handle in handles) else None
             return restore_keyed_state(
                 handles,
                 key_groups,
                 self.max_parallelism,
                 snapshot.resolver,
                 snapshot.registry,
-                key_serializer=None if found is None else found.serializer,
+                key_serializer=None if key_type is None else key_type.serializer,
                 keep_going=keep_going,
                 tables=snapshot.tables,
             )

@@ -168,9 +168,9 @@ class Snapshot:
         """When ``_metadata`` was written, in milliseconds; None if the store does not tell. A copy
         has the time of the copy.
         """
-        for each in self.file_io.list_folder(self.folder):
-            if each.location.name == METADATA_FILE_NAME:
-                return each.modified_ms
+        for status in self.file_io.list_folder(self.folder):
+            if status.location.name == METADATA_FILE_NAME:
+                return status.modified_ms
         return None
 
     def __repr__(self) -> str:
@@ -204,11 +204,11 @@ class Snapshot:
         Raises:
             NoSuchOperatorError: No operator fits, or several do. The message lists the operators.
         """
-        found = self.named(name)
-        if len(found) == 1:
-            return found[0]
+        operators = self.named(name)
+        if len(operators) == 1:
+            return operators[0]
         known = ", ".join(sorted(repr(operator.label) for operator in self.operators)) or "none"
-        problem = "is in the snapshot more than once" if found else "is not in the snapshot"
+        problem = "is in the snapshot more than once" if operators else "is not in the snapshot"
         raise NoSuchOperatorError(
             f"Operator {name!r} {problem}; it has: {known}.", location=str(self.folder)
         )
@@ -242,17 +242,17 @@ class Snapshot:
     @cached_property
     def _by_id(self) -> Mapping[OperatorID, list[OperatorSnapshot]]:
         # Names are resolved for each operator of a snapshot, so a search would be quadratic.
-        found: dict[OperatorID, list[OperatorSnapshot]] = {}
+        operators: dict[OperatorID, list[OperatorSnapshot]] = {}
         for operator in self.operators:
-            found.setdefault(operator.operator_id, []).append(operator)
-        return found
+            operators.setdefault(operator.operator_id, []).append(operator)
+        return operators
 
     @cached_property
     def _by_name(self) -> Mapping[str, list[OperatorSnapshot]]:
-        found: dict[str, list[OperatorSnapshot]] = {}
+        operators: dict[str, list[OperatorSnapshot]] = {}
         for operator in self.operators:
-            found.setdefault(operator.name, []).append(operator)
-        return found
+            operators.setdefault(operator.name, []).append(operator)
+        return operators
 
 
 def _state_type(text: str, messages: Messages | None) -> PythonStateType | MessageType:
@@ -410,8 +410,8 @@ class OperatorSnapshot(OperatorCatalog):
 
     def _elements(self, name: str, kind: str) -> Values:
         self.state_info(name, kind)
-        found: Values = []
+        values: Values = []
         for entry in EntryReader(self, name).operator_state_entries():
             if entry.kind == kind:
-                found += [entry.value] if isinstance(entry.value, OpaqueValue) else entry.value
-        return found
+                values += [entry.value] if isinstance(entry.value, OpaqueValue) else entry.value
+        return values

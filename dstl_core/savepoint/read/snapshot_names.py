@@ -54,17 +54,17 @@ def cut_pair(option: str, text: str, form: str, fits: Fits) -> tuple[str, str]:
     return (fitting or every)[0]
 
 
-def cut_pairs(option: str, given: Iterable[str] | None, form: str, fits: Fits) -> dict[str, str]:
+def cut_pairs(option: str, texts: Iterable[str] | None, form: str, fits: Fits) -> dict[str, str]:
     """Cuts several values ``LEFT=RIGHT``.
 
     Raises:
         ConfigError: A value has another form or is ambiguous, or a left part is there twice.
     """
-    found: dict[str, str] = {}
-    for text in given or ():
+    pairs: dict[str, str] = {}
+    for text in texts or ():
         left, right = cut_pair(option, text, form, fits)
-        put_once(option, found, left, repr(left), right)
-    return found
+        put_once(option, pairs, left, repr(left), right)
+    return pairs
 
 
 def put_once(option: str, values: dict[Key, Value], key: Key, shown: str, value: Value) -> None:
@@ -86,14 +86,14 @@ def is_last(_: str, right: str) -> bool:
     return "=" not in right
 
 
-def relocations(option: str, given: Iterable[str] | None) -> dict[str, str]:
+def relocations(option: str, texts: Iterable[str] | None) -> dict[str, str]:
     """Old and new places of files. ``=`` may stand in folders, as in ``dt=2026-11-25``; then the
     new place starts with ``/`` or a scheme.
 
     Raises:
         ConfigError: See ``cut_pairs``.
     """
-    return cut_pairs(option, given, "OLD=NEW", lambda _, new: _ROOT.match(new) is not None)
+    return cut_pairs(option, texts, "OLD=NEW", lambda _, new: _ROOT.match(new) is not None)
 
 
 @dataclass(frozen=True)
@@ -252,67 +252,67 @@ class SnapshotNames:
             location=str(self._snapshot.folder),
         )
 
-    def places(self, option: str, given: Iterable[str]) -> list[tuple[str, str]]:
+    def places(self, option: str, texts: Iterable[str]) -> list[tuple[str, str]]:
         """The hash of an operator and the state for each ``OP/STATE``."""
-        every = [self.state(option, name) for name in given]
+        every = [self.state(option, name) for name in texts]
         return [(f"hash:{each.operator.operator_id.hex}", each.state or "") for each in every]
 
-    def renaming(self, option: str, given: Iterable[str] | None) -> dict[str, str]:
+    def renaming(self, option: str, texts: Iterable[str] | None) -> dict[str, str]:
         """Old and new names of operators: ``OLD=NEW``."""
-        return cut_pairs(option, given, "OLD=NEW", lambda old, _: self.is_operator(old))
+        return cut_pairs(option, texts, "OLD=NEW", lambda old, _: self.is_operator(old))
 
-    def merging(self, option: str, given: Iterable[str] | None) -> dict[str, str]:
+    def merging(self, option: str, texts: Iterable[str] | None) -> dict[str, str]:
         """Operators and those that take their states: ``OP=INTO``."""
 
         def fits(name: str, into: str) -> bool:
             return self.is_operator(name) and self.is_operator(into)
 
-        return cut_pairs(option, given, "OP=INTO", fits)
+        return cut_pairs(option, texts, "OP=INTO", fits)
 
-    def renaming_states(self, option: str, given: Iterable[str]) -> dict[tuple[str, str], str]:
+    def renaming_states(self, option: str, texts: Iterable[str]) -> dict[tuple[str, str], str]:
         """States and their new names: ``OP/STATE=NEW``. Operators are named by hash."""
         form = "OP/STATE=NEW"
-        found: dict[tuple[str, str], str] = {}
-        for text in given:
+        new_names: dict[tuple[str, str], str] = {}
+        for text in texts:
             name, new = cut_pair(option, text, form, lambda name, _: bool(self._states(name)))
             if not list(cuts(name, "/")):
                 raise ConfigError(f"{option} is wrong: expected {form}, got {text!r}.")
             [place] = self.places(option, [name])
-            put_once(option, found, place, f"state {place[1]!r}", new)
-        return found
+            put_once(option, new_names, place, f"state {place[1]!r}", new)
+        return new_names
 
-    def splitting(self, option: str, given: Iterable[str]) -> dict[tuple[str, str], list[str]]:
+    def splitting(self, option: str, texts: Iterable[str]) -> dict[tuple[str, str], list[str]]:
         """States of each operator and new uid: ``OP/STATE=NEW``. Operators are named by hash."""
         form = "OP/STATE=NEW"
-        found: dict[tuple[str, str], list[str]] = {}
-        for text in given:
+        states: dict[tuple[str, str], list[str]] = {}
+        for text in texts:
             name, new = cut_pair(option, text, form, lambda name, _: bool(self._states(name)))
             if not list(cuts(name, "/")):
                 raise ConfigError(f"{option} is wrong: expected {form}, got {text!r}.")
             [(operator, state)] = self.places(option, [name])
-            found.setdefault((operator, new), []).append(state)
-        return found
+            states.setdefault((operator, new), []).append(state)
+        return states
 
     def _operator(self, name: str) -> OperatorSnapshot | None:
-        found = self._snapshot.named(name)
-        return found[0] if len(found) == 1 else None
+        operators = self._snapshot.named(name)
+        return operators[0] if len(operators) == 1 else None
 
     def _states(self, name: str) -> list[Place]:
         """Every reading as an operator and one of its states, each state once."""
-        found: dict[tuple[str, str], Place] = {}
+        places: dict[tuple[str, str], Place] = {}
         for left, right in cuts(name, "/"):
             operator = self._operator(left)
             if operator is not None and right in self._names_in(operator):
-                found[operator.operator_id.hex, right] = Place(operator, right)
-        return list(found.values())
+                places[operator.operator_id.hex, right] = Place(operator, right)
+        return list(places.values())
 
     def _names_in(self, operator: OperatorSnapshot) -> frozenset[str]:
         """The states of an operator; none if their headers are damaged, which readers report."""
-        found = self._known.get(operator.operator_id)
-        if found is None:
-            found = frozenset(info.name for info in operator.states_or_none())
-            self._known[operator.operator_id] = found
-        return found
+        names = self._known.get(operator.operator_id)
+        if names is None:
+            names = frozenset(info.name for info in operator.states_or_none())
+            self._known[operator.operator_id] = names
+        return names
 
     def _of_any_operator(self, name: str) -> list[Place]:
         """The states that have the whole name."""
@@ -322,11 +322,11 @@ class SnapshotNames:
     def _having(self) -> Mapping[str, list[OperatorSnapshot]]:
         """The operators that have a state of a name."""
         # Advice names the states of every operator, so a search would be quadratic.
-        found: dict[str, list[OperatorSnapshot]] = {}
+        operators: dict[str, list[OperatorSnapshot]] = {}
         for operator in self._snapshot.operators:
             for state in self._names_in(operator):
-                found.setdefault(state, []).append(operator)
-        return found
+                operators.setdefault(state, []).append(operator)
+        return operators
 
     def _only(self, option: str, name: str, fitting: list[Place]) -> Place | None:
         if len(fitting) > 1:

@@ -171,7 +171,7 @@ def _void_states(infos: Sequence[StateInfo]) -> list[str]:
 def _timer_columns(infos: Sequence[StateInfo]) -> dict[str, str]:
     """The queues of the user's timers, with the names of their columns."""
     taken = {info.name for info in infos}
-    found = {}
+    names = {}
     for stored, public in (
         (EVENT_TIMERS + USER_TIMERS, "event_time_timers"),
         (PROCESSING_TIMERS + USER_TIMERS, "processing_time_timers"),
@@ -183,8 +183,8 @@ def _timer_columns(infos: Sequence[StateInfo]) -> dict[str, str]:
             if not isinstance(timer, TimerSerializer):
                 continue
             if isinstance(timer.namespace, VoidNamespaceSerializer):
-                found[stored] = stored if public in taken else public
-    return found
+                names[stored] = stored if public in taken else public
+    return names
 
 
 # --------------------------------------------------------------------------------- row-wise
@@ -306,7 +306,7 @@ class _Windows(RowWiseTable):
             if name in wanted:
                 of_key = name in self._global
                 values = [
-                    (each.global_states if of_key else each.states).get(name) for each in part
+                    (window.global_states if of_key else window.states).get(name) for window in part
                 ]
                 columns[name] = column_of_values(_type(info), values, self._types)
         return self.batch_of(columns)
@@ -325,10 +325,10 @@ def _type(info: StateInfo) -> Any:
 
 
 def _key_serializer(operator: OperatorSnapshot) -> Any:
-    found = operator.key_type
-    if found is None:
+    key_type = operator.key_type
+    if key_type is None:
         raise SavepointError(
             f"Operator {operator.label!r} has no keyed state.",
             location=str(operator.snapshot.folder),
         )
-    return found.serializer
+    return key_type.serializer

@@ -43,14 +43,14 @@ def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
         own = source.metas
         if not own:
             continue
-        found = source.operator.key_type
-        assert found is not None  # every source has keyed state here
-        if key_type is not None and key_type != found.serializer:
+        own_type = source.operator.key_type
+        assert own_type is not None  # every source has keyed state here
+        if key_type is not None and key_type != own_type.serializer:
             raise SavepointError(
                 f"Operators with keys of different types cannot become one: "
-                f"{key_type.type_name} and {found.serializer.type_name}."
+                f"{key_type.type_name} and {own_type.serializer.type_name}."
             )
-        key_type = found.serializer
+        key_type = own_type.serializer
         for meta in own:
             known = metas.setdefault(state_key(meta), meta)
             if known is not meta and not (_is_queue(meta) and types_of(known) == types_of(meta)):

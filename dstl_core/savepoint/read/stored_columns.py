@@ -126,14 +126,14 @@ def _checked(
 def _count(stored: StoredRange, parts: list[list[tuple[Ranges, Ranges]]]) -> RangeCounts | None:
     entries = 0
     records: dict[str, int] = {}
-    for record_format, each in zip(stored.formats, parts, strict=True):
-        if not each:
+    for record_format, ranges_and_scopes in zip(stored.formats, parts, strict=True):
+        if not ranges_and_scopes:
             continue
-        whole = _together([ranges for ranges, _ in each])
+        whole = _together([ranges for ranges, _ in ranges_and_scopes])
         if len(ByteIndex(whole)) != len(whole):
             return None
         if record_format.kind is KeyedStateType.MAP:
-            entries += len(ByteIndex(_together([scopes for _, scopes in each])))
+            entries += len(ByteIndex(_together([scopes for _, scopes in ranges_and_scopes])))
         else:
             entries += len(whole)
         name = record_format.meta.name

@@ -76,8 +76,8 @@ def handle_parts(
             ranges = [handle.key_group_range]
         else:
             ranges = key_group_ranges(handle)
-        for each in ranges:
-            own = each.get_intersection(wanted)
+        for part in ranges:
+            own = part.get_intersection(wanted)
             if len(own):
                 yield handle, own
 
@@ -105,8 +105,8 @@ def _opener(operator: OperatorCatalog, handle: KeyedStateHandle) -> KeyGroupsOpe
 
 def state_id(stored: StoredRecords, meta: StateMetaInfoSnapshot) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
-    for at, each in enumerate(stored.header.states):
-        if each.name == meta.name and is_queue(each) == is_queue(meta):
+    for at, state in enumerate(stored.header.states):
+        if state.name == meta.name and is_queue(state) == is_queue(meta):
             return at
     return None
 

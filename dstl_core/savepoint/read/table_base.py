@@ -94,8 +94,8 @@ class RowWiseTable(SnapshotTable):
 
 def chunks_of(entries: Iterator[Any]) -> Iterator[list[Any]]:
     part: list[Any] = []
-    for each in entries:
-        part.append(each)
+    for entry in entries:
+        part.append(entry)
         if len(part) == ROWS_PER_BATCH:
             yield part
             part = []

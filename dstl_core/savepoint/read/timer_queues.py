@@ -43,8 +43,12 @@ def _every(stored: KeyGroupRangeOffsets) -> KeyGroupRange:
 
 def _first(stored: KeyGroupRangeOffsets) -> KeyGroupRange:
     """The first key group with timers: every such key group names all services."""
-    there = [key_group for key_group, offset in stored.items() if offset != NO_OFFSET]
-    return KeyGroupRange.of(there[0], there[0]) if there else KeyGroupRange.of(0, -1)
+    stored_groups = [key_group for key_group, offset in stored.items() if offset != NO_OFFSET]
+    return (
+        KeyGroupRange.of(stored_groups[0], stored_groups[0])
+        if stored_groups
+        else KeyGroupRange.of(0, -1)
+    )
 
 
 def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
@@ -60,9 +64,9 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
     raw = [each.raw_keyed_state for each in operator.state.subtasks if each.raw_keyed_state]
     if not raw:
         return operator
-    found = copy(operator)
-    if found.key_type is None:
-        del found.key_type  # derived again, from the timers
+    derived = copy(operator)
+    if derived.key_type is None:
+        del derived.key_type  # derived again, from the timers
     try:
         queues = [_queues(operator, each, wanted) for each in raw]
     except (FormatError, UnreadableValueError) as error:
@@ -71,8 +75,8 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
             f"({error.message}); a rewrite has to leave the operator out.",
             location=str(operator.snapshot.folder),
         ) from error
-    found.timer_queues = tuple(each for each in queues if each is not None)
-    return found
+    derived.timer_queues = tuple(each for each in queues if each is not None)
+    return derived
 
 
 def with_readable_timers(operator: Operator, wanted: Choice = _every) -> Operator:
@@ -136,11 +140,11 @@ class _Queues:
         """Adds the timers of one key group."""
         runs: dict[int, list[tuple[bytes, bytes]]] = {}
         prefix = key_group.to_bytes(self._prefix_bytes, "big")
-        for each in services:
-            element = TimerSerializer(each.key, each.namespace)
+        for service in services:
+            element = TimerSerializer(service.key, service.namespace)
             for queue, timers in (
-                (EVENT_TIMERS + each.service, each.event_time),
-                (PROCESSING_TIMERS + each.service, each.processing_time),
+                (EVENT_TIMERS + service.service, service.event_time),
+                (PROCESSING_TIMERS + service.service, service.processing_time),
             ):
                 meta = StateMetaInfoSnapshot.priority_queue(queue, element)
                 known = self._states.setdefault(queue, meta)

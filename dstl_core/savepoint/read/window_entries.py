@@ -55,7 +55,7 @@ def windows_of(entries: Iterable[KeyedEntry | TimerEntry]) -> Iterator[WindowEnt
 
 def _windows(entries: list[KeyedEntry | TimerEntry]) -> Iterator[WindowEntry]:
     merged: dict[Any, list[tuple[Any, Any]]] = {}
-    found: dict[Any, WindowEntry] = {}
+    windows: dict[Any, WindowEntry] = {}
     timers: dict[Any, tuple[list[int], list[int]]] = {}
     global_states: dict[str, dict[str, Any]] = {}
     for entry in entries:
@@ -67,15 +67,15 @@ def _windows(entries: list[KeyedEntry | TimerEntry]) -> Iterator[WindowEntry]:
             merged.setdefault(key, []).extend(entry.value)
         elif _is_window(entry):
             place = (key, entry.namespace)
-            window = found.get(place)
+            window = windows.get(place)
             if window is None:
-                window = found[place] = WindowEntry(
+                window = windows[place] = WindowEntry(
                     entry.operator, entry.key, entry.key_group, entry.namespace, entry.namespace
                 )
             window.states[entry.state] = entry.value
         else:
             global_states.setdefault(key, {})[entry.state] = entry.value
-    for (key, state_window), window in found.items():
+    for (key, state_window), window in windows.items():
         for actual, kept_under in merged.get(key, []):
             if kept_under == state_window:
                 window.window = actual

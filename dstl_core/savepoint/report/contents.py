@@ -60,7 +60,7 @@ def operator_contents(
     states = [_with_spreads(operator, each) for each in keyed]
     portion.reach(1)
     return {
-        "states": sorted(states, key=lambda each: -(each["key_bytes"] + each["value_bytes"])),
+        "states": sorted(states, key=lambda state: -(state["key_bytes"] + state["value_bytes"])),
         "operator_states": list(_operator_states(operator)),
     }
 
@@ -114,10 +114,10 @@ def _keyed_counts(
     states: dict[tuple[str, str], StateCounts] = {}
 
     def add(counts: Iterable[StateCounts]) -> None:
-        for found in counts:
-            known = states.setdefault((found.name, found.kind), found)
-            if known is not found:
-                known.merge(found)
+        for count in counts:
+            known = states.setdefault((count.name, count.kind), count)
+            if known is not count:
+                known.merge(count)
 
     count = _RangeCounts(operator, watermark, options)
     processes = jobs_for(operator.keyed_size, jobs)
@@ -141,9 +141,9 @@ def _decoder(record_format: RecordFormat, prefix_bytes: int) -> StateDecoder | N
 
 def _by_state(batch: SpanBatch) -> Iterator[tuple[int, SpanBatch]]:
     states = batch.states
-    found = np.unique(states).tolist()
-    for state in found:
-        yield state, batch if len(found) == 1 else batch.take(states == state)
+    numbers = np.unique(states).tolist()
+    for state in numbers:
+        yield state, batch if len(numbers) == 1 else batch.take(states == state)
 
 
 def _raw_timers(operator: OperatorSnapshot) -> Iterator[tuple[OperatorCatalog, KeyGroupRange]]:

@@ -75,8 +75,8 @@ def report_figures(
     summary = snapshot_summary(snapshot)
     counted = {} if contents is None else _contents(snapshot, contents, on_progress, jobs)
     details = {
-        each.operator_id.hex: _details(each) | {"contents": counted.get(each.operator_id.hex)}
-        for each in snapshot.operators
+        op.operator_id.hex: _details(op) | {"contents": counted.get(op.operator_id.hex)}
+        for op in snapshot.operators
     }
     operators = [each | details[each["hash"]] for each in summary.pop("operators")]
     positions = list(source_positions(snapshot))
@@ -95,12 +95,12 @@ def report_figures(
         "bytes_by_kind": dict(
             sum((Counter(each["bytes_by_kind"]) for each in operators), Counter())
         ),
-        "operators": sorted(operators, key=lambda each: (-each["bytes"], each["hash"])),
+        "operators": sorted(operators, key=lambda op: (-op["bytes"], op["hash"])),
         "sources": [position.to_json() for position in positions],
         "pending": [
             {"sink": sink, "checkpoint_id": checkpoint_id, "committables": count}
             for (sink, checkpoint_id), count in sorted(
-                pending.items(), key=lambda each: (each[0][0], each[0][1] or 0)
+                pending.items(), key=lambda pair: (pair[0][0], pair[0][1] or 0)
             )
         ],
     }
@@ -140,14 +140,16 @@ def _contents(
     # Loads Arrow and the compiler, which metadata and headers do not need.
     from dstl_core.savepoint.report.contents import operator_contents
 
-    found = {}
-    for each in snapshot.operators:
+    by_hash = {}
+    for operator in snapshot.operators:
         try:
-            counted = operator_contents(each, options, on_progress, jobs=jobs) | {"problem": None}
+            counted = operator_contents(operator, options, on_progress, jobs=jobs) | {
+                "problem": None
+            }
         except DAMAGED as error:
             counted = {"states": [], "operator_states": [], "problem": str(error)}
-        found[each.operator_id.hex] = counted
-    return found
+        by_hash[operator.operator_id.hex] = counted
+    return by_hash
 
 
 def _details(operator: OperatorSnapshot) -> dict[str, Any]:
@@ -162,30 +164,30 @@ def _details(operator: OperatorSnapshot) -> dict[str, Any]:
 
 
 def _by_kind(operator: OperatorSnapshot) -> Counter[str]:
-    found: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
     for subtask in operator.state.subtasks:
         keyed = subtask.managed_keyed_state
         if isinstance(keyed, ChangelogStateBackendHandle):
-            found["changelog"] += sum(each.state_size for each in keyed.non_materialized)
-            found["keyed state"] += sum(each.state_size for each in keyed.materialized)
+            sizes["changelog"] += sum(each.state_size for each in keyed.non_materialized)
+            sizes["keyed state"] += sum(each.state_size for each in keyed.materialized)
         elif keyed is not None:
-            found["keyed state"] += keyed.state_size
+            sizes["keyed state"] += keyed.state_size
         if subtask.managed_operator_state is not None:
-            found["operator state"] += subtask.managed_operator_state.state_size
+            sizes["operator state"] += subtask.managed_operator_state.state_size
         raw = (subtask.raw_keyed_state, subtask.raw_operator_state)
-        found["raw state"] += sum(each.state_size for each in raw if each is not None)
+        sizes["raw state"] += sum(each.state_size for each in raw if each is not None)
         channels = subtask.input_channel_state + subtask.result_subpartition_state
-        found["in-flight data"] += sum(each.state_size for each in channels)
+        sizes["in-flight data"] += sum(each.state_size for each in channels)
     coordinator = operator.state.coordinator_state
-    found["coordinator state"] += 0 if coordinator is None else coordinator.state_size
-    return found
+    sizes["coordinator state"] += 0 if coordinator is None else coordinator.state_size
+    return sizes
 
 
 def key_group_bytes(operator: OperatorSnapshot) -> list[int] | None:
     """Bytes of keyed state by key group, as they are stored. None if files do not tell them apart,
     as those of RocksDB.
     """
-    found = [0] * operator.max_parallelism
+    sizes = [0] * operator.max_parallelism
     handles = list(_bases(operator.keyed_handles))
     for handle in handles:
         if not isinstance(handle, KeyGroupsSavepointStateHandle | KeyGroupsStateHandle):
@@ -193,16 +195,16 @@ def key_group_bytes(operator: OperatorSnapshot) -> list[int] | None:
         is_canonical = isinstance(handle, KeyGroupsSavepointStateHandle)
         size = handle.stream.state_size
         for key_group, start, end in handle.offsets.sections(size, zero_is_empty=is_canonical):
-            found[key_group] += end - start
-    return found if handles else None
+            sizes[key_group] += end - start
+    return sizes if handles else None
 
 
 def _bases(handles: Iterable[KeyedStateHandle]) -> Iterator[KeyedStateHandle]:
-    for each in handles:
-        if isinstance(each, ChangelogStateBackendHandle):
-            yield from each.materialized
+    for handle in handles:
+        if isinstance(handle, ChangelogStateBackendHandle):
+            yield from handle.materialized
         else:
-            yield each
+            yield handle
 
 
 def _inline_bytes(snapshot: Snapshot) -> int:
@@ -221,8 +223,10 @@ def _attention(
 ) -> Iterator[Attention]:
     path, names = figures["path"], SnapshotNames(snapshot)
     stored = {operator.operator_id.hex: operator for operator in snapshot.operators}
-    for each in figures["operators"]:
-        yield from _operator_attention(path, names, stored[each["hash"]], each)
+    for figures_of_operator in figures["operators"]:
+        yield from _operator_attention(
+            path, names, stored[figures_of_operator["hash"]], figures_of_operator
+        )
     for op, problem, command in connectors:
         if problem is not None:
             yield Attention(op, problem, command)
@@ -244,8 +248,8 @@ def _operator_attention(
     label, selected = stored.label, names.text_of(stored)
     if operator["problem"]:
         yield Attention(label, f"not readable: {operator['problem']}", command_text("verify", path))
-    for each in operator["not_readable"]:
-        what = f"state {each['state']} needs Java classes: {', '.join(each['classes'])}"
+    for figures in operator["not_readable"]:
+        what = f"state {figures['state']} needs Java classes: {', '.join(figures['classes'])}"
         yield Attention(
             label, what, command_text("dump", path, "--op", selected, "--jar", "JOB.jar")
         )
@@ -258,9 +262,9 @@ def _operator_attention(
             yield Attention(label, what, command_text("dump", path, "--op", selected))
     if operator["contents"] is not None:
         yield from _contents_attention(path, label, selected, operator["contents"])
-        for each in operator["contents"]["operator_states"]:
-            place = names.text_of(stored, each["name"])
-            yield from _union_attention(path, label, place, operator["parallelism"], each)
+        for figures in operator["contents"]["operator_states"]:
+            place = names.text_of(stored, figures["name"])
+            yield from _union_attention(path, label, place, operator["parallelism"], figures)
     log = operator["bytes_by_kind"].get("changelog", 0)
     if log > operator["bytes_by_kind"].get("keyed state", 0):
         what = "the changelog is larger than its base, so that a restore replays more than it reads"
@@ -275,25 +279,25 @@ def _contents_attention(
 ) -> Iterator[Attention]:
     if contents["problem"]:
         yield Attention(label, f"not readable: {contents['problem']}", command_text("verify", path))
-    for each in contents["states"]:
-        name = each["name"]
+    for state in contents["states"]:
+        name = state["name"]
         command = command_text("dump", path, "--op", selected, "--state", name)
-        total = each["key_bytes"] + each["value_bytes"]
-        hot = each["largest_keys"][:1]
-        if hot and (each["keys"] or 0) >= HOT_KEYS and hot[0]["bytes"] > HOT_SHARE * total:
+        total = state["key_bytes"] + state["value_bytes"]
+        hot = state["largest_keys"][:1]
+        if hot and (state["keys"] or 0) >= HOT_KEYS and hot[0]["bytes"] > HOT_SHARE * total:
             share = 100 * hot[0]["bytes"] / total
             yield Attention(
                 label, f"one key has {share:.0f} % of the bytes of state {name}", command
             )
-        ttl = each["ttl"]
+        ttl = state["ttl"]
         if ttl is not None and (ttl["expired"] or 0) > EXPIRED_SHARE * ttl["count"]:
             share = 100 * ttl["expired"] / ttl["count"]
             yield Attention(label, f"{share:.0f} % of state {name} have expired", command)
         # Timers whose keys do not fit columns are counted only.
-        if each["kind"] == PROC_TIMER and each["timers"] is not None:
+        if state["kind"] == PROC_TIMER and state["timers"] is not None:
             late = sum(
                 part["count"]
-                for part in each["timers"]["distances"]
+                for part in state["timers"]["distances"]
                 if part["to_ms"] is not None and part["to_ms"] <= -OVERDUE_MS
             )
             if late:

@@ -47,12 +47,12 @@ def state_growth(
         except DAMAGED as error:
             yield {"operator": label, "state": None, "problem": str(error)}
             continue
-        for each in changes:
+        for change in changes:
             yield {
                 "operator": label,
-                **each,
-                "before": sizes[0].get((each["state"], each["kind"])),
-                "after": sizes[1].get((each["state"], each["kind"])),
+                **change,
+                "before": sizes[0].get((change["state"], change["kind"])),
+                "after": sizes[1].get((change["state"], change["kind"])),
                 "problem": None,
             }
 
@@ -60,9 +60,9 @@ def state_growth(
 def _by_state(contents: dict[str, Any] | None) -> dict[tuple[str, str], dict[str, int]]:
     states = [] if contents is None else contents["states"]
     return {
-        (each["name"], each["kind"]): {
-            "entries": each["entries"],
-            "bytes": each["key_bytes"] + each["value_bytes"],
+        (figures["name"], figures["kind"]): {
+            "entries": figures["entries"],
+            "bytes": figures["key_bytes"] + figures["value_bytes"],
         }
-        for each in states
+        for figures in states
     }

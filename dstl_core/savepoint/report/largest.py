@@ -36,10 +36,10 @@ class Largest:
     def offer(self, measures: Int64s, describe: Callable[[int], Any]) -> None:
         """Adds rows; ``describe`` is called for those that enter the list."""
         floor = self.rows[-1][0] if len(self.rows) == LARGEST else -1
-        found = np.flatnonzero(measures > floor)
-        if not len(found):
+        candidates = np.flatnonzero(measures > floor)
+        if not len(candidates):
             return
-        order = found[np.argsort(-measures[found], kind="stable")[:LARGEST]]
+        order = candidates[np.argsort(-measures[candidates], kind="stable")[:LARGEST]]
         self.rows += [(int(measures[row]), describe(int(row))) for row in order]
         self._cut()
 
@@ -49,7 +49,7 @@ class Largest:
         self._cut()
 
     def _cut(self) -> None:
-        self.rows.sort(key=lambda each: -each[0])
+        self.rows.sort(key=lambda measured: -measured[0])
         del self.rows[LARGEST:]
 
 
@@ -100,10 +100,10 @@ class _Part:
             [each.kept for each in parts],
         )
         index = ByteIndex(every.keys)
-        found = every.take(index.firsts)
-        found.entries = _sums(index, every.entries)
-        found.sizes = _sums(index, every.sizes)
-        return found
+        summed = every.take(index.firsts)
+        summed.entries = _sums(index, every.entries)
+        summed.sizes = _sums(index, every.sizes)
+        return summed
 
 
 def _sums(index: ByteIndex, amounts: Int64s) -> Int64s:

@@ -34,11 +34,11 @@ def report_page(figures: dict[str, Any]) -> str:
 def detailed_states(operators: Sequence[dict[str, Any]]) -> set[StateName]:
     """The largest states of all operators."""
     sizes = [
-        (each["key_bytes"] + each["value_bytes"], (operator["hash"], each["name"]))
+        (state["key_bytes"] + state["value_bytes"], (operator["hash"], state["name"]))
         for operator in operators
         if operator["contents"] is not None
-        for each in operator["contents"]["states"]
-        if each["entries"]
+        for state in operator["contents"]["states"]
+        if state["entries"]
     ]
     return {name for _, name in sorted(sizes, reverse=True)[:DETAILED_STATES]}
 

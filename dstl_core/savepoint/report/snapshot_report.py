@@ -125,10 +125,10 @@ def _ttls_of_states(snapshot: Snapshot, ttls: Mapping[str, int]) -> dict[StateKe
         # The report says what is damaged; its states have no known names.
         if name and (names.is_state(name) or not is_damaged):
             values.put(name, ttl_ms)
-    found = {
+    by_state = {
         (operator.operator_id, info.name): values.get(operator.operator_id, info.name)
         for operator in snapshot.operators
         if not operator.problem()
         for info in operator.states
     }
-    return {key: ttl_ms for key, ttl_ms in found.items() if ttl_ms is not None}
+    return {key: ttl_ms for key, ttl_ms in by_state.items() if ttl_ms is not None}

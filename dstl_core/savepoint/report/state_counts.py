@@ -241,8 +241,8 @@ class StateCounts:
             "most_entries": [] if self._is_single else _rows(self._totals.by_entries),
             "largest_entries": [] if self._is_single else _rows(self._values),
             "numbers": [
-                each.to_json(show_values=self._options.show_keys)
-                for each in (self._numbers or {}).values()
+                numbers.to_json(show_values=self._options.show_keys)
+                for numbers in (self._numbers or {}).values()
             ],
             "ttl": None if self._ages is None else self._ages.to_json(),
             "timers": None if self._timers is None else self._relative(self._timers.to_json()),
@@ -250,9 +250,9 @@ class StateCounts:
             "note": self.note,
         }
 
-    def _relative(self, found: dict[str, Any]) -> dict[str, Any]:
+    def _relative(self, figures: dict[str, Any]) -> dict[str, Any]:
         is_event = self._has_watermark and self.kind != "proc-timer"
-        return found | {"counts_from": "watermark" if is_event else "time of the snapshot"}
+        return figures | {"counts_from": "watermark" if is_event else "time of the snapshot"}
 
 
 def _merged(one: Counts | None, later: Counts | None) -> Counts | None:
@@ -294,8 +294,8 @@ def _ttl_of(record_format: RecordFormat) -> TtlSerializer | None:
 
 
 def _int64s(column: pa.Array) -> Int64s:
-    found: Int64s = column.to_numpy(zero_copy_only=False)
-    return found
+    numbers: Int64s = column.to_numpy(zero_copy_only=False)
+    return numbers
 
 
 def _is_number(kind: pa.DataType) -> bool:
@@ -313,8 +313,8 @@ def _has_numbers(kind: pa.DataType) -> bool:
 def _numeric_columns(name: str, column: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     """The numeric fields of a column; a field of a null struct is null."""
     if pa.types.is_struct(column.type):
-        for at, each in enumerate(column.type):
-            if each.name not in _NO_VALUES:
-                yield from _numeric_columns(f"{name}.{each.name}", pc.struct_field(column, [at]))
+        for at, field in enumerate(column.type):
+            if field.name not in _NO_VALUES:
+                yield from _numeric_columns(f"{name}.{field.name}", pc.struct_field(column, [at]))
     elif _is_number(column.type):
         yield name, column

@@ -22,18 +22,18 @@ def state_sizes(snapshot: Snapshot) -> list[dict[str, Any]]:
         FormatError: The state is damaged.
         StateFileNotFoundError: A file is missing.
     """
-    found = []
+    rows = []
     for operator in snapshot.operators:
         contents = operator_contents(operator, CountOptions(at_ms=0))
-        for each in (*contents["states"], *contents["operator_states"]):
-            is_keyed = "key_bytes" in each
-            found.append(
+        for state in (*contents["states"], *contents["operator_states"]):
+            is_keyed = "key_bytes" in state
+            rows.append(
                 {
                     "operator": operator.label,
-                    "state": each["name"],
-                    "kind": each["kind"],
-                    "entries": each["entries"],
-                    "bytes": each["key_bytes"] + each["value_bytes"] if is_keyed else None,
+                    "state": state["name"],
+                    "kind": state["kind"],
+                    "entries": state["entries"],
+                    "bytes": state["key_bytes"] + state["value_bytes"] if is_keyed else None,
                 }
             )
-    return sorted(found, key=lambda each: (each["operator"], each["state"], each["kind"]))
+    return sorted(rows, key=lambda row: (row["operator"], row["state"], row["kind"]))

@@ -80,7 +80,7 @@ class NumberCounts:
         self._buckets += other._buckets
 
     def to_json(self, *, show_values: bool) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        figures: dict[str, Any] = {
             "column": self.column,
             "count": self.count,
             "nulls": self.nulls,
@@ -88,14 +88,16 @@ class NumberCounts:
             "histogram": list(self._histogram()),
         }
         if show_values:
-            found |= {"smallest": self.smallest, "largest": self.largest}
-        return found
+            figures |= {"smallest": self.smallest, "largest": self.largest}
+        return figures
 
     def _histogram(self) -> Iterator[dict[str, Any]]:
         """Parts with values, ascending: ``from`` up to ``to``, whichever is nearer to 0 belongs to
         the part.
         """
-        for sign, exponent in sorted(self._buckets, key=lambda each: (each[0], each[0] * each[1])):
+        for sign, exponent in sorted(
+            self._buckets, key=lambda bucket: (bucket[0], bucket[0] * bucket[1])
+        ):
             low, high = self._power(exponent - 1), self._power(exponent)
             if sign == 0:
                 low = high = 0
@@ -201,13 +203,13 @@ class AgeCounts:
         self._expired_bytes += other._expired_bytes
 
     def to_json(self) -> dict[str, Any]:
-        found = self._times.to_json()
+        times = self._times.to_json()
         return {
-            "count": found["count"],
+            "count": times["count"],
             "at_ms": self._at,
-            "oldest_ms": found["earliest_ms"],
-            "newest_ms": found["latest_ms"],
-            "would_expire": list(_would_expire(found["distances"])),
+            "oldest_ms": times["earliest_ms"],
+            "newest_ms": times["latest_ms"],
+            "would_expire": list(_would_expire(times["distances"])),
             "ttl_ms": self._ttl,
             "expired": None if self._ttl is None else self._expired,
             "expired_bytes": None if self._ttl is None else self._expired_bytes,
@@ -246,15 +248,15 @@ class WindowCounts:
             self._windows |= other._windows
 
     def to_json(self) -> dict[str, Any]:
-        found = self._ends.to_json()
+        ends = self._ends.to_json()
         many = len(self._windows) > MAX_WINDOWS
         return {
             "windows": MAX_WINDOWS if many else len(self._windows),
             "more": many,
-            "entries": found["count"],
-            "from_ms": found["from_ms"],
-            "earliest_end_ms": found["earliest_ms"],
-            "latest_end_ms": found["latest_ms"],
-            "behind": found["behind"],
-            "distances": found["distances"],
+            "entries": ends["count"],
+            "from_ms": ends["from_ms"],
+            "earliest_end_ms": ends["earliest_ms"],
+            "latest_end_ms": ends["latest_ms"],
+            "behind": ends["behind"],
+            "distances": ends["distances"],
         }

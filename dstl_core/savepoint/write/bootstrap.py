@@ -122,5 +122,5 @@ def run_broadcast_bootstrap(
 
 def rows_of(batch: Any) -> list[Mapping[str, Any]]:
     """The rows of a record batch in the form that functions receive."""
-    found: list[Mapping[str, Any]] = batch.to_pylist()
-    return found
+    rows: list[Mapping[str, Any]] = batch.to_pylist()
+    return rows

@@ -81,27 +81,29 @@ class StateChangeEncoder:
             ConfigError: A key is null, or its Java hash is not known.
             FormatError: The state does not have an operation.
         """
-        given = (
+        columns_by_name = (
             dict(zip(batch.schema.names, batch.columns, strict=True))
             if isinstance(batch, pa.RecordBatch)
             else dict(batch)
         )
-        if OPERATION not in given:
+        if OPERATION not in columns_by_name:
             raise ColumnValueError(f"Column {OPERATION!r} is missing.")
         columns = {
-            name: given[public].cast(self._records.columns[name])
+            name: columns_by_name[public].cast(self._records.columns[name])
             for name, public in self._names.items()
-            if name in self._records.columns and public in given
+            if name in self._records.columns and public in columns_by_name
         }
-        rows = len(given[OPERATION])
-        return self._key_groups(given), self._records.encode(self._state_id, columns, rows)
+        rows = len(columns_by_name[OPERATION])
+        return self._key_groups(columns_by_name), self._records.encode(
+            self._state_id, columns, rows
+        )
 
-    def _key_groups(self, given: Mapping[str, pa.Array]) -> npt.NDArray[np.int32]:
-        groups = given.get(KEY_GROUP_COLUMN)
+    def _key_groups(self, columns: Mapping[str, pa.Array]) -> npt.NDArray[np.int32]:
+        groups = columns.get(KEY_GROUP_COLUMN)
         if groups is not None:
             return np.ascontiguousarray(groups.cast(pa.int32()).to_numpy(zero_copy_only=False))
-        keys = given.get(KEY_COLUMN)
-        if is_queue(self._meta) and VALUE_COLUMN in given:
+        keys = columns.get(KEY_COLUMN)
+        if is_queue(self._meta) and VALUE_COLUMN in columns:
             raise ColumnValueError(
                 f"The changes of queue {self._meta.name!r} need a column {KEY_GROUP_COLUMN!r}."
             )

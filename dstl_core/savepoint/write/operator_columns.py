@@ -65,9 +65,9 @@ def read_operator_state(
     info = operator.state_info(name, kind)
     tables = []
     for subtask, handle, reader in operator.operator_state_readers():
-        for each in handle.states:
-            if each.name == name and OPERATOR_KINDS[each.mode] == kind:
-                rows = operator_columns(reader, each, types)
+        for state in handle.states:
+            if state.name == name and OPERATOR_KINDS[state.mode] == kind:
+                rows = operator_columns(reader, state, types)
                 if kind == OPERATOR_KINDS[OperatorStateMode.BROADCAST]:
                     return rows
                 numbers = pa.array(np.full(rows.num_rows, subtask, np.int32))

@@ -134,6 +134,6 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordB
         if not batch.num_rows:
             continue
         owners = batch.column(SUBTASK_COLUMN)
-        there = pc.unique(owners).to_pylist()
-        for subtask in there:
-            yield subtask, batch if len(there) == 1 else batch.filter(pc.equal(owners, subtask))
+        subtasks = pc.unique(owners).to_pylist()
+        for subtask in subtasks:
+            yield subtask, batch if len(subtasks) == 1 else batch.filter(pc.equal(owners, subtask))

@@ -19,9 +19,9 @@ class HasRows(Protocol):
     def parallelism(self) -> int | None: ...
 
 
-def subtasks_of(transformation: HasRows, max_parallelism: int, given: int | None) -> int:
+def subtasks_of(transformation: HasRows, max_parallelism: int, default: int | None) -> int:
     """The transformation's own parallelism, the given one, or one subtask per core."""
-    wanted = transformation.parallelism or given
+    wanted = transformation.parallelism or default
     if wanted is None:
         wanted = parallelism_of(transformation.rows.sparkSession, SMALL_BYTES + 1)
     return max(1, min(wanted, max_parallelism))

@@ -91,7 +91,7 @@ class ParquetRows:
         Raises:
             ConfigError: A column is not in the files, or may have times of the Julian calendar.
         """
-        found: list[tuple[int, tuple[str, int]]] = []
+        stored_groups: list[tuple[int, tuple[str, int]]] = []
         for name in self.files:
             with open_parquet(name) as file:
                 _check_columns(name, file.schema_arrow.names, columns)
@@ -100,13 +100,13 @@ class ParquetRows:
                     file.metadata.row_group(at).total_byte_size
                     for at in range(file.metadata.num_row_groups)
                 ]
-            found += [(size, (name, at)) for at, size in enumerate(sizes)]
-        total = sum(size for size, _ in found)
+            stored_groups += [(size, (name, at)) for at, size in enumerate(sizes)]
+        total = sum(size for size, _ in stored_groups)
         cores = parallelism_of(spark, total)
-        count = max(1, min(len(found), cores * -(-total // (SPLIT_BYTES * cores))))
+        count = max(1, min(len(stored_groups), cores * -(-total // (SPLIT_BYTES * cores))))
         tasks: list[tuple[int, list[tuple[str, int]]]] = [(0, []) for _ in range(count)]
-        for size, group in sorted(found, reverse=True):
-            at = min(range(count), key=lambda each: tasks[each][0])
+        for size, group in sorted(stored_groups, reverse=True):
+            at = min(range(count), key=lambda task: tasks[task][0])
             tasks[at] = (tasks[at][0] + size, [*tasks[at][1], group])
         return [_by_file(sorted(groups)) for _, groups in tasks]
 
@@ -121,8 +121,8 @@ def read_parquet(spark: SparkSession, paths: Sequence[str]) -> tuple[DataFrame, 
     if are_local(locations):
         rows = spark.read.parquet(*paths)
         return rows, ParquetRows.of(rows)
-    found = ParquetRows.at(locations)
-    return found.frame(spark), found
+    parquet_rows = ParquetRows.at(locations)
+    return parquet_rows.frame(spark), parquet_rows
 
 
 def are_local(locations: Iterable[Location]) -> bool:
@@ -131,22 +131,22 @@ def are_local(locations: Iterable[Location]) -> bool:
 
 
 def _by_file(groups: Sequence[tuple[str, int]]) -> list[Part]:
-    found: dict[str, tuple[int, ...]] = {}
+    row_groups: dict[str, tuple[int, ...]] = {}
     for name, number in groups:
-        found[name] = (*found.get(name, ()), number)
-    return list(found.items())
+        row_groups[name] = (*row_groups.get(name, ()), number)
+    return list(row_groups.items())
 
 
 def _as_they_are(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield from batches
 
 
-def _check_columns(file: str, there: Sequence[str], wanted: Sequence[str]) -> None:
-    missing = [name for name in wanted if name not in there]
+def _check_columns(file: str, columns: Sequence[str], wanted: Sequence[str]) -> None:
+    missing = [name for name in wanted if name not in columns]
     if missing:
         raise ConfigError(
             f"Column {missing[0]!r} is not in the Parquet file {file}, which has: "
-            f"{', '.join(there)}; columns of partition folders come with "
+            f"{', '.join(columns)}; columns of partition folders come with "
             f"bootstrap_with(spark.read.parquet(..))."
         )
 

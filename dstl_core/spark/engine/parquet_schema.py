@@ -73,21 +73,21 @@ def _type(shape: pa.DataType, leaves: Iterator[Any]) -> T.DataType:
 
 def _leaf(column: Any) -> T.DataType:
     says = json.loads(column.logical_type.to_json())
-    found: T.DataType | None
+    spark_type: T.DataType | None
     match says["Type"]:
         case "None" | "Null":
-            found = _PLAIN.get(column.physical_type)
+            spark_type = _PLAIN.get(column.physical_type)
         case "Int":
-            found = _INTEGERS.get((says["bitWidth"], says["isSigned"]))
+            spark_type = _INTEGERS.get((says["bitWidth"], says["isSigned"]))
         case "Decimal":
-            found = T.DecimalType(says["precision"], says["scale"])
+            spark_type = T.DecimalType(says["precision"], says["scale"])
         case "Timestamp" if says["timeUnit"] != "nanoseconds":
-            found = T.TimestampType() if says["isAdjustedToUTC"] else T.TimestampNTZType()
+            spark_type = T.TimestampType() if says["isAdjustedToUTC"] else T.TimestampNTZType()
         case other:
-            found = _ANNOTATED.get(other.upper())
-    if found is None:
+            spark_type = _ANNOTATED.get(other.upper())
+    if spark_type is None:
         raise ConfigError(
             f"The Parquet column {column.path!r} has a type that Spark does not have: "
             f"{column.physical_type}, {column.logical_type}; store it with another type."
         )
-    return found
+    return spark_type

@@ -57,7 +57,7 @@ def spark_schema_of(schema: pa.Schema) -> T.StructType:
 def has_simple_types(schema: T.StructType) -> bool:
     """Whether no column has fields or elements, which the JVM hashes faster than ``RowHash``."""
     return all(
-        each.dataType in _TO_ARROW or isinstance(each.dataType, T.DecimalType) for each in schema
+        field.dataType in _TO_ARROW or isinstance(field.dataType, T.DecimalType) for field in schema
     )
 
 
@@ -77,14 +77,14 @@ def arrow_type_from_spark(spark_type: T.DataType) -> pa.DataType:
         return pa.struct([(each.name, arrow_type_from_spark(each.dataType)) for each in spark_type])
     if isinstance(spark_type, T.DecimalType):
         return pa.decimal128(spark_type.precision, spark_type.scale)
-    found = _TO_ARROW.get(spark_type)
-    if found is None:
+    arrow_type = _TO_ARROW.get(spark_type)
+    if arrow_type is None:
         raise ConfigError(
             f"A column of Spark type {spark_type.simpleString()} is not supported here; cast it "
             f"to one of: {', '.join(sorted(each.simpleString() for each in _TO_ARROW))}, or an "
             f"array, map or struct of these."
         )
-    return found
+    return arrow_type
 
 
 def arrow_schema_from_spark(schema: T.StructType) -> pa.Schema:
@@ -93,7 +93,7 @@ def arrow_schema_from_spark(schema: T.StructType) -> pa.Schema:
 
 
 def type_of_column(
-    schema: T.StructType, column: str, given: TypeLike | None = None
+    schema: T.StructType, column: str, declared: TypeLike | None = None
 ) -> AnySerializer:
     """The Flink type of a DataFrame's column: the given type, in any form, or the Spark type's.
 
@@ -101,8 +101,8 @@ def type_of_column(
         ConfigError: The given type is not a type, the column does not exist, or Flink has no such
             type.
     """
-    if given is not None:
-        return flink_type(declared_type(given, f"Column {column!r}"))
+    if declared is not None:
+        return flink_type(declared_type(declared, f"Column {column!r}"))
     if column not in schema.names:
         raise ConfigError(
             f"There is no column {column!r}; the DataFrame has: {', '.join(schema.names)}."

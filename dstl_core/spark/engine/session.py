@@ -70,7 +70,7 @@ class SparkTasks:
         rows: DataFrame,
         run_partition: RunPartition,
         description: str,
-        given: DataFrame | None = None,
+        sized_by: DataFrame | None = None,
     ) -> list[SubtaskReport]:
         """Runs a function over each partition; returns the reports.
 
@@ -78,8 +78,8 @@ class SparkTasks:
             rows: The rows.
             run_partition: The function.
             description: A text for people.
-            given: The rows from which others make ``rows``; their types tell how many are sent to a
-                worker at a time.
+            sized_by: The rows from which others make ``rows``; their types tell how many are sent
+                to a worker at a time.
         """
 
         def run(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -90,7 +90,7 @@ class SparkTasks:
         what = f"{self._name}: {description}"
         with (
             described(self._spark, what, self._tag),
-            uncounted_bytes(rows if given is None else given),
+            uncounted_bytes(rows if sized_by is None else sized_by),
             _errors_of_shipping(),
         ):
             reports = map_in_arrow(rows, run, spark_schema_of(REPORT_SCHEMA)).collect()

@@ -35,12 +35,12 @@ def errors_of_workers() -> Iterator[None]:
     try:
         yield
     except PySparkException as error:
-        found = _LINE.findall(str(error))
-        kind = getattr(errors, found[-1][0], None) if found else None
+        raised_in_workers = _LINE.findall(str(error))
+        kind = getattr(errors, raised_in_workers[-1][0], None) if raised_in_workers else None
         if isinstance(kind, type) and issubclass(kind, DstlError):
             # Classes that also derive from errors of Python have another __new__.
             raised = kind.__new__(kind)
-            DstlError.__init__(raised, found[-1][1])
+            DstlError.__init__(raised, raised_in_workers[-1][1])
             raise raised from error
         missing = _MISSING.search(str(error))
         if missing is not None:

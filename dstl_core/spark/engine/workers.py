@@ -117,8 +117,8 @@ def uncounted_bytes(rows: DataFrame) -> Iterator[None]:
 
 
 def _fewer(limit: str | None) -> int:
-    given = int(limit or 0)  # 0 or less means no limit
-    return min(given, SENT_ROWS) if given > 0 else SENT_ROWS
+    shown_rows = int(limit or 0)  # 0 or less means no limit
+    return min(shown_rows, SENT_ROWS) if shown_rows > 0 else SENT_ROWS
 
 
 def _put_back(spark: SparkSession, limit: str | None) -> None:

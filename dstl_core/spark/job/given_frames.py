@@ -33,10 +33,10 @@ def frame_of(spark: SparkSession, rows: Any, what: str, reads: ReadColumns = ALL
     if paths is not None:
         frame, _ = read_parquet(spark, paths)
         return frame
-    given = arrow_of(rows)
-    if given is None:
+    arrow_rows = arrow_of(rows)
+    if arrow_rows is None:
         return rows
-    table = given if isinstance(given, pa.Table) else given.read_all()
+    table = arrow_rows if isinstance(arrow_rows, pa.Table) else arrow_rows.read_all()
     schema = stored_schema(table.schema, what, reads.reads)
     stored = in_stored_types(table, schema, what)
     return spark.createDataFrame(stored, spark_schema_of(schema))

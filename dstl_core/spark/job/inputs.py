@@ -73,7 +73,7 @@ def place(
     # The JVM hashes rows if their hash needs columns that tasks do not, or has to visit elements.
     row_hash = None
     if len(names) == len(rows.columns) and has_simple_types(rows.schema):
-        fields = sorted(rows.schema.fields, key=lambda each: each.name)
+        fields = sorted(rows.schema.fields, key=lambda field: field.name)
         row_hash = RowHash(header_of(fields), tuple(each.name for each in fields))
     else:
         rows = _hashed(rows, names)
@@ -117,9 +117,9 @@ def _in_order(
     if not operator.function.order_insensitive:
         own = (SUBTASK_COLUMN, FINGERPRINT_COLUMN)
         order += [
-            each.name
-            for each in placed.schema.fields
-            if each.name not in (*order_by, *own) and is_ordered(each.dataType)
+            field.name
+            for field in placed.schema.fields
+            if field.name not in (*order_by, *own) and is_ordered(field.dataType)
         ]
         order.append(FINGERPRINT_COLUMN)
     return placed.sortWithinPartitions(*(F.col(quoted(each)) for each in order))
@@ -135,17 +135,17 @@ def latest_time_of(rows: DataFrame, column: str) -> int | None:
         time = F.unix_millis(time)
     elif isinstance(kind, T.TimestampNTZType):  # it has no zone, and must not get the session's
         time = time - F.expr(_EPOCH)
-    found = rows.agg(time.alias("time")).collect()[0]["time"]
-    if isinstance(found, timedelta):
-        found = found // _MILLISECOND
-    return None if found is None else int(found)
+    latest = rows.agg(time.alias("time")).collect()[0]["time"]
+    if isinstance(latest, timedelta):
+        latest = latest // _MILLISECOND
+    return None if latest is None else int(latest)
 
 
 def fingerprint_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Fingerprint:
     """Computes a fingerprint in Spark, by the rule of a version. It reads the whole batch."""
     hashes = rows.select(row_hash_of(rows, version).cast("decimal(38,0)").alias("hash"))
-    found = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
-    return Fingerprint(found["rows"], int(found["hash"] or 0) % HASHES, version)
+    sums = hashes.agg(F.count("*").alias("rows"), F.sum("hash").alias("hash")).collect()[0]
+    return Fingerprint(sums["rows"], int(sums["hash"] or 0) % HASHES, version)
 
 
 def in_types(rows: DataFrame, types: Mapping[str, str]) -> DataFrame | None:

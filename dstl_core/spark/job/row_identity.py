@@ -18,7 +18,7 @@ def row_hash_of(rows: DataFrame, version: int = FINGERPRINT_VERSION) -> Column:
     fields = rows.schema.fields
     first: list[Column] = []
     if version > 1:
-        fields = sorted(fields, key=lambda each: each.name)
+        fields = sorted(fields, key=lambda field: field.name)
         first = [F.lit(header_of(fields))]
     parts = [identity_of(F.col(quoted(each.name)), each.dataType, version) for each in fields]
     return F.xxhash64(*first, *(part for each in parts for part in each))
@@ -42,12 +42,16 @@ def identity_of(
         return identity_of(entries, T.ArrayType(entry), version)
     if isinstance(kind, T.StructType):
         parts = [
-            identity_of(value.getField(each.name), each.dataType, version) for each in kind.fields
+            identity_of(value.getField(field.name), field.dataType, version)
+            for field in kind.fields
         ]
         return [value.isNull(), *(part for each in parts for part in each)]
     if isinstance(kind, T.ArrayType):
         element = kind.elementType
-        items = F.transform(value, lambda each: F.struct(*identity_of(each, element, version)))
+        items = F.transform(
+            value,
+            lambda element_of_array: F.struct(*identity_of(element_of_array, element, version)),
+        )
         return [value.isNull(), F.size(value), items]
     if version > 1 and isinstance(kind, T.FloatType | T.DoubleType):
         # Spark's functions treat -0.0 as 0.0; only their texts differ.

@@ -58,17 +58,17 @@ class ChangelogSpec:
     @classmethod
     def of(cls, options: Mapping[str, str]) -> ChangelogSpec:
         """Raises ConfigError naming the option that is wrong."""
-        given = {name.lower(): value for name, value in options.items()}
-        unknown = sorted(set(given) - _KNOWN)
-        if unknown or "path" not in given:
+        texts = {name.lower(): value for name, value in options.items()}
+        unknown = sorted(set(texts) - _KNOWN)
+        if unknown or "path" not in texts:
             problem = f"has no option {unknown[0]!r}" if unknown else "needs a path"
             raise ConfigError(
                 f"The state-changelog source {problem}; it has: {', '.join(sorted(_KNOWN))}."
             )
-        shared = {each: given[each] for each in given if each not in ("since", *_OPERATOR_OPTIONS)}
+        shared = {each: texts[each] for each in texts if each not in ("since", *_OPERATOR_OPTIONS)}
         place = spec_of(shared).place
-        named = [f"{form}:{given[o]}" for o, form in _OPERATOR_OPTIONS.items() if o in given]
-        since = replace(place, path=given["since"]) if "since" in given else None
+        named = [f"{form}:{texts[o]}" for o, form in _OPERATOR_OPTIONS.items() if o in texts]
+        since = replace(place, path=texts["since"]) if "since" in texts else None
         return cls(place, named[0] if named else None, since)
 
     def operators(self, snapshot: Snapshot) -> list[str]:
@@ -81,9 +81,9 @@ class ChangelogSpec:
         known: frozenset[Any] = frozenset()
         if self.since is not None:
             older = [
-                each
-                for each in self.since.load().operators
-                if each.operator_id.hex == operator_hash
+                state_of_operator
+                for state_of_operator in self.since.load().operators
+                if state_of_operator.operator_id.hex == operator_hash
             ]
             known = frozenset().union(*map(change_sets_of, older))
         operator = self.place.load()[f"hash:{operator_hash}"]

@@ -154,9 +154,9 @@ class ColumnBootstrap:
             for name in {row.file for row in index}:
                 with suppress(StorageError):  # gc finds files that stay
                     files.file_io.delete(files.folder.child(name))
-        found = [report_of(row) for row in reports]
-        files.learn(file for report in found for file in report.written)
-        states = sorted((each.subtask_state for each in found), key=lambda s: s.index)
+        reports_of_subtasks = [report_of(row) for row in reports]
+        files.learn(file for report in reports_of_subtasks for file in report.written)
+        states = sorted((each.subtask_state for each in reports_of_subtasks), key=lambda s: s.index)
         return OperatorState(
             identifier.operator_id,
             parallelism,
@@ -169,18 +169,18 @@ class ColumnBootstrap:
     def _decimals(self) -> dict[str, DeclaredDecimals]:
         """What the columns of decimals declare, by the state that they become."""
         schema = self.rows.schema
-        found: dict[str, DeclaredDecimals] = {}
+        decimals: dict[str, DeclaredDecimals] = {}
         of_key = _declared(schema[self.key_column].dataType, self.key_type)
         if of_key is not None:
-            found[KEY_DECIMALS] = of_key
+            decimals[KEY_DECIMALS] = of_key
         for state in self.states:
             values = [VALUE_COLUMN, LIST_VALUE_COLUMN, state.meta.name]
             column = next((state.columns[each] for each in values if each in state.columns), None)
             kind = None if column is None else schema[column].dataType
             declared = None if kind is None else _declared(kind, state.meta.value_serializer)
             if declared is not None:
-                found[state.meta.name] = declared
-        return found
+                decimals[state.meta.name] = declared
+        return decimals
 
     def _encoded(self, rows: DataFrame, encode: _EncodeRuns) -> DataFrame:
         """Runs the first stage; returns the index of the files that its tasks write."""
@@ -319,12 +319,12 @@ class _EncodeRuns:
             return list(encoder.encode_keyed(pa.table(columns)))
         return [encoder.encode(name, pa.table(columns))]
 
-    def _key_groups(self, given: pa.Array, keys: pa.Array) -> pa.Array:
+    def _key_groups(self, group_column: pa.Array, keys: pa.Array) -> pa.Array:
         """The key groups that rows give, checked where the hash of a key is known."""
         own = self.bootstrap
         assert own.key_groups is not None
         what = f"Column {own.key_groups.name!r} of key groups"
-        groups = fit(given, pa.int32(), what)
+        groups = fit(group_column, pa.int32(), what)
         total = self.max_parallelism
         if groups.null_count or (
             len(groups) and not 0 <= pc.min(groups).as_py() <= pc.max(groups).as_py() < total
@@ -381,13 +381,13 @@ class _EncodeRuns:
 def _in_order(held: Sequence[StateRuns]) -> list[tuple[int, int, memoryview]]:
     """``(key group, state id, bytes)`` of all runs."""
     data = [memoryview(runs.data) for runs in held]
-    found = []
+    places_of_runs = []
     for at, runs in enumerate(held):
-        there = np.flatnonzero(np.diff(runs.bounds))
-        groups = there + runs.key_groups.start_key_group
-        places = (groups, there * 0 + runs.state_id, there * 0 + at)
-        found.append(np.stack([*places, runs.bounds[there], runs.bounds[there + 1]]))
-    runs_at = np.concatenate(found, axis=1)
+        filled = np.flatnonzero(np.diff(runs.bounds))
+        groups = filled + runs.key_groups.start_key_group
+        places = (groups, filled * 0 + runs.state_id, filled * 0 + at)
+        places_of_runs.append(np.stack([*places, runs.bounds[filled], runs.bounds[filled + 1]]))
+    runs_at = np.concatenate(places_of_runs, axis=1)
     order = np.lexsort((runs_at[1], runs_at[0]))
     return [
         (group, state, data[at][start:end])
@@ -418,9 +418,9 @@ def _with_time(column: pa.Array, wanted: pa.DataType, now_ms: int, what: str) ->
     fields = list(wanted)
     values = [
         pa.array(np.full(len(column), now_ms), pa.int64())
-        if pa.types.is_int64(each.type) and each.name == "ts"
-        else fit(column, each.type, what)
-        for each in fields
+        if pa.types.is_int64(field.type) and field.name == "ts"
+        else fit(column, field.type, what)
+        for field in fields
     ]
     mask = column.is_null() if column.null_count else None
     return pa.StructArray.from_arrays(values, fields=fields, mask=mask)

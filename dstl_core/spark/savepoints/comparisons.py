@@ -35,8 +35,8 @@ class _Diff:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             rows: list[dict[str, Any]] = []
-            for each in diff_snapshots(self.before.load(), self.after.load()):
-                rows.append(_row(each.to_json()))
+            for difference in diff_snapshots(self.before.load(), self.after.load()):
+                rows.append(_row(difference.to_json()))
                 if len(rows) == _ROWS:
                     yield pa.RecordBatch.from_pylist(rows, schema=DIFF_SCHEMA)
                     rows = []

@@ -59,10 +59,10 @@ class SavepointDataSource(ReadOnlySource):
     def schema(self) -> StructType:
         use_profile_file(self.profiles)
         spec = spec_of(self.options)
-        found = spark_schema_of(spec.open().schema)
-        check_names(found.names, spec.label)
+        schema = spark_schema_of(spec.open().schema)
+        check_names(schema.names, spec.label)
         settle()
-        return found
+        return schema
 
     @short_traceback
     def reader(self, schema: StructType) -> ds.DataSourceReader:
@@ -134,9 +134,9 @@ class PushdownReader(SavepointSourceReader):
     def pushFilters(self, filters: list[ds.Filter]) -> Iterable[ds.Filter]:  # Spark's name
         spec = self._spec
         snapshot = spec.place.load()
-        found = None if spec.kind in (METADATA, OFFSETS) else spec.operator_of(snapshot).key_type
+        key_type = None if spec.kind in (METADATA, OFFSETS) else spec.operator_of(snapshot).key_type
         # Values of other types may be equal in Spark and different in Flink, or the reverse.
-        if found is not None and found.serializer in _EXACT_TYPES and self._has_key_filter():
+        if key_type is not None and key_type.serializer in _EXACT_TYPES and self._has_key_filter():
             self._take(filters)
         return filters
 
@@ -145,16 +145,16 @@ class PushdownReader(SavepointSourceReader):
 
     def _take(self, filters: list[ds.Filter]) -> None:
         keys: set[Any] | None = None
-        for each in filters:
-            if getattr(each, "attribute", None) != (KEY_COLUMN,):
+        for pushed in filters:
+            if getattr(pushed, "attribute", None) != (KEY_COLUMN,):
                 continue
             own: set[Any] | None = None
-            if isinstance(each, ds.EqualTo | ds.EqualNullSafe):
-                own = {each.value}
-            elif isinstance(each, ds.In):
-                own = set(each.value)
-            elif type(each) in _RANGES:
-                self._ranges.append((_RANGES[type(each)], each.value))  # type: ignore[attr-defined]  # ranges have one
+            if isinstance(pushed, ds.EqualTo | ds.EqualNullSafe):
+                own = {pushed.value}
+            elif isinstance(pushed, ds.In):
+                own = set(pushed.value)
+            elif type(pushed) in _RANGES:
+                self._ranges.append((_RANGES[type(pushed)], pushed.value))  # type: ignore[attr-defined]  # ranges have one
             if own is not None:
                 own.discard(None)
                 keys = own if keys is None else keys & own
@@ -207,16 +207,16 @@ def register(
         source = PushdownSavepointDataSource
     for kind in (source, StateChangelogDataSource):
         # Spark makes sources in other processes, which get only the class and the options.
-        each = type(kind.__name__, (kind,), {"profiles": profile_file()})
+        source_class = type(kind.__name__, (kind,), {"profiles": profile_file()})
         try:
-            spark.dataSource.register(each)
+            spark.dataSource.register(source_class)
         except AnalysisException as error:
             if error.getCondition() != "DATA_SOURCE_ALREADY_EXISTS":
                 raise
             # Spark uses the active session, which may be another one. Creating a DataFrame
             # activates this one.
             spark.createDataFrame([], "nothing int")
-            spark.dataSource.register(each)
+            spark.dataSource.register(source_class)
     return [] if path is None else create_views(spark, path, options)
 
 

@@ -86,11 +86,13 @@ class KeyedFunctionBootstrap:
             rows = map_in_arrow(placed, task, spark_schema_of(REPORT_SCHEMA)).collect()
         reports = [report_of(row) for row in rows]
         files.learn(file for report in reports for file in report.written)
-        found = {state.index: state for state in (each.subtask_state for each in reports)}
-        if not found:  # there are no rows, so the function is asked for its states
+        states_by_index = {state.index: state for state in (each.subtask_state for each in reports)}
+        if not states_by_index:  # there are no rows, so the function is asked for its states
             empty = files.add_keyed_state(task.run(0, ()))
-            found[0] = OperatorSubtaskState(0, managed_keyed_state=empty)
-        states = [found.get(index, OperatorSubtaskState(index)) for index in range(parallelism)]
+            states_by_index[0] = OperatorSubtaskState(0, managed_keyed_state=empty)
+        states = [
+            states_by_index.get(index, OperatorSubtaskState(index)) for index in range(parallelism)
+        ]
         return OperatorState(
             identifier.operator_id,
             parallelism,
@@ -102,9 +104,9 @@ class KeyedFunctionBootstrap:
     def _order(self) -> list[Any]:
         """The requested order. All other sortable columns break ties."""
         rest = [
-            each.name
-            for each in self.rows.schema
-            if each.name not in self.order_by and not _has_map(each.dataType)
+            field.name
+            for field in self.rows.schema
+            if field.name not in self.order_by and not _has_map(field.dataType)
         ]
         return [F.col(quoted(name)) for name in (*self.order_by, *rest)]
 
@@ -198,9 +200,9 @@ class OperatorStateBootstrap:
             rows = map_in_arrow(spread, task, spark_schema_of(REPORT_SCHEMA)).collect()
         reports = [report_of(row) for row in rows]
         files.learn(file for report in reports for file in report.written)
-        found = {state.index: state for state in (each.subtask_state for each in reports)}
+        states_by_index = {state.index: state for state in (each.subtask_state for each in reports)}
         states = tuple(
-            found.get(index, OperatorSubtaskState(index)) for index in range(parallelism)
+            states_by_index.get(index, OperatorSubtaskState(index)) for index in range(parallelism)
         )
         return OperatorState(
             identifier.operator_id, parallelism, max_parallelism, states, uid=identifier.uid or ""

@@ -45,7 +45,9 @@ class ReadOnlySource(ds.DataSource):
         self.streamReader(schema)
 
 
-def columns_asked_for(asked: StructType, there: StructType, what: str) -> tuple[str, ...] | None:
+def columns_asked_for(
+    asked: StructType, stored_schema: StructType, what: str
+) -> tuple[str, ...] | None:
     """The columns of ``.schema(..)``, in their order; None if it is the table's own schema.
 
     Raises:
@@ -53,28 +55,30 @@ def columns_asked_for(asked: StructType, there: StructType, what: str) -> tuple[
             is no column.
     """
     if not asked.names:
-        raise ConfigError(f".schema(..) has no column; {what} has: {', '.join(there.names)}.")
-    types = {each.name: each.dataType.simpleString() for each in there}
-    for each in asked:
-        if each.name not in types:
+        raise ConfigError(
+            f".schema(..) has no column; {what} has: {', '.join(stored_schema.names)}."
+        )
+    types = {each.name: each.dataType.simpleString() for each in stored_schema}
+    for field in asked:
+        if field.name not in types:
             raise ConfigError(
-                f".schema(..) names a column {each.name!r} that {what} does not have; it has: "
+                f".schema(..) names a column {field.name!r} that {what} does not have; it has: "
                 f"{', '.join(types)}."
             )
-        if each.dataType.simpleString() != types[each.name]:
+        if field.dataType.simpleString() != types[field.name]:
             raise ConfigError(
-                f".schema(..) gives column {each.name!r} the type {each.dataType.simpleString()}, "
-                f"but {what} stores {types[each.name]}; leave .schema out, and cast the column "
-                f"after load()."
+                f".schema(..) gives column {field.name!r} the type "
+                f"{field.dataType.simpleString()}, but {what} stores {types[field.name]}; "
+                f"leave .schema out, and cast the column after load()."
             )
-        stored = there[each.name]
-        if each.nullable < stored.nullable or _shape(each) != _shape(stored):
+        stored = stored_schema[field.name]
+        if field.nullable < stored.nullable or _shape(field) != _shape(stored):
             raise ConfigError(
-                f".schema(..) declares column {each.name!r}, or a part of it, NOT NULL, but Spark "
+                f".schema(..) declares column {field.name!r}, or a part of it, NOT NULL, but Spark "
                 f"expects nulls there from {what}; leave NOT NULL (nullable=False, "
                 f"containsNull=False) out."
             )
-    return None if asked.names == there.names else tuple(asked.names)
+    return None if asked.names == stored_schema.names else tuple(asked.names)
 
 
 def _shape(field: StructField) -> Any:

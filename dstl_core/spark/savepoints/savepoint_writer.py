@@ -75,8 +75,8 @@ class SavepointWriter(SavepointEdit):
             ConfigError: A state backend is given, as Flink's method takes it.
         """
         _check("from_existing_savepoint", state_backend, parallelism)
-        found = source if isinstance(source, Snapshot) else Snapshot.load(source)
-        return cls(largest_max_parallelism(found), found, parallelism=parallelism)
+        snapshot = source if isinstance(source, Snapshot) else Snapshot.load(source)
+        return cls(largest_max_parallelism(snapshot), snapshot, parallelism=parallelism)
 
 
 def _check(method: str, named: object, *arguments: object) -> None:

@@ -45,8 +45,8 @@ class SnapshotFrames:
         size = sum(handle.state_size for handle in operator.keyed_handles)
         wanted = max(parallelism_of(self.spark, size), -(-size // self.split_bytes), 1)
         splits = [
-            (each.start_key_group, each.end_key_group)
-            for each in operator.key_group_splits(min(wanted, operator.max_parallelism))
+            (key_group_split.start_key_group, key_group_split.end_key_group)
+            for key_group_split in operator.key_group_splits(min(wanted, operator.max_parallelism))
         ]
         task = reader(spec, splits, function, schema)
         return frame_of_splits(self.spark, len(splits), task, spark_schema_of(schema))

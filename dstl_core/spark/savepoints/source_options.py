@@ -61,41 +61,45 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
         ConfigError: An option is wrong. The message names it. It never shows the value of an
             unknown option, which may be a secret.
     """
-    given = {name.lower(): value for name, value in options.items()}
-    if "location" in given:  # Spark adds it for CREATE TABLE alone
+    by_name = {name.lower(): value for name, value in options.items()}
+    if "location" in by_name:  # Spark adds it for CREATE TABLE alone
         raise ConfigError(
             "A savepoint cannot be a table of a catalog; use CREATE TEMP VIEW name USING savepoint "
             "OPTIONS (path '..'), or register(spark, path), which makes a view for every state."
         )
-    if "paths" in given:  # Spark makes it of a list
+    if "paths" in by_name:  # Spark makes it of a list
         raise ConfigError("The savepoint source reads one snapshot: expected load(path) of one.")
-    unknown = sorted(set(given) - set(SOURCE_OPTIONS))
+    unknown = sorted(set(by_name) - set(SOURCE_OPTIONS))
     if unknown:
         raise ConfigError(
             f"The savepoint source has no option {unknown[0]!r}; it has: "
             f"{', '.join(sorted(SOURCE_OPTIONS))}. Credentials belong into the environment of the "
             f"workers or into the file system's own configuration."
         )
-    if "path" not in given:
+    if "path" not in by_name:
         raise ConfigError(
             "The savepoint source needs a path: use load(path), or CREATE TEMP VIEW name USING "
             "savepoint OPTIONS (path '..'); a savepoint cannot be a table of a catalog."
         )
-    named = [f"{form}:{given[each]}" for each, form in _OPERATOR_OPTIONS.items() if each in given]
+    named = [
+        f"{form}:{by_name[option]}"
+        for option, form in _OPERATOR_OPTIONS.items()
+        if option in by_name
+    ]
     if len(named) > 1:
         raise ConfigError(f"Give one of {', '.join(_OPERATOR_OPTIONS)}, not several.")
-    state = given.get("state")
-    kind = given.get("kind") or (KEYED if state == KEYED else None)
+    state = by_name.get("state")
+    kind = by_name.get("kind") or (KEYED if state == KEYED else None)
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"kind is wrong: expected one of {', '.join(KINDS)}, got {kind!r}.")
-    named_types = given.get("serializers")
+    named_types = by_name.get("serializers")
     place = SnapshotPlace(
-        given["path"],
-        _list(given.get("allow.roots")) or (),
-        _moves(given.get("relocate")),
-        given.get("changelog.base"),
+        by_name["path"],
+        _list(by_name.get("allow.roots")) or (),
+        _moves(by_name.get("relocate")),
+        by_name.get("changelog.base"),
         None if named_types is None else registry_from(named_types, "the savepoint source"),
-        jars=_list(given.get("jar")) or (),
+        jars=_list(by_name.get("jar")) or (),
     )
     spec = TableSpec(
         place,
@@ -103,33 +107,35 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
         kind,
         None if state == KEYED and kind == KEYED else state,
         TableOptions(
-            columns=_columns(given.get("columns")),
-            timers=_boolean("timers", given.get("timers", "true")),
-            types=ColumnOptions(**{name: given[name] for name in _TYPE_OPTIONS if name in given}),  # type: ignore[arg-type]  # checked there
-            memory=_number("read.memory", given.get("read.memory", str(TableOptions().memory))),
+            columns=_columns(by_name.get("columns")),
+            timers=_boolean("timers", by_name.get("timers", "true")),
+            types=ColumnOptions(
+                **{name: by_name[name] for name in _TYPE_OPTIONS if name in by_name}  # type: ignore[arg-type]  # checked there
+            ),
+            memory=_number("read.memory", by_name.get("read.memory", str(TableOptions().memory))),
         ),
-        _number("split.bytes", given.get("split.bytes", str(SPLIT_BYTES))),
+        _number("split.bytes", by_name.get("split.bytes", str(SPLIT_BYTES))),
     )
-    return _with_keys(spec, given)
+    return _with_keys(spec, by_name)
 
 
-def _with_keys(spec: TableSpec, given: Mapping[str, str]) -> TableSpec:
-    texts = [given["key"]] if "key" in given else None
-    if "key.in" in given:
-        texts = [json.dumps(each) for each in _json_list(given["key.in"])]
+def _with_keys(spec: TableSpec, options: Mapping[str, str]) -> TableSpec:
+    texts = [options["key"]] if "key" in options else None
+    if "key.in" in options:
+        texts = [json.dumps(each) for each in _json_list(options["key.in"])]
     if texts is None:
         return spec
     key_type = spec.operator_of(spec.place.load()).key_type
     serializer = Types.STRING if key_type is None else key_type.serializer
-    keys = tuple(parse_key(serializer, text, is_json="key.in" in given) for text in texts)
+    keys = tuple(parse_key(serializer, text, is_json="key.in" in options) for text in texts)
     return replace(spec, options=replace(spec.options, keys=keys))
 
 
 def _json_list(text: str) -> list[Any]:
-    found = _json_of(text)
-    if not isinstance(found, list):
+    decoded = _json_of(text)
+    if not isinstance(decoded, list):
         raise ConfigError('key.in is wrong: expected a JSON list of keys, e.g. ["a", "b"].')
-    return found
+    return decoded
 
 
 def _json_of(text: str) -> Any:
@@ -143,10 +149,10 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
     """Parses names with commas between them, or a JSON list of names."""
     if text is None or not text.lstrip().startswith("["):
         return _list(text)
-    found = _json_of(text)
-    if not isinstance(found, list) or not all(isinstance(each, str) for each in found):
+    names = _json_of(text)
+    if not isinstance(names, list) or not all(isinstance(each, str) for each in names):
         raise ConfigError('columns is wrong: expected names, or a JSON list: ["a", "b, c"].')
-    return tuple(found)
+    return tuple(names)
 
 
 def _list(text: str | None) -> tuple[str, ...] | None:

@@ -141,7 +141,7 @@ class OneInputStateTransformation:
             types: Flink types of the columns of broadcast states.
         """
         schema = self.rows.schema
-        given = dict(types or {})
+        declared = dict(types or {})
         lists = [
             (name, type_of_column(schema, name, kind), mode)
             for mode, columns in (
@@ -154,7 +154,7 @@ class OneInputStateTransformation:
             (
                 name,
                 *(
-                    (column, type_of_column(schema, column, given.get(column)))
+                    (column, type_of_column(schema, column, declared.get(column)))
                     for column in columns
                 ),
             )
@@ -173,8 +173,8 @@ class OneInputStateTransformation:
         """Keys the rows by a column. Its Flink type follows from its Spark type by default. A tuple
         key needs a struct column.
         """
-        found = type_of_column(self.rows.schema, column, key_type)
-        return KeyedStateTransformation(self.rows, column, found, self.parallelism, self.files)
+        serializer = type_of_column(self.rows.schema, column, key_type)
+        return KeyedStateTransformation(self.rows, column, serializer, self.parallelism, self.files)
 
 
 @dataclass(frozen=True)
@@ -251,14 +251,14 @@ class KeyedStateTransformation:
         }
         no_state = {self.key_column, *(order_by if on_duplicate == "last" else ())}
         no_state |= {each for each in (*timers.values(), key_groups) if each is not None}
-        for each in sorted(no_state - set(self.rows.columns)):
+        for column in sorted(no_state - set(self.rows.columns)):
             raise ConfigError(
-                f"There is no column {each!r}; the DataFrame has: {', '.join(self.rows.columns)}."
+                f"There is no column {column!r}; the DataFrame has: {', '.join(self.rows.columns)}."
             )
         rows = self._without_duplicates(on_duplicate, order_by)
         names = [name for name in rows.columns if name not in no_state]
-        given, described = dict(types or {}), dict(states or {})
-        unknown = sorted((set(given) | set(described)) - set(names))
+        declared, described = dict(types or {}), dict(states or {})
+        unknown = sorted((set(declared) | set(described)) - set(names))
         if unknown:
             raise ConfigError(
                 f"There is no state column {unknown[0]!r}; the DataFrame has: {', '.join(names)}."
@@ -272,7 +272,7 @@ class KeyedStateTransformation:
         key_type = self.key_type
         if template is not None and template.key_type is not None:
             key_type = template.key_type.serializer
-        found = []
+        descriptions = []
         now = SystemClock().now_ms()
         for name in names:
             descriptor = described.get(name)
@@ -281,21 +281,21 @@ class KeyedStateTransformation:
             elif template is not None and template.has_state(name):
                 meta = template.state_info(name).meta.as_key_value()
             else:
-                meta = _state_of(name, type_of_column(rows.schema, name, given.get(name)))
+                meta = _state_of(name, type_of_column(rows.schema, name, declared.get(name)))
             if meta.name in (KEY_COLUMN, KEY_GROUP_COLUMN):
                 raise ConfigError(
                     f"A state cannot be called {meta.name!r} here, because the column of keys or "
                     f"key groups has this name; use a bootstrap function for it."
                 )
             ttl = now if "Ttl<" in meta.value_serializer.type_name else None
-            found.append(StateColumns(meta, {meta.name: name}, joined=True, ttl_now_ms=ttl))
+            descriptions.append(StateColumns(meta, {meta.name: name}, joined=True, ttl_now_ms=ttl))
         if has_timers:
-            found += _timer_states(timers, key_type)
+            descriptions += _timer_states(timers, key_type)
         return ColumnBootstrap(
             rows,
             self.key_column,
             key_type,
-            tuple(found),
+            tuple(descriptions),
             self.parallelism,
             show_keys,
             options,
@@ -313,9 +313,9 @@ class KeyedStateTransformation:
             )
         schema = self.rows.schema
         ties = [
-            each.name
-            for each in schema
-            if each.name not in (*order_by, self.key_column) and is_ordered(each.dataType)
+            field.name
+            for field in schema
+            if field.name not in (*order_by, self.key_column) and is_ordered(field.dataType)
         ]
         last = (F.desc(quoted(each)) for each in (*order_by, *ties))
         key = F.col(quoted(self.key_column))
@@ -353,12 +353,12 @@ def _state_of(name: str, value_type: AnySerializer) -> StateMetaInfoSnapshot:
 def _timer_states(timers: Mapping[str, str | None], key_type: AnySerializer) -> list[StateColumns]:
     """Both queues of a timer service. Flink always has both."""
     element = TimerSerializer(key_type, VoidNamespaceSerializer())
-    found = []
+    states = []
     for prefix, column in timers.items():
         meta = StateMetaInfoSnapshot.priority_queue(prefix + USER_TIMERS, element)
         columns = {} if column is None else {meta.name: column}
-        found.append(StateColumns(meta, columns, joined=True))
-    return found
+        states.append(StateColumns(meta, columns, joined=True))
+    return states
 
 
 @dataclass(frozen=True)

@@ -48,25 +48,25 @@ def create_views(spark: SparkSession, path: str, options: Mapping[str, str]) -> 
 
 def _tables(operator: OperatorSnapshot) -> dict[str, dict[str, str]]:
     base = f"uid_{operator.uid}" if operator.uid else f"id_{operator.operator_id.hex}"
-    found: dict[str, dict[str, str]] = {}
+    tables: dict[str, dict[str, str]] = {}
     try:
         states, operator_states = operator.states, operator.operator_states
     except UNREADABLE:
-        return found  # only Java classes of the job could read it
+        return tables  # only Java classes of the job could read it
     for info in operator_states:
         kind = _OPERATOR_KINDS[info.kind]
-        found[f"{base}_{info.name}_{kind}"] = {"kind": kind, "state": info.name}
+        tables[f"{base}_{info.name}_{kind}"] = {"kind": kind, "state": info.name}
     values = [s for s in states if s.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE]
     void = [s for s in values if isinstance(s.meta.namespace_serializer, VoidNamespaceSerializer)]
     if void:
-        found[f"{base}_keyed"] = {"kind": "keyed"}
+        tables[f"{base}_keyed"] = {"kind": "keyed"}
     if len(void) < len(values):
-        found[f"{base}_windowed"] = {"kind": "windows"}
+        tables[f"{base}_windowed"] = {"kind": "windows"}
     for info in void:
         if info.kind in ("list", "map"):
             table = {"kind": "keyed-flat", "state": info.name}
-            found[f"{base}_{info.name}_keyed_flat"] = table
-    return found
+            tables[f"{base}_{info.name}_keyed_flat"] = table
+    return tables
 
 
 def _name(text: str) -> str:
@@ -77,8 +77,8 @@ def _name(text: str) -> str:
 def _free(name: str, taken: Iterable[str]) -> str:
     """The name, with a number if it is taken. SQL ignores case."""
     lower = {each.lower() for each in taken}
-    found, number = name, 1
-    while found.lower() in lower:
+    free, number = name, 1
+    while free.lower() in lower:
         number += 1
-        found = f"{name}_{number}"
-    return found
+        free = f"{name}_{number}"
+    return free

@@ -174,8 +174,8 @@ class _Reduce:
         if self.function is None:
             raise ConfigError("reduce with an evictor needs the reduce function.")
         result = elements[0]
-        for each in elements[1:]:
-            result = self.function(result, each)
+        for element in elements[1:]:
+            result = self.function(result, element)
         return [result]
 
 
@@ -185,8 +185,8 @@ class _Aggregate:
 
     def __call__(self, elements: list[Any]) -> list[Any]:
         accumulator = self.function.create_accumulator()
-        for each in elements:
-            accumulator = self.function.add(each, accumulator)
+        for element in elements:
+            accumulator = self.function.add(element, accumulator)
         return [self.function.get_result(accumulator)]
 
 

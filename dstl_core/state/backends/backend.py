@@ -169,12 +169,12 @@ class KeyedStateBackend:
         batch = self._batch = KeyBatch(self._key_places, self.key_serializer, keys)
         try:
             yield batch
-            for each in self._kept():
-                each.write_back(batch, self.logger)
+            for access in self._kept():
+                access.write_back(batch, self.logger)
         finally:
             self._batch, self.slot, self._key_group = None, -1, -1
-            for each in self._kept():
-                each.release()
+            for access in self._kept():
+                access.release()
 
     def _kept(self) -> list[HeldValues | AddedElements]:
         return [*self._held.values(), *self._added.values()]
@@ -328,11 +328,11 @@ class KeyedStateBackend:
         for _ in range(left):
             if cleaner is None:
                 cleaner = self._cleaners[id(table)] = _entries_of(table)
-            found = next(cleaner, None)
-            if found is None:
+            expired = next(cleaner, None)
+            if expired is None:
                 del self._cleaners[id(table)]
                 return
-            key_group, scope, stored = found
+            key_group, scope, stored = expired
             group = table.groups[key_group]
             if scope in group and table.is_expired(stored, ttl):
                 group.pop(scope, None)

@@ -187,10 +187,10 @@ class ChangelogKeyedStateBackend(StateChangelog):
         scopes: Sequence[bytes],
         values: Sequence[bytes | None],
     ) -> None:
-        there = [value is not None for value in values]
+        is_set = [value is not None for value in values]
         gone = [value is None for value in values]
         for operation, chosen, operands in (
-            (_set_operation(table), there, [each for each in values if each is not None]),
+            (_set_operation(table), is_set, [each for each in values if each is not None]),
             (StateChangeOperation.CLEAR, gone, [b""] * sum(gone)),
         ):
             if operands:

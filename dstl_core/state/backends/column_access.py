@@ -100,10 +100,10 @@ class ValueColumns(_Columns):
 
     def get_at(self, places: Places) -> pa.Array:
         """As ``get``, for places of ``places``. Raises FormatError: a stored value is damaged."""
-        found = self._values.get_many(places.key_groups, places.scopes)
+        raw = self._values.get_many(places.key_groups, places.scopes)
         if self._ttl is not None:
-            found = self._seen(places, found, self._ttl)
-        return self._decode.column(found)
+            raw = self._seen(places, raw, self._ttl)
+        return self._decode.column(raw)
 
     def put(self, keys: Column, values: Column) -> None:
         """Stores the value of each key; null clears it. The last value of a repeated key is kept.
@@ -124,8 +124,8 @@ class ValueColumns(_Columns):
                 f"The columns of a batch differ in length: {len(places)} keys, {len(column)} "
                 f"values."
             )
-        there = column.drop_null()
-        raw: list[Any] = bytes_list(self._encode.encode({VALUE: there}, len(there)))
+        set_values = column.drop_null()
+        raw: list[Any] = bytes_list(self._encode.encode({VALUE: set_values}, len(set_values)))
         if self._ttl is not None:
             raw = [self._ttl.wrap(each) for each in raw]
         if column.null_count:
@@ -151,18 +151,16 @@ class ValueColumns(_Columns):
         else:
             logger.values_updated(self._values, places.key_groups, places.scopes)
 
-    def _seen(
-        self, places: Places, found: list[bytes | None], ttl: TtlPolicy
-    ) -> list[bytes | None]:
-        expired = [each is not None and ttl.is_expired(each) for each in found]
+    def _seen(self, places: Places, raw: list[bytes | None], ttl: TtlPolicy) -> list[bytes | None]:
+        expired = [each is not None and ttl.is_expired(each) for each in raw]
         if any(expired):
             self._store(places.where(expired), [None] * sum(expired))
-        seen = [None if each is None else unwrap(each) for each in found]
+        seen = [None if each is None else unwrap(each) for each in raw]
         if not ttl.returns_expired:
             seen = [None if gone else each for gone, each in zip(expired, seen, strict=True)]
         if ttl.updates_on_read:
             alive = [
-                each is not None and not gone for gone, each in zip(expired, found, strict=True)
+                value is not None and not gone for gone, value in zip(expired, raw, strict=True)
             ]
             again = [ttl.wrap(each) for each in compress(seen, alive) if each is not None]
             self._store(places.where(alive), again)
@@ -204,12 +202,12 @@ class ListColumns(_Columns):
             raw = [self._ttl.wrap(each) for each in raw]
         added: dict[tuple[int, bytes], list[bytes]] = {}
         where = zip(places.key_groups, places.scopes, strict=True)
-        for place, each in zip(where, raw, strict=True):
-            found = added.get(place)
-            if found is None:
-                added[place] = [each]
+        for place, element in zip(where, raw, strict=True):
+            added_here = added.get(place)
+            if added_here is None:
+                added[place] = [element]
             else:
-                found.append(each)
+                added_here.append(element)
         groups, scopes = [place[0] for place in added], [place[1] for place in added]
         append_elements(self._lists, groups, scopes, list(added.values()))
         logger = self._backend.logger
@@ -247,10 +245,10 @@ class WholeLists(_Columns):
 
     def put_at(self, places: Places, lists: pa.Array) -> None:
         """Replaces the lists of distinct places; an empty list or null removes one."""
-        there = pc.fill_null(pc.greater(pc.list_value_length(lists), 0), False)
-        written = lists.filter(there)
+        is_filled = pc.fill_null(pc.greater(pc.list_value_length(lists), 0), False)
+        written = lists.filter(is_filled)
         raw = iter(bytes_list(self._encode.encode({VALUE: written}, len(written))))
-        chosen = there.to_pylist()
+        chosen = is_filled.to_pylist()
         self._lists.put_many(
             places.key_groups, places.scopes, [next(raw) if each else None for each in chosen]
         )
@@ -305,5 +303,5 @@ class BytesDecoder:
             )
         if len(present) == len(raw):
             return columns[VALUE]
-        there = np.fromiter((each is not None for each in raw), np.bool_, len(raw))
-        return columns[VALUE].take(pa.array(np.cumsum(there) - 1, mask=~there))
+        is_valid = np.fromiter((each is not None for each in raw), np.bool_, len(raw))
+        return columns[VALUE].take(pa.array(np.cumsum(is_valid) - 1, mask=~is_valid))

@@ -77,15 +77,15 @@ class StateAccess(KeyedStateBackend):
             self._check_exists(descriptor.name)
             if descriptor.ttl is not None:
                 descriptor = descriptor.enable_time_to_live(_NEVER_EXPIRES)
-        found = super().get_or_create_keyed_state(namespace_serializer, descriptor)
+        state = super().get_or_create_keyed_state(namespace_serializer, descriptor)
         self._registered[descriptor.name] = None
-        return found
+        return state
 
     def _check_exists(self, name: str) -> None:
         known = sorted({name for name, is_queue in self.state.tables if not is_queue})
         if name not in known:
-            there = ", ".join(map(repr, known)) or "none"
-            raise NoSuchStateError(f"There is no state {name!r}; there are: {there}.")
+            names = ", ".join(map(repr, known)) or "none"
+            raise NoSuchStateError(f"There is no state {name!r}; there are: {names}.")
 
 
 class TimerIndex:
@@ -110,13 +110,13 @@ class TimerIndex:
 
 def _by_scope(state: KeyedState, name: str) -> dict[int, dict[bytes, list[int]]]:
     table = state.tables.get((name, True))
-    found: dict[int, dict[bytes, list[int]]] = {}
+    by_scope: dict[int, dict[bytes, list[int]]] = {}
     if table is None:
-        return found
+        return by_scope
     element = cast(TimerSerializer, table.meta.value_serializer)
     for key_group, group in table.groups.items():
-        own = found.setdefault(key_group, {})
+        own = by_scope.setdefault(key_group, {})
         for raw in group:
             timer = deserialize_exactly(element, raw)
             own.setdefault(raw[8:], []).append(timer.timestamp)
-    return found
+    return by_scope

@@ -204,16 +204,16 @@ class _SingleValue(State[ValueTable]):
 
     def _take_namespaces(self, sources: Iterable[Any]) -> list[Any]:
         """Removes the entries of other namespaces; returns their values."""
-        found = []
+        values = []
         namespace = self._namespace
-        for each in sources:
-            self.set_current_namespace(each)
+        for old_namespace in sources:
+            self.set_current_namespace(old_namespace)
             value = self._get()
             if value is not None:
-                found.append(value)
+                values.append(value)
                 self.clear()
         self._namespace = namespace
-        return found
+        return values
 
     def _merge_into(self, target: Any, sources: Iterable[Any], merge: Any) -> None:
         # The result is logged, because a reader of the log does not have the function.

@@ -150,8 +150,8 @@ class ListState(State[ListTable]):
         moved = False
         self.set_current_namespace(target)
         group, scope = self._place()
-        for each in names:
-            stored = group.pop(self._scope_of(each), None)
+        for merged_namespace in names:
+            stored = group.pop(self._scope_of(merged_namespace), None)
             if stored is not None:
                 moved = True
                 self._table.add(backend.current_key_group, scope, stored)
@@ -159,8 +159,8 @@ class ListState(State[ListTable]):
             out = DataOutput()
             namespace_serializer.serialize(target, out)
             out.write_i32(len(names))
-            for each in names:
-                namespace_serializer.serialize(each, out)
+            for merged_namespace in names:
+                namespace_serializer.serialize(merged_namespace, out)
             self._log(StateChangeOperation.MERGE_NS, out.to_bytes())
         self._namespace = namespace
 

@@ -183,11 +183,11 @@ class DefaultOperatorStateBackend:
         _refuse_ttl(descriptor)
         meta = list_state_meta(name, mode, element)
         state = self._lists.setdefault(name, _List(meta))
-        found = mode_of(state.meta)
-        if found is not mode:
+        stored_mode = mode_of(state.meta)
+        if stored_mode is not mode:
             raise RestoreError(
-                f"Incompatible state assignment modes. The state {name!r} was {found.name} before "
-                f"and is registered as {mode.name}."
+                f"Incompatible state assignment modes. The state {name!r} was "
+                f"{stored_mode.name} before and is registered as {mode.name}."
             )
         old = state.meta.value_serializer
         after = _type_after(name, old, element)

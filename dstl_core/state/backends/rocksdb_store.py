@@ -177,11 +177,11 @@ def _runs(db: Rdict) -> int:
 
 def _link_database(source: Path, target: Path) -> None:
     """Links table files, which never change, into the target; copies the other files."""
-    for each in source.iterdir():
-        if each.suffix == ".sst":
-            os.link(each, target / each.name)
-        elif each.name.startswith(_DATABASE_FILES):
-            shutil.copy2(each, target / each.name)
+    for path in source.iterdir():
+        if path.suffix == ".sst":
+            os.link(path, target / path.name)
+        elif path.name.startswith(_DATABASE_FILES):
+            shutil.copy2(path, target / path.name)
 
 
 class RocksDBGroups:
@@ -206,11 +206,11 @@ class RocksDBGroups:
         rows = self._rows(key_groups, scopes)
         # Sorted by the order of the database, neighbouring rows are read from one block.
         order = sorted(range(len(rows)), key=rows.__getitem__)
-        found: list[Any] = [None] * len(rows)
+        values: list[Any] = [None] * len(rows)
         got: Any = self._db.get([rows[at] for at in order]) if rows else []
         for at, value in zip(order, got, strict=True):
-            found[at] = value
-        return found
+            values[at] = value
+        return values
 
     def put_many(
         self,
@@ -289,10 +289,10 @@ def _scan(db: Any, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
     start = len(prefix)
     key, value, advance = cursor.key, cursor.value, cursor.next
     while cursor.valid():
-        found = key()
-        if not found.startswith(prefix):
+        scanned = key()
+        if not scanned.startswith(prefix):
             return
-        yield found[start:], value()
+        yield scanned[start:], value()
         advance()
     try:
         # An iterator stops at the last row and at an unreadable block. Only its status differs.
@@ -322,14 +322,14 @@ class _Rows(MutableMapping[bytes, Any]):
         self._delete = db.delete
 
     def get(self, scope: bytes, default: Any = None) -> Any:
-        found = self._get(self._prefix + scope)
-        return default if found is None else found
+        value = self._get(self._prefix + scope)
+        return default if value is None else value
 
     def __getitem__(self, scope: bytes) -> Any:
-        found = self._get(self._prefix + scope)
-        if found is None:
+        value = self._get(self._prefix + scope)
+        if value is None:
             raise KeyError(scope)
-        return found
+        return value
 
     def __contains__(self, scope: object) -> bool:
         return isinstance(scope, bytes) and self._get(self._prefix + scope) is not None
@@ -341,10 +341,10 @@ class _Rows(MutableMapping[bytes, Any]):
         self._delete(self._prefix + scope)
 
     def pop(self, scope: bytes, default: Any = _KEEP) -> Any:
-        found = self._get(self._prefix + scope)
-        if found is not None:
+        value = self._get(self._prefix + scope)
+        if value is not None:
             self._delete(self._prefix + scope)
-            return found
+            return value
         if default is _KEEP:
             raise KeyError(scope)
         return default
@@ -407,24 +407,24 @@ class _Pairs(MutableMapping[bytes, Any]):
         return self._of(scope)
 
     def __getitem__(self, scope: bytes) -> _UserMap:
-        found = self._of(scope)
-        if not found:
+        pairs = self._of(scope)
+        if not pairs:
             raise KeyError(scope)
-        return found
+        return pairs
 
     def __contains__(self, scope: object) -> bool:
         return isinstance(scope, bytes) and bool(self._of(scope))
 
     def setdefault(self, scope: bytes, default: Any = None) -> Any:
-        found = self._of(scope)
+        stored = self._of(scope)
         if default:
-            found.update(default)
-        return found
+            stored.update(default)
+        return stored
 
     def __setitem__(self, scope: bytes, pairs: Any) -> None:
-        found = self._of(scope)
-        found.clear()
-        found.update(pairs)
+        stored = self._of(scope)
+        stored.clear()
+        stored.update(pairs)
 
     def __delitem__(self, scope: bytes) -> None:
         self._of(scope).clear()

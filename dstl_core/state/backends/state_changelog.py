@@ -66,8 +66,8 @@ class ChangelogTruncateHelper:
 
     def checkpoint_subsumed(self, checkpoint_id: int) -> None:
         """Notes that checkpoints up to this one are no longer restorable."""
-        for each in [each for each in self._live if each <= checkpoint_id]:
-            del self._live[each]
+        for checkpoint in [each for each in self._live if each <= checkpoint_id]:
+            del self._live[checkpoint]
         self._truncate()
 
     def materialized(self, up_to: SequenceNumber) -> None:
@@ -257,8 +257,8 @@ class StateChangelog:
     def _forget(self, up_to: int) -> None:
         """Drops the data of checkpoints up to this one: further notifications change nothing."""
         for known in (self._base.by_checkpoint, self._persisted):
-            for each in [each for each in known if each <= up_to]:
-                del known[each]
+            for number in [each for each in known if each <= up_to]:
+                del known[number]
 
     # ----------------------------------------------------------------------- materialization
 

@@ -68,25 +68,25 @@ def set_mark(path: Path) -> None:
 
 def check_file(path: Path, digest: str) -> None:
     """Raises FormatError if a file does not have this sha256."""
-    found = digest_of(path)
-    if found != digest:
-        raise FormatError("A local copy is damaged", field=path.name, expected=digest, got=found)
+    actual = digest_of(path)
+    if actual != digest:
+        raise FormatError("A local copy is damaged", field=path.name, expected=digest, got=actual)
 
 
 def digest_of(path: Path, *, again: bool = False) -> str:
     """The sha256 of a file, which is read if it has changed, or ``again``."""
     identity = _identity(path)
-    found = None if again else _CHECKED.get(identity)
-    if found is None:
+    digest = None if again else _CHECKED.get(identity)
+    if digest is None:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-        _remember(identity, found)
-    return found
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        _remember(identity, digest)
+    return digest
 
 
 def _identity(path: Path) -> _Identity:
-    found = path.stat()
-    return found.st_dev, found.st_ino, found.st_mtime_ns, found.st_size
+    status = path.stat()
+    return status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size
 
 
 def _remember(identity: _Identity, digest: str) -> None:

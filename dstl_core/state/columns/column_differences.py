@@ -16,8 +16,8 @@ def differ(old: pa.Array, new: pa.Array) -> npt.NDArray[np.bool_]:
     Values are compared by their bits, so 0.0 and -0.0 differ. Values that Arrow cannot compare
     count as changed.
     """
-    found: npt.NDArray[np.bool_] = _other(old, new).to_numpy(zero_copy_only=False)
-    return found
+    differs: npt.NDArray[np.bool_] = _other(old, new).to_numpy(zero_copy_only=False)
+    return differs
 
 
 def _other(old: pa.Array, new: pa.Array) -> pa.Array:
@@ -44,9 +44,9 @@ def _other_elements(old: pa.Array, new: pa.Array) -> pa.Array:
     length = pc.list_value_length(new)
     same = pc.fill_null(pc.equal(pc.list_value_length(old), length), False)
     both = pc.and_(old.is_valid(), new.is_valid())
-    found = pc.and_not(both, same).to_numpy(zero_copy_only=False).copy()
+    changed = pc.and_not(both, same).to_numpy(zero_copy_only=False).copy()
     lengths = length.filter(same).to_numpy()
     elements = differ(pc.list_flatten(old.filter(same)), pc.list_flatten(new.filter(same)))
     owners = np.repeat(np.flatnonzero(same), lengths)
-    found[owners[elements]] = True
-    return pa.array(found)
+    changed[owners[elements]] = True
+    return pa.array(changed)

@@ -121,11 +121,11 @@ class ColumnRestore:
         columns: dict[int, list[dict[str, pa.Array]]] = {at: [] for at in decoders}
         scanner = SectionScanner(stored.prefix_bytes, [True] * len(metas))
         for batch in scanner.batches(stored.chunks()):
-            found = np.unique(batch.states).tolist()
-            for at in found:
+            numbers = np.unique(batch.states).tolist()
+            for at in numbers:
                 if at not in decoders:
                     self._check(metas[at])
-                own = batch if len(found) == 1 else batch.take(batch.states == at)
+                own = batch if len(numbers) == 1 else batch.take(batch.states == at)
                 columns[at].append(decoders[at].decode(own, {KEY, VALUE}))
         return [
             (metas[at].name, _table(parts, decoders[at].columns))
@@ -198,11 +198,11 @@ class ColumnRestore:
             roots = [*roots, (VALUE, value)]
         program = SpanProgram(roots, scan.VALUE_START, ArrowAllocator())
         rows = len(changes.spans)
-        found, failure = program.run(changes, {KEY, VALUE}, rows)
+        columns, failure = program.run(changes, {KEY, VALUE}, rows)
         if failure is not None:
             raise FormatError(f"A change of state {meta.name!r} is damaged", field="key or value")
-        found.setdefault(VALUE, pa.nulls(rows, value.arrow_type))
-        return _table([found], {KEY: self._store.key_type, VALUE: value.arrow_type})
+        columns.setdefault(VALUE, pa.nulls(rows, value.arrow_type))
+        return _table([columns], {KEY: self._store.key_type, VALUE: value.arrow_type})
 
     # ---------------------------------------------------------------------------------- put
 
@@ -230,11 +230,14 @@ class ColumnRestore:
 def _table(columns: Sequence[dict[str, pa.Array]], types: dict[str, pa.DataType]) -> pa.Table:
     schema = pa.schema([(KEY, types[KEY]), (VALUE, types[VALUE])])
     batches = [
-        pa.RecordBatch.from_arrays([each[KEY], each[VALUE]], schema=schema) for each in columns
+        pa.RecordBatch.from_arrays([column[KEY], column[VALUE]], schema=schema)
+        for column in columns
     ]
     return pa.Table.from_batches(batches, schema)
 
 
 def _one(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    found: Any = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    return found
+    array_of_chunks: Any = (
+        column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    )
+    return array_of_chunks

@@ -117,8 +117,8 @@ class KeyedStateEncoder:
         Raises:
             ConfigError: There is no such state. The message lists the states.
         """
-        for at, each in enumerate(self._states):
-            if each.name == state:
+        for at, own in enumerate(self._states):
+            if own.name == state:
                 return at
         known = ", ".join(repr(each.name) for each in self._states) or "none"
         raise ConfigError(f"There is no state {state!r} to write; there are: {known}.")
@@ -144,15 +144,15 @@ class KeyedStateEncoder:
             ConfigError: As for ``encode``, or a column is not a state.
         """
         columns = _columns(rows)
-        found = []
+        runs = []
         keys = {KEY: columns.pop(KEY_COLUMN)}
         if KEY_GROUP_COLUMN in columns:
             keys[KEY_GROUP_COLUMN] = columns.pop(KEY_GROUP_COLUMN)
         for name, column in columns.items():
             state_id = self.state_id(name)
             parts = self._states[state_id].from_joined(keys, column)
-            found.append(self._runs(state_id, parts))
-        return found
+            runs.append(self._runs(state_id, parts))
+        return runs
 
     def _runs(self, state_id: int, columns: Columns) -> StateRuns:
         own = self._states[state_id]
@@ -177,13 +177,13 @@ class KeyedStateEncoder:
         return StateRuns(state_id, self.key_groups, runs.data, runs.bounds)
 
     def _groups(self, columns: Columns) -> Int64s:
-        keys, given = columns[KEY], columns.get(KEY_GROUP_COLUMN)
-        if given is None:
+        keys, numbers = columns[KEY], columns.get(KEY_GROUP_COLUMN)
+        if numbers is None:
             return key_groups_of(
                 keys, self.header.key_serializer, self.max_parallelism, self._types
             ).astype(np.int64)
         _refuse_null_keys(keys)
-        groups: Int64s = np.asarray(given.cast(pa.int64()))
+        groups: Int64s = np.asarray(numbers.cast(pa.int64()))
         return groups
 
 
@@ -224,14 +224,14 @@ class _State:
 
     @property
     def flat_columns(self) -> dict[str, pa.DataType]:
-        found: dict[str, pa.DataType] = {}
+        flat: dict[str, pa.DataType] = {}
         for role, arrow_type in self.encoder.columns.items():
             if role == VALUE and self._is_list:
-                found[LIST_INDEX_COLUMN] = pa.int32()
-                found[LIST_VALUE_COLUMN] = arrow_type.value_type
+                flat[LIST_INDEX_COLUMN] = pa.int32()
+                flat[LIST_VALUE_COLUMN] = arrow_type.value_type
             else:
-                found[self._names[role]] = arrow_type
-        return found
+                flat[self._names[role]] = arrow_type
+        return flat
 
     @property
     def joined_type(self) -> pa.DataType:
@@ -250,28 +250,30 @@ class _State:
         """Columns by role, with a row for each record."""
         if self._is_list and LIST_VALUE_COLUMN in columns:
             return self._collected(columns)
-        found = {}
+        by_role = {}
         for role in self.encoder.columns:
             name = self._names[role]
             if name not in columns:
                 known = ", ".join(columns)
                 raise ColumnValueError(f"Column {name!r} is missing; there are: {known}.")
-            found[role] = columns[name]
+            by_role[role] = columns[name]
         if KEY_GROUP_COLUMN in columns:
-            found[KEY_GROUP_COLUMN] = columns[KEY_GROUP_COLUMN]
-        return found if self._is_map or self._is_queue else self._present(found)
+            by_role[KEY_GROUP_COLUMN] = columns[KEY_GROUP_COLUMN]
+        return by_role if self._is_map or self._is_queue else self._present(by_role)
 
     def _present(self, columns: dict[str, pa.Array]) -> Columns:
         """Drops rows whose value is absent."""
         value = columns.get(VALUE)
         if value is None:
             return columns
-        there = value.is_valid()
+        is_present = value.is_valid()
         if self._is_list:
-            there = pc.and_(there, pc.greater(pc.fill_null(pc.list_value_length(value), 0), 0))
-        if pc.all(there).as_py() in (True, None):
+            is_present = pc.and_(
+                is_present, pc.greater(pc.fill_null(pc.list_value_length(value), 0), 0)
+            )
+        if pc.all(is_present).as_py() in (True, None):
             return columns
-        return {role: column.filter(there) for role, column in columns.items()}
+        return {role: column.filter(is_present) for role, column in columns.items()}
 
     def _collected(self, columns: Columns) -> Columns:
         """Groups the elements of lists by key and namespace."""

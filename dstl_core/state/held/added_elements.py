@@ -48,18 +48,18 @@ class AddedElements:
 
     def add(self, slot: int, element: Any) -> bool:
         """Adds an element; False if it is time to write them back."""
-        found = self._added.get(slot)
-        if found is None:
+        elements = self._added.get(slot)
+        if elements is None:
             self._added[slot] = [element]
         else:
-            found.append(element)
+            elements.append(element)
         self._room -= _OBJECT_BYTES + (len(element) if isinstance(element, bytes) else 0)
         return self._room >= 0
 
     def take(self, slot: int) -> Sequence[bytes]:
         """The elements of a key, which are no longer held."""
-        found = self._added.pop(slot, None)
-        return () if found is None else self.form.encode(found)
+        elements = self._added.pop(slot, None)
+        return () if elements is None else self.form.encode(elements)
 
     def write_back(self, batch: KeyBatch, logger: StateChangeLogger | None) -> None:
         """Appends the elements to their lists and logs them."""

@@ -143,14 +143,14 @@ class HeldValues:
             return False
         places = batch.places
         raw = self.table.get_many(places.key_groups, places.scopes)
-        there = [each for each in raw if each is not None]
-        self._room -= sum(map(len, there))
+        set_values = [each for each in raw if each is not None]
+        self._room -= sum(map(len, set_values))
         if self._room < 0:
             return False
-        values = self.form.decode(there)
-        if len(there) < len(raw):
-            found = iter(values)
-            values = [None if each is None else next(found) for each in raw]
+        values = self.form.decode(set_values)
+        if len(set_values) < len(raw):
+            decoded = iter(values)
+            values = [None if each is None else next(decoded) for each in raw]
         self.slots[:] = values
         self.changed[:] = bytes(len(values))
         return True
@@ -168,9 +168,9 @@ class HeldValues:
         if not all(self.changed):
             chosen = list(map(bool, self.changed))
             places, values = places.where(chosen), list(compress(values, chosen))
-        there = [each for each in values if each is not None]
-        raw: Sequence[bytes | None] = self.form.encode(there)
-        if len(there) < len(values):
+        set_values = [each for each in values if each is not None]
+        raw: Sequence[bytes | None] = self.form.encode(set_values)
+        if len(set_values) < len(values):
             present = iter(raw)
             raw = [None if each is None else next(present) for each in values]
         self.table.put_many(places.key_groups, places.scopes, raw)

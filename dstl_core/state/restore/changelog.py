@@ -26,9 +26,9 @@ def replay_changelog(
     reader = StateChangelogHandleReader(resolver.read_segment)
     if state.key_serializer is None:
         changes = (change for log in handle.non_materialized for change in reader.get_changes(log))
-        found = key_type_of_changes(changes, registry, state.max_parallelism)
-        if found is not None:
-            state.key_serializer = found.serializer
+        key_type = key_type_of_changes(changes, registry, state.max_parallelism)
+        if key_type is not None:
+            state.key_serializer = key_type.serializer
     tables: dict[int, StateTable[Any]] = {}
     for log in handle.non_materialized:
         part = log.get_intersection(state.key_groups)

@@ -113,8 +113,8 @@ def _append_batches(
         key_groups, values = batch.column("key_group").to_numpy(), batch.column("value")
         # A set has its metadata first.
         first = int((key_groups == META_KEY_GROUP).sum())
-        for each in values[:first].to_pylist():
-            writer.append_meta(each)
+        for meta_row in values[:first].to_pylist():
+            writer.append_meta(meta_row)
         writer.append_batch(key_groups[first:], values[first:])
 
 
@@ -122,5 +122,5 @@ def _change_sets(handle: ChangelogStateHandle) -> Iterator[ChangelogStateHandle]
     if not isinstance(handle, ChangelogStateHandleStream):
         yield handle
         return
-    for each in handle.handles_and_offsets:
-        yield replace(handle, handles_and_offsets=(each,))
+    for part in handle.handles_and_offsets:
+        yield replace(handle, handles_and_offsets=(part,))

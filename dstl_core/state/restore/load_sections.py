@@ -153,7 +153,7 @@ class _Loader:
         program = self._check_keys
         if program is not None and program.run(batch, frozenset(), len(batch))[1] is None:
             is_new = len(set(keys)) == len(keys) and not any(
-                found is not None for found in self._table.get_many(key_groups, keys)
+                previous is not None for previous in self._table.get_many(key_groups, keys)
             )
             if is_new:
                 self._table.put_many(key_groups, keys, values)

@@ -45,10 +45,10 @@ class TableRecords:
         Raises:
             FormatError: A file is damaged. Records before the damage are yielded first.
         """
-        for each in self.tables:
-            if wanted[each.state]:
-                for rows in self.rows(each):
-                    yield from rows.batches(each.state)
+        for table in self.tables:
+            if wanted[table.state]:
+                for rows in self.rows(table):
+                    yield from rows.batches(table.state)
 
     def rows(self, tables: StateTables) -> Iterator[SstRows]:
         first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
@@ -68,12 +68,12 @@ class TableRecords:
         """
         key_groups = self.key_groups
         runs = []
-        for each in self.tables:
-            for rows in self.rows(each):
+        for table in self.tables:
+            for rows in self.rows(table):
                 groups = rows.key_groups
                 own = groups - key_groups.start_key_group
                 count = len(key_groups)
-                runs.append(runs_of(rows.spans, each.state, own, groups, count, self.prefix_bytes))
+                runs.append(runs_of(rows.spans, table.state, own, groups, count, self.prefix_bytes))
         sections = sections_of(runs, key_groups)
         return in_memory(self.header, *sections, key_groups, self.prefix_bytes)
 

@@ -153,8 +153,8 @@ def _adapt(
             return [_adapt(old, writer["items"], new, reader["items"], each) for each in value]
         case "map", _:
             return {
-                key: _adapt(old, writer["values"], new, reader["values"], each)
-                for key, each in value.items()
+                key: _adapt(old, writer["values"], new, reader["values"], part)
+                for key, part in value.items()
             }
         case "enum", _:
             return value if value in reader["symbols"] else reader["default"]

@@ -108,14 +108,18 @@ def compatibility_of(
     stored: AnySerializer, wanted: AnySerializer, rules: Rules = NEWEST
 ) -> Compatibility:
     """Flink's decision for a job that declares ``wanted`` for state of type ``stored``."""
-    found = _resolved(stored, wanted, rules)
-    if rules.has_classes or found.verdict > Verdict.AFTER_MIGRATION or same_bytes(stored, wanted):
-        return found
+    resolved = _resolved(stored, wanted, rules)
+    if (
+        rules.has_classes
+        or resolved.verdict > Verdict.AFTER_MIGRATION
+        or same_bytes(stored, wanted)
+    ):
+        return resolved
     if (name := unconvertible_type(stored, wanted)) is not None:
         return Compatibility(
             Verdict.UNKNOWN, f"values of {name} are not readable, so they cannot be rewritten"
         )
-    return found
+    return resolved
 
 
 def _resolved(stored: AnySerializer, wanted: AnySerializer, rules: Rules) -> Compatibility:
@@ -160,8 +164,8 @@ def _hides_changes(part: AnySerializer, rules: Rules) -> bool:
 def _are_one_kind(stored: AnySerializer, wanted: AnySerializer) -> bool:
     # A jar makes subclasses of these two.
     return type(stored) is type(wanted) or any(
-        isinstance(stored, each) and isinstance(wanted, each)
-        for each in (PojoSerializer, KryoSerializer)
+        isinstance(stored, kind) and isinstance(wanted, kind)
+        for kind in (PojoSerializer, KryoSerializer)
     )
 
 
@@ -200,8 +204,8 @@ def columns_that_may_swap(serializer: AnySerializer) -> str | None:
 _OF_SCALA = ("org.apache.flink.api.scala.", "org.apache.flink.table.api.typeutils.")
 _VALUES_OF_JAVA = frozenset(
     [
-        f"java.time.{each}"
-        for each in (
+        f"java.time.{name}"
+        for name in (
             "Duration",
             "LocalDate",
             "LocalDateTime",
@@ -216,8 +220,8 @@ _VALUES_OF_JAVA = frozenset(
         )
     ]
     + [
-        f"java.util.{each}"
-        for each in (
+        f"java.util.{name}"
+        for name in (
             "BitSet",
             "Currency",
             "Locale",
@@ -379,11 +383,11 @@ def _pojo(stored: PojoSerializer, wanted: PojoSerializer, rules: Rules) -> Compa
         return _changed(stored, wanted)
     old = {name: serializer for name, _, serializer in stored.fields}
     new = {name: serializer for name, _, serializer in wanted.fields}
-    found = _by_name("field", old, new, rules)
-    found += _by_name("subclass", _subclasses(stored), _subclasses(wanted), rules)
+    verdicts = _by_name("field", old, new, rules)
+    verdicts += _by_name("subclass", _subclasses(stored), _subclasses(wanted), rules)
     for name, other in product(sorted(old.keys() - new.keys()), sorted(new.keys() - old.keys())):
         if old[name] == new[other]:
-            found.append(
+            verdicts.append(
                 Compatibility(
                     Verdict.UNKNOWN,
                     f"field {name!r} is gone and {other!r} of the same type is new: if it was "
@@ -396,8 +400,8 @@ def _pojo(stored: PojoSerializer, wanted: PojoSerializer, rules: Rules) -> Compa
     ):
         if names:
             text = ", ".join(sorted(names))
-            found.append(Compatibility(Verdict.AFTER_MIGRATION, f"{what}: {text}"))
-    return _worst(found)
+            verdicts.append(Compatibility(Verdict.AFTER_MIGRATION, f"{what}: {text}"))
+    return _worst(verdicts)
 
 
 def _subclasses(serializer: PojoSerializer) -> dict[str, AnySerializer | None]:
@@ -412,16 +416,18 @@ def _by_name(
     rules: Rules,
 ) -> list[Compatibility]:
     """Compares the fields or subclasses that both types have."""
-    found = []
+    verdicts = []
     for name in sorted(old.keys() & new.keys()):
         was, now = old[name], new[name]
         if was is None or now is None:
-            found.append(Compatibility(Verdict.UNKNOWN, f"the type of {what} {name!r} is unknown"))
+            verdicts.append(
+                Compatibility(Verdict.UNKNOWN, f"the type of {what} {name!r} is unknown")
+            )
             continue
         inner = _resolved(was, now, rules)
         if inner.verdict is not Verdict.COMPATIBLE_AS_IS:
-            found.append(Compatibility(inner.verdict, f"{what} {name!r}: {inner.reason}"))
-    return found
+            verdicts.append(Compatibility(inner.verdict, f"{what} {name!r}: {inner.reason}"))
+    return verdicts
 
 
 def _enum(stored: EnumSerializer, wanted: EnumSerializer) -> Compatibility:
@@ -435,5 +441,5 @@ def _enum(stored: EnumSerializer, wanted: EnumSerializer) -> Compatibility:
     return _SAME  # Flink keeps the stored order and appends new constants
 
 
-def _worst(found: Iterable[Compatibility]) -> Compatibility:
-    return max(found, key=lambda each: each.verdict, default=_SAME)
+def _worst(parts: Iterable[Compatibility]) -> Compatibility:
+    return max(parts, key=lambda part: part.verdict, default=_SAME)

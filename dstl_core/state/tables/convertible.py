@@ -72,12 +72,12 @@ def with_parts(serializer: AnySerializer, parts: Sequence[AnySerializer]) -> Any
     """The type with other parts, in the order of ``nested``."""
     left = iter(parts)
     changes: dict[str, Any] = {}
-    for each in fields(cast(Any, serializer)):
-        value = getattr(serializer, each.name)
+    for field in fields(cast(Any, serializer)):
+        value = getattr(serializer, field.name)
         if isinstance(value, TypeSerializer):
-            changes[each.name] = next(left)
+            changes[field.name] = next(left)
         elif _has_parts(value):
-            changes[each.name] = tuple(next(left) for _ in value)
+            changes[field.name] = tuple(next(left) for _ in value)
     changed: AnySerializer = replace(cast(Any, serializer), **changes)
     return changed
 

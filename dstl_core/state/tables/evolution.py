@@ -194,10 +194,10 @@ def register_table(
         StateMigrationError: The values cannot be converted to the new type.
         RestoreError: The type of the key, the kind or the namespace differs.
     """
-    found = state.tables.get(state_key(meta))
-    if found is None or types_of(found.meta) == types_of(meta):
+    table = state.tables.get(state_key(meta))
+    if table is None or types_of(table.meta) == types_of(meta):
         return state.table(meta, key_serializer), False
-    old, new = found.meta, meta
+    old, new = table.meta, meta
     if (
         old.backend_state_type is not BackendStateType.KEY_VALUE
         or dict(old.options) != dict(new.options)
@@ -207,16 +207,16 @@ def register_table(
         raise RestoreError(_difference(old, new))
     stored, wanted = old.value_serializer, new.value_serializer
     resolved = compatibility_of_state(
-        stored, wanted, is_map=isinstance(found, MapTable), rules=WITHOUT_CLASSES
+        stored, wanted, is_map=isinstance(table, MapTable), rules=WITHOUT_CLASSES
     )
     if resolved.verdict > Verdict.AFTER_MIGRATION:
         raise StateMigrationError(f"{_difference(old, new)} Reason: {resolved.reason}.")
     after = type_after(stored, wanted)
     meta = new.with_value_serializer(after)
     if same_bytes(stored, after):
-        found.meta = meta
-        return found, False
-    return _migrate(state, found, meta, clock.now_ms()), True
+        table.meta = meta
+        return table, False
+    return _migrate(state, table, meta, clock.now_ms()), True
 
 
 def _difference(old: StateMetaInfoSnapshot, new: StateMetaInfoSnapshot) -> str:

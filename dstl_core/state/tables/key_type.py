@@ -83,7 +83,7 @@ def key_type_of_changes(
 
 
 def keys_fit(
-    given: AnySerializer,
+    key_type: AnySerializer,
     changes: Iterable[StateChange],
     registry: SerializerRegistry,
     max_parallelism: int,
@@ -91,8 +91,8 @@ def keys_fit(
     """Whether the keys of a log's changes can be of a type, by their bytes and key groups."""
     for key_group, _, change in _sampled(changes, registry)[1]:
         try:
-            key = given.deserialize(DataInput(change.body.peek(change.body.position)))
-            if assign_to_key_group(given.java_hash(key), max_parallelism) != key_group:
+            key = key_type.deserialize(DataInput(change.body.peek(change.body.position)))
+            if assign_to_key_group(key_type.java_hash(key), max_parallelism) != key_group:
                 return False
         except FormatError:
             return False

@@ -109,10 +109,12 @@ class QueueTable(StateTable[None]):
             if bound is not None and self._least.get(key_group, b"") >= bound:
                 continue
             if bound is None:
-                found: Iterable[bytes] = iter(group)
+                before: Iterable[bytes] = iter(group)
             else:
-                found = takewhile(bound.__gt__, group) if is_sorted else filter(bound.__gt__, group)
-            due = list(islice(found, most - len(elements)) if is_sorted else found)
+                before = (
+                    takewhile(bound.__gt__, group) if is_sorted else filter(bound.__gt__, group)
+                )
+            due = list(islice(before, most - len(elements)) if is_sorted else before)
             groups += repeat(key_group, len(due))
             elements += due
             if not due and not is_sorted and group:

@@ -22,8 +22,8 @@ _NO_CLASSES: Mapping[str, str] = {}
 
 def pojo_classes(*serializers: AnySerializer) -> set[str]:
     """The POJO classes in types, at any depth."""
-    found = {each.pojo_class for each in serializers if isinstance(each, PojoSerializer)}
-    return found.union(*(pojo_classes(*each.nested) for each in serializers))
+    names = {each.pojo_class for each in serializers if isinstance(each, PojoSerializer)}
+    return names.union(*(pojo_classes(*each.nested) for each in serializers))
 
 
 def same_bytes(

@@ -69,12 +69,12 @@ class StateTable(ABC, Generic[Stored]):
         )
 
     def group(self, key_group: int) -> MutableMapping[bytes, Stored]:
-        found = self.groups.get(key_group)
-        if found is None:
+        group = self.groups.get(key_group)
+        if group is None:
             if key_group < 0:
                 raise ConfigError("State was accessed without a current key; set the key first.")
-            found = self.groups[key_group] = self.store_groups.new_group(key_group)
-        return found
+            group = self.groups[key_group] = self.store_groups.new_group(key_group)
+        return group
 
     def get_many(self, key_groups: Sequence[int], scopes: Sequence[bytes]) -> list[Stored | None]:
         """The stored values of many scopes in one call; None for a scope without a value."""
@@ -196,12 +196,12 @@ class StateTable(ABC, Generic[Stored]):
         sources = [key + body.read_value(self.codec.namespace_serializer) for _ in range(count)]
         body.expect_end("a change that merges namespaces")
         group = self.group(key_group)
-        found = [(each, group.pop(each)) for each in sources if each != scope and each in group]
+        pairs = [(each, group.pop(each)) for each in sources if each != scope and each in group]
         reasons = [self.lost.pop((key_group, each), None) for each in sources]
         for reason in reasons:
             if reason is not None:
                 raise UnreadableValueError(reason)
-        return found
+        return pairs
 
     def _unknown(self, operation: StateChangeOperation) -> FormatError:
         return FormatError(

@@ -76,8 +76,8 @@ class WindowAssigner(ABC):
         return min(max_timestamp(window) + lateness, MAX_TIMESTAMP)
 
 
-def _ms(name: str, given: DurationLike) -> int:
-    return duration_ms(given, f"The {name} of a window")
+def _ms(name: str, duration: DurationLike) -> int:
+    return duration_ms(duration, f"The {name} of a window")
 
 
 def _check_millis(**times: Any) -> None:

@@ -172,7 +172,7 @@ class Pipeline:
             return epoch_facts(
                 "epoch",
                 reports,
-                given=fingerprint.of_input(number),
+                epoch_input=fingerprint.of_input(number),
                 watermarks={},
                 restored_from=parent.checkpoint_id,
             )

@@ -90,9 +90,9 @@ def test_a_segment_of_real_flink_both_ways(folder: str) -> None:
     assert offsets == [handle["offset"]]
     body = segment_body(segment)
     assert len(body) == handle["stateSize"]
-    found = [(each.key_group, each.change) for each in read_change_set(body, 0)]
+    read = [(each.key_group, each.change) for each in read_change_set(body, 0)]
     # The order inside a key group is kept, the one between them is not.
-    assert sorted(found, key=lambda each: each[0]) == sorted(changes, key=lambda each: each[0])
+    assert sorted(read, key=lambda pair: pair[0]) == sorted(changes, key=lambda pair: pair[0])
 
 
 # Printed by java.util.HashMap: computeIfAbsent of the keys in this order, then keySet().

@@ -41,7 +41,9 @@ QUEUE = StateMetaInfoSnapshot.priority_queue(
 
 
 def test_the_codes_are_flinks() -> None:
-    assert [each.name for each in sorted(StateChangeOperation, key=lambda each: each.value)] == [
+    assert [
+        each.name for each in sorted(StateChangeOperation, key=lambda operation: operation.value)
+    ] == [
         *["CLEAR", "SET", "SET_INTERNAL", "ADD", "MERGE_NS", "ADD_ELEMENT"],
         *["ADD_OR_UPDATE_ELEMENT", "REMOVE_ELEMENT", "METADATA"],
     ]

@@ -23,8 +23,8 @@ class Position:
     amount: Decimal | None
 
 
-def flink(given: Any) -> Any:
-    return flink_type(declared_type(given, "The state 'n'"))
+def flink(declaration: Any) -> Any:
+    return flink_type(declared_type(declaration, "The state 'n'"))
 
 
 FORMS = [
@@ -89,12 +89,12 @@ FORMS = [
 
 
 @pytest.mark.parametrize(
-    ("expected", "given"),
+    ("expected", "declaration"),
     [(expected, given) for expected, all_forms in FORMS for given in [expected, *all_forms]],
     ids=str,
 )
-def test_a_type_is_the_same_in_every_form(expected: Any, given: Any) -> None:
-    assert flink(given) == expected
+def test_a_type_is_the_same_in_every_form(expected: Any, declaration: Any) -> None:
+    assert flink(declaration) == expected
 
 
 def test_what_a_snapshot_shows_as_a_type_can_be_written() -> None:
@@ -104,7 +104,7 @@ def test_what_a_snapshot_shows_as_a_type_can_be_written() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("declaration", "said"),
     [
         ("strng", "expected one of .*long.* or array<..>.* got 'strng'"),
         ("array<int", "expected '>' at the end of 'array<int'"),
@@ -125,9 +125,9 @@ def test_what_a_snapshot_shows_as_a_type_can_be_written() -> None:
         (pa.float16(), "there is no Flink type for Arrow's halffloat"),
     ],
 )
-def test_what_is_no_type_is_one_sentence_at_once(given: Any, said: str) -> None:
+def test_what_is_no_type_is_one_sentence_at_once(declaration: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^The state 'n' has a wrong type: .*{said}"):
-        flink(given)
+        flink(declaration)
 
 
 # --------------------------------------------------------------------------------- columns
@@ -142,7 +142,7 @@ class Output:
 
 
 @pytest.mark.parametrize(
-    "given",
+    "declaration",
     [
         COLUMNS,
         "o string, n bigint",
@@ -155,8 +155,8 @@ class Output:
     ],
     ids=str,
 )
-def test_columns_are_the_same_in_every_form(given: Any) -> None:
-    assert schema_of(given, "output_schema") == COLUMNS
+def test_columns_are_the_same_in_every_form(declaration: Any) -> None:
+    assert schema_of(declaration, "output_schema") == COLUMNS
 
 
 def test_columns_of_every_sql_type() -> None:
@@ -187,7 +187,7 @@ def test_columns_of_every_sql_type() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("declaration", "said"),
     [
         ("string", "expected columns as 'name type, ..', got 'string', where 'string' has no type"),
         ("", "expected the name of a column"),
@@ -207,9 +207,9 @@ def test_columns_of_every_sql_type() -> None:
     ],
     ids=str,
 )
-def test_what_are_no_columns_is_one_sentence_at_once(given: Any, said: str) -> None:
+def test_what_are_no_columns_is_one_sentence_at_once(declaration: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=f"^output_schema.*{said}"):
-        schema_of(given, "output_schema")
+        schema_of(declaration, "output_schema")
 
 
 @pytest.mark.parametrize(

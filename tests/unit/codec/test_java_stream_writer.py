@@ -15,15 +15,15 @@ HEADER = bytes.fromhex("aced0005")
 
 def streams() -> list[bytes]:
     """Every stream that Flink wrote into a golden file."""
-    found = set()
+    read = set()
     for path in GOLDEN.rglob("*"):
         raw = path.read_bytes() if path.is_file() and path.suffix not in (".jar", ".gz") else b""
         at = raw.find(HEADER)
         while at >= 0:
             with suppress(FormatError):  # the four bytes may stand in other data
-                found.add(read_java_object_bytes(DataInput(raw, at))[1])
+                read.add(read_java_object_bytes(DataInput(raw, at))[1])
             at = raw.find(HEADER, at + 1)
-    return sorted(found)
+    return sorted(read)
 
 
 def test_each_stream_of_flink_is_written_byte_for_byte() -> None:

@@ -26,16 +26,16 @@ def rows_in(serializer: AnySerializer) -> Iterator[RowDataSerializer]:
 
 def stored() -> dict[LogicalType, set[bytes]]:
     """The types in the rows of SQL jobs that real Flink wrote, with their objects."""
-    found: dict[LogicalType, set[bytes]] = {}
+    by_type: dict[LogicalType, set[bytes]] = {}
     for metadata in sorted(GOLDEN.glob("*sql*/**/_metadata")):
         for operator in Snapshot.load(metadata.parent).operators:
             types = [info.meta.value_serializer for info in operator.states]
             types += [operator.key_type.serializer] if operator.key_type else []
-            for each in types:
-                for rows in rows_in(each):
+            for logical_type in types:
+                for rows in rows_in(logical_type):
                     for kind, raw in zip(rows.types, rows.objects or (), strict=True):
-                        found.setdefault(kind, set()).add(raw)
-    return found
+                        by_type.setdefault(kind, set()).add(raw)
+    return by_type
 
 
 PLAIN = [
@@ -68,15 +68,15 @@ def test_a_type_by_name_is_the_object_that_flink_wrote(
 
 def test_the_snapshot_of_a_row_is_that_of_flink() -> None:
     """The accumulator of a GROUP BY with every part by name, as it stands in a savepoint."""
-    found = [
+    stored_rows = [
         rows
         for metadata in sorted(GOLDEN.glob("h-sql-hashmap/**/_metadata"))
         for operator in Snapshot.load(metadata.parent).operators
         for info in operator.states
         for rows in rows_in(info.meta.value_serializer)
     ]
-    assert found
-    for rows in found:
+    assert stored_rows
+    for rows in stored_rows:
         made = Types.ROW_DATA(*map(str, rows.types))
         assert (made.types, made.parts, made.objects) == (rows.types, rows.parts, rows.objects)
 

@@ -46,9 +46,9 @@ def operator_of(name: str) -> OperatorSnapshot:
 
 def handles_of(operator: OperatorSnapshot) -> list[IncrementalRemoteKeyedStateHandle]:
     return [
-        each
-        for each in operator.keyed_handles
-        if isinstance(each, IncrementalRemoteKeyedStateHandle)
+        handle
+        for handle in operator.keyed_handles
+        if isinstance(handle, IncrementalRemoteKeyedStateHandle)
     ]
 
 
@@ -100,14 +100,14 @@ def rows(folder: Path, family: str) -> list[tuple[bytes, bytes]]:
 @pytest.mark.parametrize("name", NAMES)
 def test_families_are_those_that_rocksdb_sees(name: str, tmp_path: Path) -> None:
     files = files_of(name)
-    found = read_manifest(files[manifest_in(files)])
-    assert sorted(each.name for each in found.families.values()) == families(
+    manifest = read_manifest(files[manifest_in(files)])
+    assert sorted(each.name for each in manifest.families.values()) == families(
         database(tmp_path / "db", files)
     )
-    assert {f"{number:06d}.sst" for number in found.family_of_file} == {
-        each for each in files if each.endswith(".sst")
+    assert {f"{number:06d}.sst" for number in manifest.family_of_file} == {
+        file_name for file_name in files if file_name.endswith(".sst")
     }
-    sizes = {f"{n:06d}.sst": each.files[n].size for n, each in found.family_of_file.items()}
+    sizes = {f"{n:06d}.sst": each.files[n].size for n, each in manifest.family_of_file.items()}
     assert sizes == {each: len(raw) for each, raw in files.items() if each.endswith(".sst")}
 
 
@@ -244,8 +244,8 @@ def opened_with(change: Callable[[Streams], None], name: str) -> dict[str, int]:
     streams = dict(handle.shared + handle.private)
     change(streams)
     changed = replace(handle, shared=tuple(streams.items()), private=())
-    found = open_table_files(changed, operator.snapshot.resolver)
-    return {family: len(files) for family, files in found.items()}
+    opened = open_table_files(changed, operator.snapshot.resolver)
+    return {family: len(files) for family, files in opened.items()}
 
 
 def test_every_changed_byte_of_current_is_found() -> None:

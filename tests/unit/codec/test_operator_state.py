@@ -160,7 +160,7 @@ PACKED = stream(
         lambda infos: infos[:1],
         lambda infos: infos[1:],
         lambda infos: tuple(
-            OperatorStateMetaInfo(each.name, each.mode, each.offsets[:1]) for each in infos
+            OperatorStateMetaInfo(info.name, info.mode, info.offsets[:1]) for info in infos
         ),
     ],
 )

@@ -31,8 +31,8 @@ class Position:
 
 def both(declared: Any) -> tuple[Any, Any]:
     """The type as functions see it, and as it is stored."""
-    found = declared_type(declared, "It")
-    return function_type(found), flink_type(found)
+    type_ = declared_type(declared, "It")
+    return function_type(type_), flink_type(type_)
 
 
 CASES: list[tuple[Any, Any, Any]] = [
@@ -88,9 +88,9 @@ def test_flinks_own_type_has_flinks_own_values() -> None:
 def test_a_moment_is_read_in_utc_whatever_zone_it_was_given_in() -> None:
     seen, _ = both("timestamp")
     moment = dt.datetime(2026, 1, 2, 3, 4, tzinfo=TOKYO)
-    found = deserialize_exactly(seen, serialize_to_bytes(seen, moment))
-    assert found == moment
-    assert found.tzinfo is dt.UTC
+    read = deserialize_exactly(seen, serialize_to_bytes(seen, moment))
+    assert read == moment
+    assert read.tzinfo is dt.UTC
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ def test_every_python_time_comes_back(
 @given(st.decimals(allow_nan=False, allow_infinity=False))
 def test_every_decimal_comes_back_digit_for_digit(value: Decimal) -> None:
     seen, _ = both("decimal")
-    found = deserialize_exactly(seen, serialize_to_bytes(seen, value))
+    read = deserialize_exactly(seen, serialize_to_bytes(seen, value))
     if value == 0:  # Java has no negative zero
         value = abs(value)
-    assert found.as_tuple() == value.as_tuple()
+    assert read.as_tuple() == value.as_tuple()

@@ -130,12 +130,12 @@ def test_range_tombstones(tmp_path: Path, seed: int) -> None:
 def test_a_range_of_keys_is_a_part_of_the_rows(tmp_path: Path, seed: int) -> None:
     rows = filled(tmp_path / "db", seed, block_size=100)
     files = table_files(tmp_path / "db")
-    found: dict[bytes, bytes] = {}
+    read: dict[bytes, bytes] = {}
     for group in range(KEY_GROUPS + 1):
         part = dict(merged_rows(files, bytes((group,)), bytes((group + 1,))))
         assert all(key[0] == group for key in part)
-        found |= part
-    assert found == rows
+        read |= part
+    assert read == rows
     assert dict(merged_rows(files, bytes((250,)), None)) == {}
 
 
@@ -143,15 +143,15 @@ def test_a_range_of_keys_is_a_part_of_the_rows(tmp_path: Path, seed: int) -> Non
 
 
 def flinks() -> list[Path]:
-    found = []
+    rows = []
     for fixture in SNAPSHOTS:
         if "rocksdb" in fixture.name:
-            found += [
+            rows += [
                 path
                 for path in sorted(fixture.folder.rglob("*"))
                 if path.is_file() and path.read_bytes()[-8:] == b"\xf7\xcf\xf4\x85\xb7\x41\xe2\x88"
             ]
-    return found
+    return rows
 
 
 def test_files_by_flink_name_their_states() -> None:
@@ -170,11 +170,11 @@ def test_every_changed_byte_of_a_data_block_is_found(path: Path) -> None:
         damaged = bytearray(raw)
         damaged[at] ^= 0x10
         try:
-            found = list(merged_rows([opened(bytes(damaged))], b"", None))
+            read = list(merged_rows([opened(bytes(damaged))], b"", None))
         except FormatError:
             continue
         # Nothing reads the filters, nor the padding of the footer.
-        assert found == rows, at
+        assert read == rows, at
 
 
 @pytest.mark.slow

@@ -59,8 +59,10 @@ def states(draw: st.DrawFn, name: str) -> StateMetaInfoSnapshot:
 
 @pytest.mark.slow
 @given(st.tuples(*(states(name) for name in ("first", "second", "third"))))
-def test_a_header_is_read_as_it_was_written(found: tuple[StateMetaInfoSnapshot, ...]) -> None:
-    header = KeyedBackendHeader(Types.STRING, found)
+def test_a_header_is_read_as_it_was_written(
+    stored_states: tuple[StateMetaInfoSnapshot, ...],
+) -> None:
+    header = KeyedBackendHeader(Types.STRING, stored_states)
     out = DataOutput()
     write_keyed_header(out, header)
     assert read_keyed_header(DataInput(out.to_bytes()), BUILT_IN) == header

@@ -52,8 +52,8 @@ class CompiledPlan:
         self.ordered = list(_in_order(nodes, where))
         self._readers: dict[int, list[PlanNode]] = {each: [] for each in nodes}
         for node in self.ordered:
-            for each in node.inputs:
-                self._readers[each].append(node)
+            for number in node.inputs:
+                self._readers[number].append(node)
 
     @classmethod
     def load(
@@ -86,15 +86,15 @@ class CompiledPlan:
         if not isinstance(nodes, list) or not nodes:
             raise wrong_plan(where, "an object with 'nodes'", type(plan).__name__)
         inputs = _inputs(plan.get("edges", []), where)
-        found = {}
-        for each in nodes:
-            node = _node(each, inputs, where)
-            if node.id in found:
+        by_id = {}
+        for entry in nodes:
+            node = _node(entry, inputs, where)
+            if node.id in by_id:
                 raise wrong_plan(where, "a node once", f"node {node.id} twice")
-            found[node.id] = node
-        for each in {*inputs, *(one for many in inputs.values() for one in many)} - found.keys():
-            raise wrong_plan(where, "edges between nodes of the plan", f"node {each}")
-        return cls(str(plan.get("flinkVersion", "")), found, where)
+            by_id[node.id] = node
+        for missing in {*inputs, *(one for many in inputs.values() for one in many)} - by_id.keys():
+            raise wrong_plan(where, "edges between nodes of the plan", f"node {missing}")
+        return cls(str(plan.get("flinkVersion", "")), by_id, where)
 
     def inputs_of(self, node: PlanNode) -> list[PlanNode]:
         """The nodes that a node reads, the left one first."""
@@ -102,16 +102,16 @@ class CompiledPlan:
 
     def sinks_of(self, node: PlanNode) -> frozenset[str]:
         """The tables into which the rows of a node go."""
-        found, seen, todo = set(), {node.id}, [node]
+        tables, seen, todo = set(), {node.id}, [node]
         while todo:
             one = todo.pop()
             if (table := sink_table(one)) is not None:
-                found.add(table)
-            for each in self._readers[one.id]:
-                if each.id not in seen:
-                    seen.add(each.id)
-                    todo.append(each)
-        return frozenset(found)
+                tables.add(table)
+            for reader in self._readers[one.id]:
+                if reader.id not in seen:
+                    seen.add(reader.id)
+                    todo.append(reader)
+        return frozenset(tables)
 
     def node_of(self, uid: str, name: str = "") -> tuple[PlanNode, str] | None:
         """The node that made an operator, and the operator's part in it, e.g. ``group-aggregate``.
@@ -120,12 +120,12 @@ class CompiledPlan:
             uid: ``<id of the node>_<part>``, as Flink gives it to operators of a compiled plan.
             name: The operator's name, e.g. ``GroupAggregate[4]``, for operators without a uid.
         """
-        if found := _UID.fullmatch(uid):
-            node = self.nodes.get(int(found[1]))
-            return None if node is None else (node, found[2])
-        if not uid and (found := _NAME.fullmatch(name)):
-            node = self.nodes.get(int(found[2]))
-            if node is not None and node.type.replace("-", "") == found[1].lower():
+        if match := _UID.fullmatch(uid):
+            node = self.nodes.get(int(match[1]))
+            return None if node is None else (node, match[2])
+        if not uid and (match := _NAME.fullmatch(name)):
+            node = self.nodes.get(int(match[2]))
+            if node is not None and node.type.replace("-", "") == match[1].lower():
                 return node, node.type
         return None
 
@@ -139,14 +139,14 @@ class CompiledPlan:
                 without a number do not count.
         """
         for name in names:
-            found = _NAME.fullmatch(name)
-            if found is None:
+            match = _NAME.fullmatch(name)
+            if match is None:
                 continue
-            node = self.nodes.get(int(found[2]))
+            node = self.nodes.get(int(match[2]))
             if node is None:
                 return name
             # A connector names its own operators, and some nodes have several.
-            word, own = found[1].lower(), node.type.replace("-", "")
+            word, own = match[1].lower(), node.type.replace("-", "")
             if word != own and word in {each.type.replace("-", "") for each in self.ordered}:
                 return name
         return None
@@ -170,21 +170,21 @@ def _table(described: Any) -> str | None:
 
 def _inputs(edges: Any, where: str) -> dict[int, list[int]]:
     """The inputs of each node. The edges of a node stand in the order of its inputs."""
-    found: dict[int, list[int]] = {}
+    by_target: dict[int, list[int]] = {}
     for edge in edges if isinstance(edges, list) else [None]:
         fields = edge if isinstance(edge, dict) else {}
         source, target = fields.get("source"), fields.get("target")
         if not isinstance(source, int) or not isinstance(target, int):
             raise wrong_plan(where, "edges with source and target", repr(edge)[:80])
-        found.setdefault(target, []).append(source)
-    return found
+        by_target.setdefault(target, []).append(source)
+    return by_target
 
 
-def _node(given: Any, inputs: Mapping[int, list[int]], where: str) -> PlanNode:
-    fields = given if isinstance(given, dict) else {}
+def _node(entry: Any, inputs: Mapping[int, list[int]], where: str) -> PlanNode:
+    fields = entry if isinstance(entry, dict) else {}
     number, kind = fields.get("id"), _NODE_TYPE.fullmatch(str(fields.get("type")))
     if type(number) is not int or kind is None:
-        raise wrong_plan(where, "nodes with id and type", repr(given)[:80])
+        raise wrong_plan(where, "nodes with id and type", repr(entry)[:80])
     return PlanNode(
         number,
         kind[1],
@@ -199,17 +199,17 @@ def _in_order(nodes: Mapping[int, PlanNode], where: str) -> Iterator[PlanNode]:
     waits = {each.id: len(each.inputs) for each in nodes.values()}
     readers: dict[int, list[int]] = {each: [] for each in nodes}
     for node in nodes.values():
-        for each in node.inputs:
-            readers[each].append(node.id)
+        for reader in node.inputs:
+            readers[reader].append(node.id)
     ready = sorted(each for each, count in waits.items() if not count)
     count = 0
     for number in ready:  # grows while it runs
         yield nodes[number]
         count += 1
-        for each in readers[number]:
-            waits[each] -= 1
-            if not waits[each]:
-                ready.append(each)
+        for reader in readers[number]:
+            waits[reader] -= 1
+            if not waits[reader]:
+                ready.append(reader)
     if count != len(nodes):
         raise wrong_plan(where, "nodes without a circle", "a circle")
 
@@ -226,9 +226,11 @@ def column_names(row: Any, where: str) -> Sequence[str]:
     if row is None:
         return ()  # sinks of old plans
     if isinstance(row, dict) and isinstance(row.get("fields"), list):
-        given = [each.get("name") if isinstance(each, dict) else None for each in row["fields"]]
-        names = [each for each in given if isinstance(each, str)]
-        if len(names) == len(given):
+        written_names = [
+            entry.get("name") if isinstance(entry, dict) else None for entry in row["fields"]
+        ]
+        names = [each for each in written_names if isinstance(each, str)]
+        if len(names) == len(written_names):
             return names
     if isinstance(row, str) and row.startswith("ROW<") and row.partition(">")[1]:
         return list(_names_in(row[4 : row.rindex(">")]))

@@ -36,16 +36,16 @@ def flink_outcomes(old: Snapshot, new: Snapshot) -> Mapping[OperatorID, str]:
     """
     theirs = {each.operator_id: each for each in new.operators}
     by_label = {each.label: each for each in old.operators}
-    found = {}
+    outcomes = {}
     for fate in plan_restore(old, new).operators:
         operator = by_label.get(fate.operator)
         if operator is None or not fate.size:
             continue
         if fate.fate == "dropped":
-            found[operator.operator_id] = _NOT_FOUND.format(label=operator.operator_id.hex)
+            outcomes[operator.operator_id] = _NOT_FOUND.format(label=operator.operator_id.hex)
         elif (text := _matched(fate, operator, theirs[operator.operator_id])) is not None:
-            found[operator.operator_id] = text
-    return found
+            outcomes[operator.operator_id] = text
+    return outcomes
 
 
 def _matched(fate: OperatorFate, old: OperatorSnapshot, new: OperatorSnapshot) -> str | None:
@@ -75,18 +75,18 @@ def _refused(state: StateFate, old: OperatorSnapshot, new: OperatorSnapshot) -> 
 
 def _classes(operator: OperatorSnapshot) -> set[str]:
     """The POJO classes in the headers of an operator."""
-    found: set[str] = set()
+    classes: set[str] = set()
     key = operator.key_type
     types = [] if key is None else [key.serializer]
     for info in operator.states + operator.operator_states:
         types += [each for _, each in info.meta.as_key_value().serializers]
-    for each in types:
-        _add_classes(each, found)
-    return found
+    for serializer in types:
+        _add_classes(serializer, classes)
+    return classes
 
 
-def _add_classes(serializer: AnySerializer, found: set[str]) -> None:
+def _add_classes(serializer: AnySerializer, classes: set[str]) -> None:
     if isinstance(serializer, PojoSerializer):
-        found.add(serializer.pojo_class)
-    for each in serializer.nested:
-        _add_classes(each, found)
+        classes.add(serializer.pojo_class)
+    for inner in serializer.nested:
+        _add_classes(inner, classes)

@@ -31,51 +31,52 @@ class KeyRule:
 
 def key_rule(old: JobOperator, new: JobOperator) -> KeyRule:
     """Proposes where the key of an operator comes from."""
-    found = KeyRule()
+    key = KeyRule()
     was, now = old.operator.key_type, new.operator.key_type
     if was is None or now is None:
-        return found
+        return key
     before, after = row_in(was.serializer), row_in(now.serializer)
     if before is None or after is None:
         if was.serializer != now.serializer:
-            _scalar_key(found, old, new)
-        return found
+            _scalar_key(key, old, new)
+        return key
     ours = None if old.columns is None else old.columns.key
     theirs = None if new.columns is None else new.columns.key
     rule = row_rule(before.types, after.types, ours, theirs)
     # A new column of a key has one value for all old keys, which only a person knows.
     columns: list[Expression] = [DECIDE if each is None else each for each in rule.columns]
-    found.merges = len({*columns}) < len(before.types) or bool(rule.lost)
+    key.merges = len({*columns}) < len(before.types) or bool(rule.lost)
     if ours is None or theirs is None:
-        found.may_swap = columns_that_may_swap(after)
+        key.may_swap = columns_that_may_swap(after)
     if rule.is_same:
         if before != after:
-            found.notes.append(f"key: {before.type_name} -> {after.type_name}, same values")
-        return found
+            key.notes.append(f"key: {before.type_name} -> {after.type_name}, same values")
+        return key
     by_place = [
-        str(each).startswith(f"cast(f{at},") or each == f"f{at}" for at, each in enumerate(columns)
+        str(column).startswith(f"cast(f{at},") or column == f"f{at}"
+        for at, column in enumerate(columns)
     ]
     if all(by_place) and len(columns) == len(before.types):
-        found.notes.append(f"key: {before.type_name} -> {after.type_name} loses nothing")
-        return found
-    found.expression = columns
-    found.notes += [f"key: {each}" for each in rule.notes if not each.endswith("old rows")]
+        key.notes.append(f"key: {before.type_name} -> {after.type_name} loses nothing")
+        return key
+    key.expression = columns
+    key.notes += [f"key: {each}" for each in rule.notes if not each.endswith("old rows")]
     if None in rule.columns:
-        found.notes.append("key: a new column gets one value for all old keys: a constant")
-    return found
+        key.notes.append("key: a new column gets one value for all old keys: a constant")
+    return key
 
 
-def _scalar_key(found: KeyRule, old: JobOperator, new: JobOperator) -> None:
+def _scalar_key(rule: KeyRule, old: JobOperator, new: JobOperator) -> None:
     was, now = old.operator.key_type, new.operator.key_type
     assert was is not None and now is not None
     before, after = was.serializer, now.serializer
     text = f"key: {before.type_name} -> {after.type_name}"
     target = sql_name(after)
     if scalar_widens(before, after):
-        found.notes.append(f"{text} loses nothing")
+        rule.notes.append(f"{text} loses nothing")
     elif target is not None:
-        found.expression = DECIDE
-        found.notes.append(f"{text}: {cast('key', target)} stops at a key that does not fit")
+        rule.expression = DECIDE
+        rule.notes.append(f"{text}: {cast('key', target)} stops at a key that does not fit")
     else:
-        found.expression = DECIDE
-        found.notes.append(text)
+        rule.expression = DECIDE
+        rule.notes.append(text)

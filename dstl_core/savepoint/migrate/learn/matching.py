@@ -30,12 +30,12 @@ class JobOperator:
         self.operator = operator
         self.label = operator.label
         self._plan = columns
-        found = None if columns is None else columns.plan.node_of(operator.uid, operator.name)
+        place = None if columns is None else columns.plan.node_of(operator.uid, operator.name)
         self.node: PlanNode | None = None
         self.part = ""
         # The id of another plan may point to a node of another type.
-        if found is not None and (_has_part(found) or not operator.uid):
-            self.node, self.part = found
+        if place is not None and (_has_part(place) or not operator.uid):
+            self.node, self.part = place
 
     @cached_property
     def states(self) -> list[StateInfo]:
@@ -109,9 +109,9 @@ class JobOperator:
         return frozenset((each.name, each.kind, each.type) for each in self.states)
 
 
-def _has_part(found: tuple[PlanNode, str]) -> bool:
+def _has_part(place: tuple[PlanNode, str]) -> bool:
     """Whether a node makes operators with the name at the end of a uid."""
-    node, part = found
+    node, part = place
     if node.type in ("table-source-scan", "sink", "legacy-table-source-scan", "legacy-sink"):
         return True  # the connector names its operators
     return part == node.type or node.type in _FAMILIES or part not in _NODE_TYPES
@@ -178,8 +178,8 @@ def match_operators(
     columns, notes = usable_plans(plans, (old, new))
     ours = [JobOperator(each, columns[0]) for each in old.operators if has_state(each)]
     theirs = [JobOperator(each, columns[1]) for each in new.operators if has_state(each)]
-    found = _Matching(ours, theirs).run()
-    return replace(found, notes=notes)
+    matching = _Matching(ours, theirs).run()
+    return replace(matching, notes=notes)
 
 
 def usable_plans(
@@ -220,20 +220,25 @@ class _Matching:
     def run(self) -> Matches:
         self._by_meaning()
         self._by_id()
-        for each in list(self._new):
-            candidates = [one for one in self._old if _may_continue(each, one)]
-            candidates = candidates or self._crossed(each)
-            self._found[each.label] = Match(each, None, candidates)
+        for operator in list(self._new):
+            candidates = [one for one in self._old if _may_continue(operator, one)]
+            candidates = candidates or self._crossed(operator)
+            self._found[operator.label] = Match(operator, None, candidates)
         return Matches([self._found[each] for each in self._order], self._old)
 
     def _by_meaning(self) -> None:
         """Matches operators whose nodes work on the same tables by the same key."""
         exact: list[Callable[[JobOperator], Hashable]] = [
-            lambda each: (each.place(), each.conditions, each.sinks, each.content),
-            lambda each: (each.place(), each.conditions, each.content),
-            lambda each: (each.place(), each.conditions, each.sinks),
-            lambda each: (each.place(), each.conditions),
-            lambda each: (each.place(), each.sinks),
+            lambda operator: (
+                operator.place(),
+                operator.conditions,
+                operator.sinks,
+                operator.content,
+            ),
+            lambda operator: (operator.place(), operator.conditions, operator.content),
+            lambda operator: (operator.place(), operator.conditions, operator.sinks),
+            lambda operator: (operator.place(), operator.conditions),
+            lambda operator: (operator.place(), operator.sinks),
         ]
         for feature in exact:
             for old, new in list(self._pairs(feature)):
@@ -273,11 +278,11 @@ class _Matching:
     def _crossed(self, new: JobOperator) -> list[JobOperator]:
         """Old operators with the states of a new one, while their own successors have others."""
         return [
-            each.old
-            for each in self._found.values()
-            if each.old is not None
+            match.old
+            for match in self._found.values()
+            if match.old is not None
             and new.node is None
-            and each.old.shape == new.shape != each.new.shape
+            and match.old.shape == new.shape != match.new.shape
         ]
 
     def _take(self, match: Match) -> None:
@@ -290,11 +295,11 @@ class _Matching:
 def _by_feature(
     operators: Sequence[JobOperator], feature: Callable[[JobOperator], Hashable]
 ) -> dict[Hashable, list[JobOperator]]:
-    found: dict[Hashable, list[JobOperator]] = {}
-    for each in operators:
-        if each.node is not None:
-            found.setdefault(feature(each), []).append(each)
-    return found
+    by_value: dict[Hashable, list[JobOperator]] = {}
+    for operator in operators:
+        if operator.node is not None:
+            by_value.setdefault(feature(operator), []).append(operator)
+    return by_value
 
 
 def _reason(old: JobOperator, new: JobOperator) -> str:
@@ -309,6 +314,6 @@ def _may_continue(new: JobOperator, old: JobOperator) -> bool:
         return new.family == old.family and new.is_source == old.is_source
     names = {each.name for each in new.states} & {each.name for each in old.states}
     kinds = {(each.kind, each.type) for each in new.states} & {
-        (each.kind, each.type) for each in old.states
+        (state.kind, state.type) for state in old.states
     }
     return bool(names or kinds)

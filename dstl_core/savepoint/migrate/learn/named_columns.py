@@ -40,12 +40,12 @@ def added_columns(
     places: dict[str, list[int]] = {}
     for at, column in enumerate(old):
         places.setdefault(column.meaning, []).append(at)
-    found: list[int | Start] = []
+    columns: list[int | Start] = []
     unused = dict.fromkeys(added)
     for column in new:
         same = places.get(column.meaning)
         if same:
-            found.append(same.pop(0))
+            columns.append(same.pop(0))
             continue
         name = next((each for each in added if column.name in (each, *_parts(each))), None)
         if name is None:
@@ -54,14 +54,14 @@ def added_columns(
                 f"start value."
             )
         unused.pop(name, None)
-        found.append(added[name])
+        columns.append(added[name])
     for name in unused:
         missing = [each.name for each in new if all(each.meaning != one.meaning for one in old)]
         raise ConfigError(
             f"{where} names {name!r}, which is not new; the new columns are: "
             f"{', '.join(missing) or 'none'}."
         )
-    return found
+    return columns
 
 
 def _parts(name: str) -> tuple[str, ...]:
@@ -106,11 +106,11 @@ def _forgotten(
             f"{where}.states.{state} has no from, and the plans say that it was "
             f"{proposed['from']}; add from: {proposed['from']}, or from: {state} if it was not"
         )
-    given = {
+    is_named = {
         "columns": own.columns is not None or own.value is not None or own.add,
         "map_key": own.map_key is not None,
     }
-    for name, is_given in given.items():
+    for name, is_given in is_named.items():
         columns = proposed.get(name)
         if not is_given and isinstance(columns, list) and not _in_place(columns):
             yield (
@@ -122,5 +122,6 @@ def _forgotten(
 def _in_place(columns: Sequence[object]) -> bool:
     """Whether every column stays in its place, perhaps with a cast."""
     return all(
-        each == f"f{at}" or str(each).startswith(f"cast(f{at},") for at, each in enumerate(columns)
+        column == f"f{at}" or str(column).startswith(f"cast(f{at},")
+        for at, column in enumerate(columns)
     )

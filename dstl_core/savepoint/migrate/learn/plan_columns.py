@@ -133,19 +133,19 @@ class PlanColumns:
 
     def details(self, node: PlanNode) -> frozenset[str]:
         """What else a node says about the rows that it keeps: its window, its order, its limit."""
-        found = set()
+        details = set()
         for name in _DETAILS:
             if name in node.fields:
-                found.add(f"{name} {json.dumps(node.fields[name], sort_keys=True)[:_LONGEST]}")
+                details.add(f"{name} {json.dumps(node.fields[name], sort_keys=True)[:_LONGEST]}")
         windowing, by = node.fields.get("windowing"), node.fields.get("orderBy")
         if isinstance(windowing, dict):
-            found.add(f"window {json.dumps(windowing.get('window'), sort_keys=True)[:_LONGEST]}")
+            details.add(f"window {json.dumps(windowing.get('window'), sort_keys=True)[:_LONGEST]}")
         sorts = by.get("fields") if isinstance(by, dict) else None
-        for at, each in enumerate(sorts if isinstance(sorts, list) else ()):
-            if isinstance(each, dict):
-                column = _at(each.get("index"), self.of_input(node), self.plan.where)
-                found.add(f"sorts {at} {column.meaning} {each.get('isAscending')}")
-        return frozenset(found)
+        for at, sort in enumerate(sorts if isinstance(sorts, list) else ()):
+            if isinstance(sort, dict):
+                column = _at(sort.get("index"), self.of_input(node), self.plan.where)
+                details.add(f"sorts {at} {column.meaning} {sort.get('isAscending')}")
+        return frozenset(details)
 
     def tables(self, node: PlanNode) -> frozenset[str]:
         """The source tables of a node."""
@@ -195,33 +195,36 @@ class PlanColumns:
             ]
         elif node.type not in _PASSING and node.type != "rank" and node.type not in _JOINS:
             before = []
-        found = list(before[: len(names)])
+        columns = list(before[: len(names)])
         place = f"{node.type}({' '.join(sorted(self.tables(node)))})"
-        found += [Column(name, f"{place}.{name}") for name in names[len(found) :]]
+        columns += [Column(name, f"{place}.{name}") for name in names[len(columns) :]]
         return [
-            each if _is_made_up(name) else replace(each, name=name)
-            for each, name in zip(found, names, strict=True)
+            column if _is_made_up(name) else replace(column, name=name)
+            for column, name in zip(columns, names, strict=True)
         ]
 
     def _projected(self, node: PlanNode, row: Sequence[Column]) -> Sequence[Column]:
         projection = node.fields.get("projection")
         if not isinstance(projection, list) or len(projection) != len(node.columns):
             raise wrong_plan(self.plan.where, "a projection of each column", node.id)
-        found = []
-        for name, each in zip(node.columns, projection, strict=True):
-            column = _expression(each, row, self.plan.where)
-            found.append(column if _is_made_up(name) else replace(column, name=name))
-        return found
+        columns = []
+        for name, entry in zip(node.columns, projection, strict=True):
+            column = _expression(entry, row, self.plan.where)
+            columns.append(column if _is_made_up(name) else replace(column, name=name))
+        return columns
 
     def _aggregated(self, node: PlanNode, names: Sequence[str]) -> Sequence[Column]:
         grouping = self.picked(node, "grouping") or ()
         calls = [each.column for each in self.aggregates(node)]
-        found = [*grouping, *calls][: len(names)]
+        columns = [*grouping, *calls][: len(names)]
         by = ", ".join(each.meaning for each in grouping)
         # A sum by customer is not a sum by customer and day.
-        found = [*found[: len(grouping)], *(_grouped(each, by) for each in found[len(grouping) :])]
-        rest = names[len(found) :]
-        return [*found, *(Column(name, f"{node.type}.{name} BY {by}") for name in rest)]
+        columns = [
+            *columns[: len(grouping)],
+            *(_grouped(each, by) for each in columns[len(grouping) :]),
+        ]
+        rest = names[len(columns) :]
+        return [*columns, *(Column(name, f"{node.type}.{name} BY {by}") for name in rest)]
 
 
 def _calls(node: PlanNode) -> Sequence[Any]:
@@ -240,15 +243,15 @@ def _grouped(column: Column, by: str) -> Column:
 
 
 def _aggregate(call: Any, retracts: bool, row: Sequence[Column], where: str) -> Aggregate:
-    given = call if isinstance(call, dict) else {}
-    name = given.get("internalName") or given.get("systemName") or given.get("catalogName")
-    name = name or given.get("name")
-    places = given.get("argList")
+    entry = call if isinstance(call, dict) else {}
+    name = entry.get("internalName") or entry.get("systemName") or entry.get("catalogName")
+    name = name or entry.get("name")
+    places = entry.get("argList")
     if not isinstance(name, str) or not isinstance(places, list):
         raise wrong_plan(where, "aggregate calls with a name and arguments", repr(call)[:80])
     arguments = tuple(_at(each, row, where) for each in places)
-    is_distinct = bool(given.get("distinct"))
-    filtered = given.get("filterArg", -1)
+    is_distinct = bool(entry.get("distinct"))
+    filtered = entry.get("filterArg", -1)
     by = None if filtered in (-1, None) else _at(filtered, row, where)
     function = _function(name)
     return Aggregate(
@@ -299,11 +302,11 @@ _SIGNS = frozenset(["+", "-", "*", "/", "%", "=", "<>", "<", ">", "<=", ">=", "A
 _DEEPEST = 200
 
 
-def _expression(given: Any, row: Sequence[Column], where: str, depth: int = 0) -> Column:
+def _expression(expression: Any, row: Sequence[Column], where: str, depth: int = 0) -> Column:
     """An expression of the plan over the columns of a row."""
     if depth > _DEEPEST:
         raise wrong_plan(where, f"expressions of at most {_DEEPEST} levels", "more")
-    fields = given if isinstance(given, dict) else {}
+    fields = expression if isinstance(expression, dict) else {}
     kind = fields.get("kind")
     if kind == "INPUT_REF":
         return _at(fields.get("inputIndex"), row, where)
@@ -315,9 +318,9 @@ def _expression(given: Any, row: Sequence[Column], where: str, depth: int = 0) -
         parts = [_expression(each, row, where, depth + 1) for each in fields["operands"]]
         name = next(
             (
-                fields[each]
-                for each in ("internalName", "systemName", "catalogName")
-                if fields.get(each)
+                fields[key]
+                for key in ("internalName", "systemName", "catalogName")
+                if fields.get(key)
             ),
             str(fields.get("class", "?")),
         )
@@ -336,8 +339,8 @@ def _operands(
     fields: Mapping[str, Any], row: Sequence[Column], where: str, depth: int
 ) -> Iterator[Column]:
     operands = fields.get("operands")
-    for each in operands if isinstance(operands, list) else ():
-        yield _expression(each, row, where, depth + 1)
+    for operand in operands if isinstance(operands, list) else ():
+        yield _expression(operand, row, where, depth + 1)
     if isinstance(fields.get("expr"), dict):
         yield _expression(fields["expr"], row, where, depth + 1)
 

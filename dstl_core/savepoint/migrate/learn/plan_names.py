@@ -72,18 +72,18 @@ class PlanNames:
     @cached_property
     def notes(self) -> list[str]:
         """Where columns of one type may have changed places, and nothing could notice."""
-        found = []
+        notes = []
         for operator in () if self._template is None else self._template.operators:
             columns = self.of_new(operator)
             known = set() if columns is None else {*columns.rows, *columns.map_keys}
             for info in operator.states:
                 kind = columns_that_may_swap(info.meta.as_key_value().value_serializer)
                 if kind is not None and info.name not in known and not info.kind.endswith("timer"):
-                    found.append(
+                    notes.append(
                         f"{operator.label}/{info.name}: several columns are {kind}: types equal, "
                         f"Flink cannot notice a mistake here"
                     )
-        return found
+        return notes
 
     def of_new(self, operator: OperatorSnapshot) -> OperatorColumns | None:
         """The names of the columns of an operator of the new job; None if no plan has them."""
@@ -99,12 +99,12 @@ class PlanNames:
             return rule
         target = self._template[label]
         if rule.from_ is None:
-            found = [each for each in self._source.operators if _is_same(each, target)]
+            olds = [each for each in self._source.operators if _is_same(each, target)]
         else:
-            found = [self._source[each] for each in rule.from_ if each != "???"]
-        old = self._of_old(found[0]) if len(found) == 1 else None
+            olds = [self._source[each] for each in rule.from_ if each != "???"]
+        old = self._of_old(olds[0]) if len(olds) == 1 else None
         states = {
-            name: self._state(f"operators.{label}.states.{name}", name, state, (found, target))
+            name: self._state(f"operators.{label}.states.{name}", name, state, (olds, target))
             for name, state in rule.states.items()
         }
         key = rule.key
@@ -131,9 +131,10 @@ class PlanNames:
             if rows is None or theirs is None:
                 _refuse_add(rule, where)
             else:
-                found = added_columns(rows, theirs, rule.add, f"{where}.add")
+                columns_of_row = added_columns(rows, theirs, rule.add, f"{where}.add")
                 columns = tuple(
-                    Column((f"f{each}",)) if isinstance(each, int) else each for each in found
+                    Column((f"f{column}",)) if isinstance(column, int) else column
+                    for column in columns_of_row
                 )
                 return replace(rule, columns=columns, add={})
         map_key = rule.map_key

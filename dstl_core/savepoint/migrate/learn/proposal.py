@@ -71,8 +71,12 @@ class Proposal:
             "decisions": self.decisions,
             "notes": list(self.notes),
             "operators": [
-                {"operator": each.label, "notes": each.notes, "states": each.state_notes}
-                for each in self.operators
+                {
+                    "operator": operator.label,
+                    "notes": operator.notes,
+                    "states": operator.state_notes,
+                }
+                for operator in self.operators
             ],
         }
 
@@ -136,67 +140,67 @@ class _Proposing:
         return Proposal(declared, self._operators, self._notes)
 
     def _operator(self, match: Match) -> OperatorProposal:
-        found = OperatorProposal(_reference(match.new))
+        proposal = OperatorProposal(_reference(match.new))
         if match.old is not None:
-            self._continued(found, match, match.old)
-            return found
+            self._continued(proposal, match, match.old)
+            return proposal
         if not match.candidates:
-            self._start_empty.append(found.label)
-            found.notes.append("new: no operator of the old job does the same; it starts empty")
-            return found
+            self._start_empty.append(proposal.label)
+            proposal.notes.append("new: no operator of the old job does the same; it starts empty")
+            return proposal
         names = ", ".join(_described(each) for each in match.candidates)
-        found.rules["from"] = DECIDE
-        found.notes.append(
+        proposal.rules["from"] = DECIDE
+        proposal.notes.append(
             f"from: may be {names}; if it starts empty, delete this entry and name it in "
             f"start_empty"
         )
         self._undecided |= {each.label for each in match.candidates}
         if len(match.candidates) == 1 and match.candidates[0] in self._matches.left_over:
             # The rest is filled in for the only candidate.
-            self._rules(found, match.new, match.candidates[0])
-            found.rules.pop("drop", None)  # other operators may take these states
-            self._says(found, match.candidates[0])
+            self._rules(proposal, match.new, match.candidates[0])
+            proposal.rules.pop("drop", None)  # other operators may take these states
+            self._says(proposal, match.candidates[0])
         if match.new.is_source:
-            found.notes.append(_SOURCE)
-        return found
+            proposal.notes.append(_SOURCE)
+        return proposal
 
-    def _continued(self, found: OperatorProposal, match: Match, old: JobOperator) -> None:
+    def _continued(self, proposal: OperatorProposal, match: Match, old: JobOperator) -> None:
         new = match.new
         if old.operator.operator_id != new.operator.operator_id:
-            found.rules["from"] = _reference(old)
-            found.notes.append(match.reason or f"{old.label} of the old job does the same")
+            proposal.rules["from"] = _reference(old)
+            proposal.notes.append(match.reason or f"{old.label} of the old job does the same")
             if new.is_source:
-                found.notes.append(
+                proposal.notes.append(
                     f"THE ID OF THIS SOURCE CHANGED from {old.label}: without this entry it would "
                     f"read everything again, or from its start option"
                 )
         if match.filters_differ:
-            found.notes.append(
+            proposal.notes.append(
                 "the filter, the window or the limit on the way differs: what the old job kept or "
                 "left out stays as it is"
             )
-        self._rules(found, new, old)
-        self._says(found, old)
+        self._rules(proposal, new, old)
+        self._says(proposal, old)
 
-    def _says(self, found: OperatorProposal, old: JobOperator) -> None:
+    def _says(self, proposal: OperatorProposal, old: JobOperator) -> None:
         text = self._outcomes.get(old.operator.operator_id)
-        if text is None and found.rules.get("from") is None and found.rules:
+        if text is None and proposal.rules.get("from") is None and proposal.rules:
             text = "nothing: it restores, and reads other values than the old job wrote"
         if text is not None:
-            found.notes.append(f"without the migration Flink would say: {text}")
+            proposal.notes.append(f"without the migration Flink would say: {text}")
 
-    def _rules(self, found: OperatorProposal, new: JobOperator, old: JobOperator) -> None:
+    def _rules(self, proposal: OperatorProposal, new: JobOperator, old: JobOperator) -> None:
         key = key_rule(old, new)
         if key.expression is not None:
-            found.rules["key"] = key.expression
-        found.notes += key.notes
-        self._warn(found.notes, key.may_swap)
-        states = self._states(found, new, old, key)
+            proposal.rules["key"] = key.expression
+        proposal.notes += key.notes
+        self._warn(proposal.notes, key.may_swap)
+        states = self._states(proposal, new, old, key)
         if states:
-            found.rules["states"] = states
+            proposal.rules["states"] = states
 
     def _states(
-        self, found: OperatorProposal, new: JobOperator, old: JobOperator, key: KeyRule
+        self, proposal: OperatorProposal, new: JobOperator, old: JobOperator, key: KeyRule
     ) -> dict[str, Any]:
         rules: dict[str, Any] = {}
         classes: dict[str, str] = {}
@@ -211,33 +215,33 @@ class _Proposing:
                 rules[now.name] = rule.rule
             self._warn(rule.notes, rule.may_swap)
             if rule.notes:
-                found.state_notes[now.name] = rule.notes
-        if open_old and open_new and found.rules.get("from") != DECIDE:
+                proposal.state_notes[now.name] = rule.notes
+        if open_old and open_new and proposal.rules.get("from") != DECIDE:
             names = ", ".join(each.name for each in open_old)
-            found.notes.append(f"a state that no rule takes has to be named in drop: {names}")
+            proposal.notes.append(f"a state that no rule takes has to be named in drop: {names}")
         for now in open_new:
             similar = [each for each in open_old if (each.kind, each.type) == (now.kind, now.type)]
             similar = similar or open_old
             if similar:
                 names = ", ".join(f"{each.name} ({each.kind} {each.type})" for each in similar)
                 rules[now.name] = {"from": DECIDE}
-                found.state_notes[now.name] = [
+                proposal.state_notes[now.name] = [
                     f"{now.kind} {now.type} is new; from: may be {names}; if it starts empty, "
-                    f"delete this line and add {found.label}/{now.name} to start_empty"
+                    f"delete this line and add {proposal.label}/{now.name} to start_empty"
                 ]
             else:
-                found.state_notes[now.name] = [f"{now.kind} {now.type} is new: it starts empty"]
-                self._start_empty.append(f"{found.label}/{now.name}")
+                proposal.state_notes[now.name] = [f"{now.kind} {now.type} is new: it starts empty"]
+                self._start_empty.append(f"{proposal.label}/{now.name}")
         if open_old and not open_new:
-            found.rules["drop"] = [DECIDE]
+            proposal.rules["drop"] = [DECIDE]
             names = ", ".join(f"{each.name} ({each.kind} {each.type})" for each in open_old)
-            found.notes.append(
+            proposal.notes.append(
                 f"drop: the new job has no state of the name {names}: use it in a rule, or name it "
                 f"in drop to lose it; a state that the job registers late is not in the template"
             )
-        for name, given in (("classes", classes), ("fields", fields)):
-            if given:
-                found.rules[name] = given
+        for name, replacements in (("classes", classes), ("fields", fields)):
+            if replacements:
+                proposal.rules[name] = replacements
         return rules
 
     def _merged(self, rule: StateRule, state: StateInfo, key: KeyRule, new: JobOperator) -> None:

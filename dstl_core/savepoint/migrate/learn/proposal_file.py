@@ -33,15 +33,15 @@ def propose_for(
         FormatError: A savepoint is damaged.
         StateFileNotFoundError: A file is missing.
     """
-    for name, value, given in (
+    for name, value, set_value in (
         ("from", migration.from_, old),
         ("to_template", migration.to_template, new),
     ):
-        if value is None and given is None:
+        if value is None and set_value is None:
             raise ConfigError(
                 f"The declaration has no {name}: expected the folder of a savepoint; add it."
             )
-    head = {name: each for name, each in migration.given.items() if name not in _RULES}
+    head = {name: each for name, each in migration.document.items() if name not in _RULES}
     head.pop("migration", None)
     return propose(
         old or Snapshot.load(str(migration.from_), serializers=serializers),
@@ -88,10 +88,10 @@ def propose_file(
         ConfigError: The file has rules already, or lacks a savepoint. It stays as it is.
     """
     migration = Migration.load(path)
-    given = [name for name in _RULES if migration.given.get(name)]
-    if given:
+    own = [name for name in _RULES if migration.document.get(name)]
+    if own:
         raise ConfigError(
-            f"The declaration {os.fspath(path)!r} has rules already ({', '.join(given)}), which a "
+            f"The declaration {os.fspath(path)!r} has rules already ({', '.join(own)}), which a "
             f"proposal would replace; give a file without them."
         )
     proposal = propose_for(migration, old, serializers=serializers)

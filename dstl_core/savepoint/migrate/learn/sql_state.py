@@ -88,15 +88,15 @@ def operator_columns(
     for info in operator.states:
         value = info.meta.as_key_value().value_serializer
         if info.kind == "map" and isinstance(value, MapSerializer):
-            found = _fitting(known.map_keys.get(info.name, ()), row_in(value.key))
-            if found is not None:
-                map_keys[info.name] = found
+            row = _fitting(known.map_keys.get(info.name, ()), row_in(value.key))
+            if row is not None:
+                map_keys[info.name] = row
             value = value.value
         if info.kind in ("event-timer", "proc-timer", "queue"):
             continue
-        found = _fitting(known.rows.get(info.name, ()), row_in(value))
-        if found is not None:
-            rows[info.name] = found
+        row = _fitting(known.rows.get(info.name, ()), row_in(value))
+        if row is not None:
+            rows[info.name] = row
     key_type = operator.key_type
     key = None
     if key_type is not None:
@@ -111,8 +111,8 @@ def row_in(serializer: AnySerializer) -> RowDataSerializer | None:
     """The one SQL row inside a type, e.g. inside a list or a value with time to live."""
     if isinstance(serializer, RowDataSerializer):
         return serializer
-    found = [row for each in serializer.nested if (row := row_in(each)) is not None]
-    return found[0] if len(found) == 1 else None
+    rows = [row for each in serializer.nested if (row := row_in(each)) is not None]
+    return rows[0] if len(rows) == 1 else None
 
 
 def row_of_value(info: StateInfo) -> RowDataSerializer | None:
@@ -137,8 +137,8 @@ def _fitting(
     """The only candidate with as many columns as a row."""
     if row is None:
         return None
-    found = [each for each in candidates if each is not None and len(each) == len(row.types)]
-    return found[0] if len(found) == 1 else None
+    fitting = [each for each in candidates if each is not None and len(each) == len(row.types)]
+    return fitting[0] if len(fitting) == 1 else None
 
 
 # --------------------------------------------------------------------------- states of operators
@@ -244,7 +244,7 @@ def _distribution(source: PlanNode, columns: PlanColumns) -> list[StateColumn] |
     places = distribution.get("keys") if isinstance(distribution, dict) else None
     row = columns.of(source)
     if not isinstance(places, list) or any(
-        type(each) is not int or not 0 <= each < len(row) for each in places
+        type(place) is not int or not 0 <= place < len(row) for place in places
     ):
         return None
     return _stored([row[each] for each in places])
@@ -257,9 +257,9 @@ def _sort_key(node: PlanNode, columns: PlanColumns) -> Sequence[StateColumn] | N
     row = columns.of_input(node)
     if not isinstance(fields, list):
         return None
-    given = [each.get("index") if isinstance(each, dict) else None for each in fields]
-    places = [each for each in given if isinstance(each, int) and 0 <= each < len(row)]
-    return _stored([row[each] for each in places]) if len(places) == len(given) else None
+    places_or_none = [each.get("index") if isinstance(each, dict) else None for each in fields]
+    places = [each for each in places_or_none if isinstance(each, int) and 0 <= each < len(row)]
+    return _stored([row[each] for each in places]) if len(places) == len(places_or_none) else None
 
 
 def _unique_keys(
@@ -270,7 +270,7 @@ def _unique_keys(
     row = columns.of_input(node, 0 if side == "left" else 1)
     places = keys[0] if isinstance(keys, list) and len(keys) == 1 else None
     if isinstance(places, list) and all(
-        type(each) is int and 0 <= each < len(row) for each in places
+        type(place) is int and 0 <= place < len(row) for place in places
     ):
         yield _stored([row[each] for each in places])
 
@@ -284,12 +284,12 @@ def _accumulators(node: PlanNode, calls: Sequence[Aggregate]) -> list[list[State
     The row has the buffers of each call, then the counter, then a column for each set of distinct
     values.
     """
-    found: list[StateColumn] = []
+    columns: list[StateColumn] = []
     for call in calls:
         buffers = _buffers(call)
         if buffers is None:
             return []
-        found += buffers
+        columns += buffers
     # Rows that came before a set was added would be taken back from a set without them.
     empty: Start | None = None if any(each.retracts for each in calls) else "empty()"
     distinct = [
@@ -298,9 +298,9 @@ def _accumulators(node: PlanNode, calls: Sequence[Aggregate]) -> list[list[State
     ]
     counted = any(each.column.meaning == COUNT_OF_ROWS.meaning for each in calls)
     if counted or not _may_count_rows(node):
-        return [found + distinct]
+        return [columns + distinct]
     counter = StateColumn(COUNT_OF_ROWS.name, COUNT_OF_ROWS.meaning, True, None, "sum")
-    return [[*found, counter, *distinct]]
+    return [[*columns, counter, *distinct]]
 
 
 def _may_count_rows(node: PlanNode) -> bool:
@@ -345,28 +345,29 @@ def _buffers(call: Aggregate) -> list[StateColumn] | None:
 
 def _distinct_sets(calls: Sequence[Aggregate]) -> dict[str, str]:
     """The sets of distinct values, in order. Calls with equal arguments share a set."""
-    found: dict[str, list[str]] = {}
+    by_call: dict[str, list[str]] = {}
     names: dict[str, str] = {}
     for call in calls:
         if call.is_distinct:
             arguments = ", ".join(each.meaning for each in call.arguments)
             names.setdefault(arguments, ", ".join(each.name for each in call.arguments))
-            found.setdefault(arguments, []).append(call.column.meaning.partition(" FILTER ")[2])
+            by_call.setdefault(arguments, []).append(call.column.meaning.partition(" FILTER ")[2])
     return {
-        names[each]: f"DISTINCT {each} {' / '.join(filters)}" for each, filters in found.items()
+        names[argument]: f"DISTINCT {argument} {' / '.join(filters)}"
+        for argument, filters in by_call.items()
     }
 
 
 def _views(calls: Sequence[Aggregate]) -> dict[str, str]:
     """The states that hold a part of an accumulator, and what they mean without their number."""
-    found = {}
+    views = {}
     for at, meaning in enumerate(_distinct_sets(calls).values()):
         for suffix in ("", "_null_state"):
-            found[f"distinctAcc_{at}{suffix}"] = meaning + suffix
+            views[f"distinctAcc_{at}{suffix}"] = meaning + suffix
     for at, call in enumerate(calls):
         for field in _VIEW_FIELDS:
-            found[f"agg{at}${field}"] = f"{call.column.meaning} {field}"
-    return found
+            views[f"agg{at}${field}"] = f"{call.column.meaning} {field}"
+    return views
 
 
 _VIEW_FIELDS = ("list", "map", "orderToValueMap", "retractList", "valueToOrderMap")

@@ -48,25 +48,25 @@ def state_rule(
     new_columns: OperatorColumns | None = None,
 ) -> StateRule:
     """Proposes the rule by which a new state gets the values of an old one."""
-    found = StateRule()
+    proposal = StateRule()
     # Plans that cannot name the columns of an aggregate still tell whether its calls changed.
     has_plans = old_columns is not None and new_columns is not None
     explained = has_plans and _calls(old_columns) != _calls(new_columns)
     if old.name != new.name:
-        found.rule["from"] = old.name
+        proposal.rule["from"] = old.name
     if old.kind != new.kind:
-        _kind(found, old, new)
-        return found
+        _kind(proposal, old, new)
+        return proposal
     before = old.meta.as_key_value().value_serializer
     after = new.meta.as_key_value().value_serializer
     named = (_rows(old_columns, old), _rows(new_columns, new))
     keys = (_map_keys(old_columns, old), _map_keys(new_columns, new))
     if new.kind == "map" and isinstance(before, MapSerializer) and isinstance(after, MapSerializer):
-        _map_key(found, old, new, keys)
+        _map_key(proposal, old, new, keys)
         before, after = before.value, after.value
     rows = row_of_value(old), row_of_value(new)
-    _value(found, (before, after), rows, named, is_explained=explained)
-    return found
+    _value(proposal, (before, after), rows, named, is_explained=explained)
+    return proposal
 
 
 def _calls(columns: OperatorColumns | None) -> Sequence[str]:
@@ -81,20 +81,20 @@ def _map_keys(columns: OperatorColumns | None, info: StateInfo) -> Sequence[Stat
     return None if columns is None else columns.map_keys.get(info.name)
 
 
-def _kind(found: StateRule, old: StateInfo, new: StateInfo) -> None:
-    found.rule["kind"] = new.kind
-    found.notes.append(f"{old.kind} {old.type} -> {new.kind} {new.type}")
+def _kind(proposal: StateRule, old: StateInfo, new: StateInfo) -> None:
+    proposal.rule["kind"] = new.kind
+    proposal.notes.append(f"{old.kind} {old.type} -> {new.kind} {new.type}")
     if (old.kind, new.kind) == ("value", "map"):
-        found.notes.append("map_key: the user key under which the old value goes, e.g. 'EUR'")
-        found.rule |= {"map_key": DECIDE, "value": "value"}
+        proposal.notes.append("map_key: the user key under which the old value goes, e.g. 'EUR'")
+        proposal.rule |= {"map_key": DECIDE, "value": "value"}
     elif (old.kind, new.kind) == ("value", "list"):
-        found.rule["value"] = "value"
+        proposal.rule["value"] = "value"
     else:
-        found.rule["value"] = DECIDE
+        proposal.rule["value"] = DECIDE
 
 
 def _map_key(
-    found: StateRule,
+    proposal: StateRule,
     old: StateInfo,
     new: StateInfo,
     named: tuple[Sequence[StateColumn] | None, Sequence[StateColumn] | None],
@@ -102,14 +102,14 @@ def _map_key(
     rows = row_of_map_key(old), row_of_map_key(new)
     if rows[0] is not None and rows[1] is not None:
         rule = row_rule(rows[0].types, rows[1].types, *named)
-        _add_row(found, "map_key", rule, rows)
+        _add_row(proposal, "map_key", rule, rows)
         if len(set(rule.columns)) < len(rows[0].types) or rule.lost:
-            found.rule["on_collision"] = "sum" if _is_count(new) else DECIDE
-            found.notes.append("rows that become equal are one entry: sum adds their counts")
+            proposal.rule["on_collision"] = "sum" if _is_count(new) else DECIDE
+            proposal.notes.append("rows that become equal are one entry: sum adds their counts")
         return
     one, other = (_plain(each) for each in (_key_of(old), _key_of(new)))
     if one != other:
-        _scalar(found, "map_key", one, other)
+        _scalar(proposal, "map_key", one, other)
 
 
 def _key_of(info: StateInfo) -> AnySerializer:
@@ -124,21 +124,21 @@ def _is_count(info: StateInfo) -> bool:
 
 
 def _add_row(
-    found: StateRule,
+    proposal: StateRule,
     place: str,
     rule: RowRule,
     rows: tuple[RowDataSerializer | None, RowDataSerializer | None],
 ) -> None:
-    found.notes += rule.notes
-    found.may_swap = found.may_swap or rule.may_swap
+    proposal.notes += rule.notes
+    proposal.may_swap = proposal.may_swap or rule.may_swap
     if not rule.is_same:
-        found.rule[place] = rule.columns
+        proposal.rule[place] = rule.columns
     elif rows[0] != rows[1]:
-        found.notes.append("only the types in the header change")
+        proposal.notes.append("only the types in the header change")
 
 
 def _value(
-    found: StateRule,
+    proposal: StateRule,
     types: tuple[AnySerializer, AnySerializer],
     rows: tuple[RowDataSerializer | None, RowDataSerializer | None],
     named: tuple[Sequence[StateColumn] | None, Sequence[StateColumn] | None],
@@ -148,27 +148,27 @@ def _value(
     before, after = map(_plain, types)
     if _frame(before) != _frame(after):
         if not (before.nested or after.nested):
-            _scalar(found, "value", before, after)
+            _scalar(proposal, "value", before, after)
             return
-        found.notes.append(f"the value changes from {before.type_name} to {after.type_name}")
-        found.rule["value"] = DECIDE
+        proposal.notes.append(f"the value changes from {before.type_name} to {after.type_name}")
+        proposal.rule["value"] = DECIDE
         return
     if rows[0] is not None and rows[1] is not None:
         rule = row_rule(rows[0].types, rows[1].types, *named, is_explained=is_explained)
-        _add_row(found, "columns", rule, rows)
+        _add_row(proposal, "columns", rule, rows)
     for one, other in zip(_pojos(before), _pojos(after), strict=True):
-        _pojo(found, one, other)
+        _pojo(proposal, one, other)
 
 
-def _scalar(found: StateRule, place: str, before: AnySerializer, after: AnySerializer) -> None:
+def _scalar(proposal: StateRule, place: str, before: AnySerializer, after: AnySerializer) -> None:
     name = sql_name(after)
     if name is not None and scalar_widens(before, after):
-        found.notes.append(f"{before.type_name} -> {after.type_name} loses nothing")
-        found.rule[place] = cast(place, name)
+        proposal.notes.append(f"{before.type_name} -> {after.type_name} loses nothing")
+        proposal.rule[place] = cast(place, name)
         return
     advice = "" if name is None else f"; {cast(place, name)} stops at a value that does not fit"
-    found.notes.append(f"{place}: {before.type_name} -> {after.type_name}{advice}")
-    found.rule[place] = DECIDE
+    proposal.notes.append(f"{place}: {before.type_name} -> {after.type_name}{advice}")
+    proposal.rule[place] = DECIDE
 
 
 def _plain(serializer: AnySerializer) -> AnySerializer:
@@ -201,54 +201,54 @@ def _pojos(serializer: AnySerializer) -> Iterator[PojoSerializer]:
     if isinstance(serializer, PojoSerializer):
         yield serializer
     elif not isinstance(serializer, RowDataSerializer):
-        for each in serializer.nested:
-            yield from _pojos(each)
+        for inner in serializer.nested:
+            yield from _pojos(inner)
 
 
 # ----------------------------------------------------------------------------------------- POJOs
 
 
-def _pojo(found: StateRule, before: PojoSerializer, after: PojoSerializer) -> None:
+def _pojo(proposal: StateRule, before: PojoSerializer, after: PojoSerializer) -> None:
     old = {name: kind for name, _, kind in before.fields}
     new = {name: kind for name, _, kind in after.fields}
     if before.pojo_class != after.pojo_class:
         shared = old.keys() & new.keys()
         if old.keys() == new.keys() or (shared and len(shared) * 2 > max(len(old), len(new))):
-            found.classes[before.pojo_class] = after.pojo_class
-            found.notes.append(
+            proposal.classes[before.pojo_class] = after.pojo_class
+            proposal.notes.append(
                 f"class {before.pojo_class} is {after.pojo_class}: the fields have the same names"
             )
         else:
-            found.classes[before.pojo_class] = DECIDE
-            found.notes.append(f"the new job has class {after.pojo_class}")
+            proposal.classes[before.pojo_class] = DECIDE
+            proposal.notes.append(f"the new job has class {after.pojo_class}")
     rules: dict[str, Any] = {}
     gone = {name: kind for name, kind in old.items() if name not in new}
     for name, kind in new.items():
         if name in old:
-            _field(found, rules, name, (old[name], kind))
+            _field(proposal, rules, name, (old[name], kind))
             continue
         similar = [each for each, was in gone.items() if was == kind]
         if similar:
             rules[name] = {"from": DECIDE}
-            found.notes.append(
+            proposal.notes.append(
                 f"field {name!r} is new, and {', '.join(map(repr, similar))} of the same type is "
                 f"gone: if it was renamed, name the old field, else Flink would lose its values"
             )
         else:
-            found.notes.append(f"field {name!r} is new: it is {_default_text(kind)}")
+            proposal.notes.append(f"field {name!r} is new: it is {_default_text(kind)}")
     unnamed = [
         name
         for name in gone
         if not any(gone[name] == kind for each, kind in new.items() if each not in old)
     ]
     if unnamed:
-        found.notes.append(f"lost: field {', '.join(map(repr, unnamed))}")
+        proposal.notes.append(f"lost: field {', '.join(map(repr, unnamed))}")
     if rules:
-        found.fields[after.pojo_class] = rules
+        proposal.fields[after.pojo_class] = rules
 
 
 def _field(
-    found: StateRule,
+    proposal: StateRule,
     rules: dict[str, Any],
     name: str,
     kinds: tuple[AnySerializer | None, AnySerializer | None],
@@ -258,9 +258,9 @@ def _field(
         return
     change = f"field {name!r}: {before.type_name} -> {after.type_name}"
     if scalar_widens(before, after):
-        found.notes.append(f"{change} loses nothing")
+        proposal.notes.append(f"{change} loses nothing")
     else:
-        found.notes.append(f"{change}: from: {name} stops at a value that does not fit")
+        proposal.notes.append(f"{change}: from: {name} stops at a value that does not fit")
         rules[name] = {"from": DECIDE}
 
 

@@ -34,9 +34,9 @@ def stored(name: str, descriptor: str = "I", flags: int = Flag.FINAL) -> Member:
 
 def test_scalac_records_them() -> None:
     """The class has a ``val`` in its body, too, which is no parameter and not stored."""
-    found = parse_class_file(ORDER)
-    assert [each.name for each in found.fields if not each.has(Flag.STATIC)] != list(FIELDS)
-    assert case_class_fields(found, len(FIELDS)) == FIELDS
+    order = parse_class_file(ORDER)
+    assert [each.name for each in order.fields if not each.has(Flag.STATIC)] != list(FIELDS)
+    assert case_class_fields(order, len(FIELDS)) == FIELDS
 
 
 def test_class_files_of_scala_2_11_have_fields_in_this_order() -> None:
@@ -48,8 +48,8 @@ def test_class_files_of_scala_2_11_have_fields_in_this_order() -> None:
 def test_a_parameter_of_type_unit_has_no_field() -> None:
     """So the first fields are not those of the parameters, and no name is guessed."""
     fields = [stored("count"), stored("total")]
-    found = class_of(fields, constructor("(ILscala/runtime/BoxedUnit;)V", told=False))
-    assert case_class_fields(found, 2) == ()
+    class_file = class_of(fields, constructor("(ILscala/runtime/BoxedUnit;)V", told=False))
+    assert case_class_fields(class_file, 2) == ()
     told = class_of(fields, constructor("(ILscala/runtime/BoxedUnit;)V", "count", "unit"))
     assert case_class_fields(told, 2) == ("count", "unit")
 
@@ -69,8 +69,8 @@ def test_a_second_constructor_of_as_many_parameters_is_not_taken(first: bool) ->
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_a_class_of_another_version_gives_no_names(count: int) -> None:
-    found = class_of([stored("x"), stored("y")], constructor("(II)V", "x", "y"))
-    assert case_class_fields(found, count) == ()
+    class_file = class_of([stored("x"), stored("y")], constructor("(II)V", "x", "y"))
+    assert case_class_fields(class_file, count) == ()
 
 
 @pytest.mark.parametrize(

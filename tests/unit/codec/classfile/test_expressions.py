@@ -17,14 +17,14 @@ def classes(name: str) -> JobClasses:
 
 
 def test_a_descriptor_has_its_name_and_its_types() -> None:
-    found = [
-        each
+    descriptors = [
+        call
         for _, raw in classes("orders").class_files()
         for code in methods_with_code(raw)
-        for each in calls(code)
-        if each.kind == "new" and each.owner.endswith(".MapStateDescriptor")
+        for call in calls(code)
+        if call.kind == "new" and call.owner.endswith(".MapStateDescriptor")
     ]
-    assert [each.arguments for each in found] == [
+    assert [each.arguments for each in descriptors] == [
         (
             Expression("text", "byItem"),
             Expression("class", "java.lang.String"),

@@ -57,11 +57,11 @@ def entry(name: str) -> bytes:
 
 
 def test_a_class_has_its_fields_with_their_types() -> None:
-    found = classes(VEC).get("vec.V$HoldTwo")
-    assert found is not None
+    class_file = classes(VEC).get("vec.V$HoldTwo")
+    assert class_file is not None
     leaf, text = JavaType("vec.V$Leaf"), JavaType("java.lang.String")
     two = JavaType("vec.V$Two", (leaf, text))
-    assert [(each.name, found.type_of(each)) for each in found.fields] == [
+    assert [(each.name, class_file.type_of(each)) for each in class_file.fields] == [
         ("t", two),
         ("u", JavaType("vec.V$Two", (JavaType("java.lang.Integer"), JavaType("vec.V$Color")))),
         ("lt", JavaType("java.util.List", (two,))),
@@ -92,8 +92,8 @@ def test_signatures() -> None:
     )
     assert parse_field_type("La/O$I;", "La/O<TT;>.I<[J>;") == JavaType("a.O$I", (JavaType("[J"),))
     assert parse_field_type("Ljava/lang/Number;", "TT;") == JavaType("java.lang.Number", (), "T")
-    found = parse_class_signature("<T:Ljava/lang/Object;U::La/I<TT;>;>La/B<TT;>;La/I<TU;>;")
-    assert found.parameters == ("T", "U")
+    signature = parse_class_signature("<T:Ljava/lang/Object;U::La/I<TT;>;>La/B<TT;>;La/I<TU;>;")
+    assert signature.parameters == ("T", "U")
 
 
 @pytest.mark.parametrize("text", ["", "L", "La", "La<", "La<*", "T", "[", "X", "La;x", "L<" * 40])
@@ -238,8 +238,8 @@ def test_a_class_file_with_any_byte_changed_raises_format_errors_only() -> None:
         damaged = bytearray(raw)
         damaged[at] ^= 0x41
         try:
-            found = parse_class_file(bytes(damaged))
-            _ = found.generic, [found.type_of(each) for each in found.fields]
+            class_file = parse_class_file(bytes(damaged))
+            _ = class_file.generic, [class_file.type_of(each) for each in class_file.fields]
         except FormatError:
             continue
 
@@ -253,11 +253,11 @@ def annotated_classes() -> list[bytes]:
 
 
 def test_annotations() -> None:
-    found = {each.name: each for each in map(parse_class_file, annotated_classes())}
-    assert found["kt.Types5$RInts"].annotations == (
+    class_files = {each.name: each for each in map(parse_class_file, annotated_classes())}
+    assert class_files["kt.Types5$RInts"].annotations == (
         Annotation("com.esotericsoftware.kryo.DefaultSerializer", "kt.Types5$Rev"),
     )
-    fields = {each.name: each for each in found["kt.Types5$Opt"].fields}
+    fields = {each.name: each for each in class_files["kt.Types5$Opt"].fields}
     of_kryo = "com.esotericsoftware.kryo.serializers.FieldSerializer"
     assert fields["n"].annotations == (Annotation(f"{of_kryo}$Optional"),)
     assert fields["name"].annotations == ()
@@ -272,10 +272,10 @@ def test_class_files_with_any_bit_flipped_raise_format_errors_only() -> None:
             damaged[at] ^= 1 << at % 8
             flipped += 1
             try:
-                found = parse_class_file(bytes(damaged))
-                assert found.generic is not None
-                for member in found.fields:
-                    found.type_of(member)
+                class_file = parse_class_file(bytes(damaged))
+                assert class_file.generic is not None
+                for member in class_file.fields:
+                    class_file.type_of(member)
                 methods_with_code(bytes(damaged))
             except FormatError:
                 refused += 1

@@ -78,8 +78,8 @@ def test_the_last_rows_of_many_strings() -> None:
 def check_last(rows: list[tuple[bytes, int]]) -> None:
     last = {row: at for at, row in enumerate(rows)}
     strings = Strings([string for string, _ in rows])
-    found = last_rows(strings.ranges, np.array([group for _, group in rows], np.int64))
-    assert found.tolist() == sorted(last.values())
+    rows_kept = last_rows(strings.ranges, np.array([group for _, group in rows], np.int64))
+    assert rows_kept.tolist() == sorted(last.values())
 
 
 def same_hash(seed: int) -> tuple[bytes, bytes]:

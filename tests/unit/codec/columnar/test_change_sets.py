@@ -80,13 +80,13 @@ def decode(
     body: bytes, offset: int = 0, *, rows: int = 1_000, size: int = 1 << 16, groups: object = ALL
 ) -> list[StateChange]:
     batches = ChangeBatches(groups, rows, size)  # type: ignore[arg-type]
-    found = []
+    decoded = []
     for batch in [*batches.add_set(np.frombuffer(body, np.uint8), offset, 3), *batches.flush()]:
         batch.validate(full=True)
         assert batch.schema == CHANGE_SCHEMA
         assert 0 < batch.num_rows <= rows
-        found += map(StateChange, batch[0].to_pylist(), batch[2].to_pylist())
-    return found
+        decoded += map(StateChange, batch[0].to_pylist(), batch[2].to_pylist())
+    return decoded
 
 
 def test_encoding_equals_the_reference(build: str) -> None:
@@ -111,8 +111,8 @@ def test_decoding_equals_the_reference_for_any_size_of_batch(build: str) -> None
 
 def test_decoding_a_range_keeps_metadata_and_that_range() -> None:
     changes = [StateChange(group, b"%d" % group) for group in (-1, 5, 6, 7, 8, 6)]
-    found = decode(reference(changes), groups=KeyGroupRange(6, 7))
-    assert found == [
+    decoded = decode(reference(changes), groups=KeyGroupRange(6, 7))
+    assert decoded == [
         StateChange(-1, b"-1"),
         StateChange(6, b"6"),
         StateChange(6, b"6"),
@@ -133,8 +133,8 @@ def test_several_sets_share_a_batch_and_are_told_apart() -> None:
 def test_a_value_larger_than_a_batch_gets_one_of_its_own() -> None:
     body = reference([StateChange(0, b"x"), StateChange(0, bytes(1_000)), StateChange(0, b"y")])
     batches = ChangeBatches(ALL, 100, 10)
-    found = [*batches.add_set(np.frombuffer(body, np.uint8), 0, 0), *batches.flush()]
-    assert [batch.column("value").to_pylist() for batch in found] == [
+    flushed = [*batches.add_set(np.frombuffer(body, np.uint8), 0, 0), *batches.flush()]
+    assert [batch.column("value").to_pylist() for batch in flushed] == [
         [b"x"],
         [bytes(1_000)],
         [b"y"],
@@ -150,8 +150,8 @@ def error_of(read: object, *args: object) -> tuple[object, ...] | None:
     try:
         read(*args)  # type: ignore[operator]
     except FormatError as error:
-        found = error.context
-        return type(error), found.get("offset"), found.get("field"), found.get("got")
+        context = error.context
+        return type(error), context.get("offset"), context.get("field"), context.get("got")
     return None
 
 

@@ -68,10 +68,10 @@ class Converter:
 
     def converted(self, values: list[bytes]) -> list[bytes | None]:
         section = write_section([(0, [(b"\0key", each) for each in values])])
-        found = self._sections.converted(section)
-        assert found is not None
-        assert found[1] == {0: len(values)}
-        records = list(read_section(DataInput(found[0]), 1))
+        converted = self._sections.converted(section)
+        assert converted is not None
+        assert converted[1] == {0: len(values)}
+        records = list(read_section(DataInput(converted[0]), 1))
         assert {each.key for each in records} == {b"\0key"}
         return [None if each.value == LEFT else each.value for each in records]
 
@@ -94,7 +94,7 @@ def changes() -> Iterator[tuple[str, AnySerializer, TypeChange, list[bytes]]]:
 
 
 def stored_values(operator: Any, state: str) -> tuple[AnySerializer, list[bytes]]:
-    found: list[bytes] = []
+    stored: list[bytes] = []
     for handle in operator.keyed_handles:
         restored = operator.restore([handle], handle.key_group_range)
         for table in restored.tables.values():
@@ -105,15 +105,15 @@ def stored_values(operator: Any, state: str) -> tuple[AnySerializer, list[bytes]
                 records = [value for _, value in table.records(key_group)]
                 match table.meta.keyed_state_type:
                     case KeyedStateType.MAP:
-                        found += [each[1:] for each in records if each[0] == 0]
+                        stored += [each[1:] for each in records if each[0] == 0]
                         inner = old.nested[1]
                     case KeyedStateType.LIST:
                         inner = old.nested[0]
-                        found += [part for each in records for part in elements(inner, each)]
+                        stored += [part for each in records for part in elements(inner, each)]
                     case _:
-                        found += records
+                        stored += records
                         inner = old
-    return inner, found
+    return inner, stored
 
 
 def elements(inner: AnySerializer, stored: bytes) -> Iterator[bytes]:
@@ -135,11 +135,11 @@ def test_values_of_real_jobs(case: tuple[str, AnySerializer, TypeChange, list[by
     name, old, change, values = case
     assert values
     truth = [expected(old, change, each) for each in values]
-    found = Converter(old, change.new).converted(values)
-    left = [each for each in found if each is None]
+    converted = Converter(old, change.new).converted(values)
+    left = [each for each in converted if each is None]
     assert bool(left) == (name in ONE_BY_ONE)
     assert [
-        each if each is not None else right for each, right in zip(found, truth, strict=True)
+        value if value is not None else right for value, right in zip(converted, truth, strict=True)
     ] == truth
 
 
@@ -190,22 +190,22 @@ def vectors() -> Iterator[list[tuple[AnySerializer, TypeChange, bytes]]]:
     with (VECTORS / "vec.jar").open("rb") as jar:
         layouts = ClassLayouts(JobClasses([JarFile("vec.jar", jar)]))
         types = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts)))
-        found = []
+        cases = []
         for line in map(json.loads, (VECTORS / "flink-1.20.5.jsonl").read_text().splitlines()):
             if "hex" in line and line["serializer"] not in UNREADABLE_IN_KRYO_5:
                 old = kryo(layouts, line["serializer"])
                 declared = JavaType(line["serializer"])
-                found.append((old, types.of(old, declared), bytes.fromhex(line["hex"])))
-        yield found
+                cases.append((old, types.of(old, declared), bytes.fromhex(line["hex"])))
+        yield cases
 
 
 @pytest.mark.slow
 def test_vectors_of_real_kryo(vectors: list[tuple[AnySerializer, TypeChange, bytes]]) -> None:
     known = 0
     for old, change, stored in vectors:
-        [found] = Converter(old, change.new).converted([stored])
-        if found is not None:
-            assert found == expected(old, change, stored), old.type_name
+        [converted] = Converter(old, change.new).converted([stored])
+        if converted is not None:
+            assert converted == expected(old, change, stored), old.type_name
             known += 1
     assert known >= 209  # the others have type parameters that depend on the objects around
     assert len(vectors) == 252
@@ -213,7 +213,7 @@ def test_vectors_of_real_kryo(vectors: list[tuple[AnySerializer, TypeChange, byt
 
 def damaged(values: list[bytes], count: int, seed: int) -> list[bytes]:
     chance = random.Random(seed)
-    found = []
+    damaged_values = []
     for _ in range(count):
         raw = bytearray(chance.choice(values))
         for _ in range(chance.randint(1, 3)):
@@ -229,19 +229,19 @@ def damaged(values: list[bytes], count: int, seed: int) -> list[bytes]:
                 raw[at:at] = raw[at : at + chance.randint(1, 9)]
             if not raw:
                 raw = bytearray(b"\0")
-        found.append(bytes(raw))
-    return found
+        damaged_values.append(bytes(raw))
+    return damaged_values
 
 
 def agree(old: AnySerializer, change: TypeChange, values: list[bytes], converter: Any) -> int:
     known = 0
-    for stored, found in zip(values, converter.converted(values), strict=True):
+    for stored, converted in zip(values, converter.converted(values), strict=True):
         try:
             truth = expected(old, change, stored)
         except (FormatError, TypeError):
             truth = None
-        if found is not None:
-            assert found == truth, stored
+        if converted is not None:
+            assert converted == truth, stored
             known += 1
     return known
 
@@ -265,9 +265,9 @@ def test_values_of_random_classes() -> None:
     known = total = 0
     for name, snapshot, value, _, upgraded in kryo_classes():
         old, change = upgrade.change(snapshot)
-        [found] = Converter(old, change.new).converted([value])
-        assert found in (None, upgraded), name
-        total, known = total + 1, known + (found is not None)
+        [converted] = Converter(old, change.new).converted([value])
+        assert converted in (None, upgraded), name
+        total, known = total + 1, known + (converted is not None)
     assert known > 0.6 * total
 
 

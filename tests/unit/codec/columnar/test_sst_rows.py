@@ -22,8 +22,8 @@ FLINKS = flinks()
 def rows_of(files, first, last, prefix_bytes=1):
     """Rows by stored key, as ``merged_rows`` gives them."""
     rows = {}
-    for found in merged_spans(list(map(TableReader, files)), first, last, prefix_bytes):
-        for span, key_group in zip(found.spans.tolist(), found.key_groups.tolist(), strict=True):
+    for spans in merged_spans(list(map(TableReader, files)), first, last, prefix_bytes):
+        for span, key_group in zip(spans.spans.tolist(), spans.key_groups.tolist(), strict=True):
             start, end, value, value_end, _ = span
             key = key_group.to_bytes(prefix_bytes, "big") + ctypes.string_at(start, end - start)
             assert not rows or key > max(rows)
@@ -144,7 +144,7 @@ def test_many_blocks_just_below_the_limit_of_one_have_a_limit_together():
 
 def test_damaged_blocks_are_refused_or_read_as_the_record_wise_code_does():
     rng = random.Random(5)
-    path = max(FLINKS, key=lambda each: each.stat().st_size)
+    path = max(FLINKS, key=lambda candidate: candidate.stat().st_size)
     raw = path.read_bytes()
     file = SstFile(lambda start, end: raw[start:end], len(raw))
     payload, _ = next(iter(file.blocks(b"", None)))

@@ -27,8 +27,8 @@ def pojo_class(name: str, fields: dict[str, str]) -> bytes:
     constants = [b"\x07" + struct.pack(">H", at[each]) for each in texts[:2]]
     constants += [b"\x01" + struct.pack(">H", len(each)) + each.encode() for each in at]
     members = [
-        struct.pack(">4H", Flag.PUBLIC, at[each], at[descriptor], 0)
-        for each, descriptor in fields.items()
+        struct.pack(">4H", Flag.PUBLIC, at[field], at[descriptor], 0)
+        for field, descriptor in fields.items()
     ]
     return b"".join(
         (
@@ -55,9 +55,9 @@ def types_of(count: int) -> FlinkTypes:
 
 
 def test_a_type_repeats_a_class_for_every_field() -> None:
-    found = types_of(3).of(JavaType("j.K0"))
-    assert isinstance(found, PojoSerializer)
-    first, second = found.nested
+    pojo = types_of(3).of(JavaType("j.K0"))
+    assert isinstance(pojo, PojoSerializer)
+    first, second = pojo.nested
     assert first == second
     assert isinstance(first, PojoSerializer)
     assert first.pojo_class == "j.K1"

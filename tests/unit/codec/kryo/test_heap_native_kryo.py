@@ -46,9 +46,9 @@ def native_key_group(state: KeyedState, key_group: int) -> tuple[KeyedBackendHea
 @pytest.mark.parametrize("job", ["times", "carts", "sessions", "fleet", "silent"])
 def test_every_value_is_found(job: str) -> None:
     header, raw, total = native_key_group(restored(job, jar=True), 97)
-    found = list(read_key_group(DataInput(raw), header, 97))
-    assert all(isinstance(each, HeapEntry) for each in found)
-    assert len(found) == total == len(header.states)
+    entries = list(read_key_group(DataInput(raw), header, 97))
+    assert all(isinstance(each, HeapEntry) for each in entries)
+    assert len(entries) == total == len(header.states)
 
 
 def test_jdk_classes_need_no_jar() -> None:
@@ -58,10 +58,10 @@ def test_jdk_classes_need_no_jar() -> None:
 
 def test_what_is_lost_is_said_precisely() -> None:
     header, raw, _ = native_key_group(restored("carts", jar=False), 97)
-    found = list(read_key_group(DataInput(raw), header, 97))
-    lost = found[-1]
+    entries = list(read_key_group(DataInput(raw), header, 97))
+    lost = entries[-1]
     assert isinstance(lost, UnreadableRest)
     first = lost.state_ids[0]
     assert lost.state_ids == tuple(range(first, len(header.states)))
-    assert [each.state_id for each in found[:-1]] == list(range(first))
+    assert [each.state_id for each in entries[:-1]] == list(range(first))
     assert "Class carts.Line of the job is needed" in lost.error.message

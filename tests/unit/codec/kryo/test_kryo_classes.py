@@ -28,7 +28,7 @@ def cases() -> Iterator[Case]:
 
 def test_upgraded_values_are_those_that_flink_read() -> None:
     upgrade = ValueUpgrade(FOLDER / "job.jar")
-    found = list(cases())
-    assert len(found) > 170
-    for name, snapshot, value, *upgraded in found:
+    all_cases = list(cases())
+    assert len(all_cases) > 170
+    for name, snapshot, value, *upgraded in all_cases:
         assert list(upgrade.upgraded(snapshot, value)) == upgraded, name

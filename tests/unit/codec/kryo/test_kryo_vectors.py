@@ -32,9 +32,9 @@ Key = tuple[str, str]
 
 def vectors(dialect: Dialect) -> dict[Key, dict[str, Any]]:
     lines = (FOLDER / FILES[dialect]).read_text().splitlines()
-    found = {(line["name"], line["serializer"]): line for line in map(json.loads, lines)}
+    by_name = {(line["name"], line["serializer"]): line for line in map(json.loads, lines)}
     # Kryo refuses three of the values itself: a record, a constant as declared type.
-    return {key: line for key, line in found.items() if "hex" in line}
+    return {key: line for key, line in by_name.items() if "hex" in line}
 
 
 VECTORS = {dialect: vectors(dialect) for dialect in Dialect}
@@ -113,11 +113,11 @@ def test_every_value_becomes_the_bytes_that_kryo_5_writes(
 def test_values_that_kryo_5_cannot_read_become_others_or_are_refused(
     layouts: ClassLayouts, dialect: Dialect
 ) -> None:
-    found = set()
+    names = set()
     for key, line in VECTORS[dialect].items():
         if not VECTORS[Dialect.KRYO_5][key]["roundtrip"].startswith("fails"):
             continue
-        found.add(key[0])
+        names.add(key[0])
         own = serializer(layouts, dialect, key[1])
         value = deserialize_exactly(own, bytes.fromhex(line["hex"]))
         if key[0] in ("colls", "enummap"):
@@ -131,7 +131,7 @@ def test_values_that_kryo_5_cannot_read_become_others_or_are_refused(
             serializer(layouts, Dialect.KRYO_5, "java.lang.Object"), written
         )
         assert own.to_text(again) == own.to_text(value)
-    assert found == {"colls", "enummap", "unmodlist", "unmodmap", "synclist"}
+    assert names == {"colls", "enummap", "unmodlist", "unmodmap", "synclist"}
 
 
 def test_without_the_jar_the_class_is_named_and_the_jdk_is_read() -> None:
@@ -159,9 +159,9 @@ def test_damage_raises_format_errors_only(layouts: ClassLayouts, dialect: Dialec
             damaged = bytearray(raw)
             damaged[random_.randrange(len(raw))] ^= 1 << random_.randrange(8)
             cut = damaged[: random_.randrange(len(raw) + 1)]
-            for each in (damaged, cut):
+            for broken in (damaged, cut):
                 try:
-                    value = own.deserialize(DataInput(bytes(each)))
+                    value = own.deserialize(DataInput(bytes(broken)))
                     json.dumps(own.to_text(value))
                 except FormatError:
                     continue

@@ -78,8 +78,8 @@ def everything(syntax: str) -> Any:
 
 POOL = descriptor_pool.DescriptorPool()
 FILES = {syntax: everything(syntax) for syntax in ("proto2", "proto3")}
-for each in FILES.values():
-    POOL.Add(each)
+for file_descriptor in FILES.values():
+    POOL.Add(file_descriptor)
 CLASSES = {
     syntax: message_factory.GetMessageClass(POOL.FindMessageTypeByName(f"all.{syntax}.All"))
     for syntax in FILES
@@ -96,17 +96,17 @@ MESSAGES = known(*FILES.values())
 
 def judge(message: Any) -> Any:
     """The text form by Google's library alone."""
-    found = {}
+    values = {}
     for field, value in message.ListFields():
         entry = field.message_type
         if entry is not None and entry.GetOptions().map_entry:
             pairs = [[key, value[key]] for key in value]
-            found[field.name] = sorted(pairs, key=lambda pair: text_key(pair[0]))
+            values[field.name] = sorted(pairs, key=lambda pair: text_key(pair[0]))
         elif field.is_repeated:
-            found[field.name] = [judged(field, item) for item in value]
+            values[field.name] = [judged(field, item) for item in value]
         else:
-            found[field.name] = judged(field, value)
-    return found
+            values[field.name] = judged(field, value)
+    return values
 
 
 def judged(field: Any, value: Any) -> Any:
@@ -120,24 +120,24 @@ def judged(field: Any, value: Any) -> Any:
 
 @st.composite
 def messages(draw: st.DrawFn, syntax: str, depth: int = 0) -> Any:
-    found = CLASSES[syntax]()
+    message = CLASSES[syntax]()
     for kind, values in SCALARS.items():
         for form in ("one", "maybe"):
             if draw(st.booleans()):
-                setattr(found, f"{form}_{kind}", draw(values))
-        getattr(found, f"many_{kind}").extend(draw(st.lists(values, max_size=3)))
+                setattr(message, f"{form}_{kind}", draw(values))
+        getattr(message, f"many_{kind}").extend(draw(st.lists(values, max_size=3)))
     numbers = st.sampled_from([0, -3, 7])
-    found.many_enum.extend(draw(st.lists(numbers, max_size=2)))
+    message.many_enum.extend(draw(st.lists(numbers, max_size=2)))
     if draw(st.booleans()):
-        found.one_enum = draw(numbers)
+        message.one_enum = draw(numbers)
     for key, value in draw(
         st.dictionaries(st.text(max_size=3), SCALARS["sint32"], max_size=3)
     ).items():
-        found.by_text[key] = value
+        message.by_text[key] = value
     if depth < 2 and draw(st.booleans()):
-        found.one_message.CopyFrom(draw(messages(syntax, depth + 1)))
-        found.many_message.add().CopyFrom(draw(messages(syntax, depth + 1)))
-    return found
+        message.one_message.CopyFrom(draw(messages(syntax, depth + 1)))
+        message.many_message.add().CopyFrom(draw(messages(syntax, depth + 1)))
+    return message
 
 
 @given(
@@ -272,6 +272,6 @@ def test_java_classes_are_those_of_protoc(
     for name, value in options.items():
         setattr(file.options, name, value)
     file.message_type.add(name="Outer").nested_type.add(name="Inner")
-    found = known(file).of_java_class(java_class)
-    assert found is not None
-    assert found.name == "p.Outer.Inner"
+    message = known(file).of_java_class(java_class)
+    assert message is not None
+    assert message.name == "p.Outer.Inner"

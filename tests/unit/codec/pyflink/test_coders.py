@@ -102,9 +102,9 @@ def test_no_count_of_values_without_bytes_runs_forever() -> None:
 def test_types_are_read_as_people_write_them(
     text: str, kind: str | None, key: str | None, value: str
 ) -> None:
-    found = parse_python_type(text)
-    shown_key = None if found.key is None else found.key.name
-    assert (found.kind, shown_key, found.value.name) == (kind, key, value)
+    python_type = parse_python_type(text)
+    shown_key = None if python_type.key is None else python_type.key.name
+    assert (python_type.kind, shown_key, python_type.value.name) == (kind, key, value)
 
 
 @pytest.mark.parametrize(

@@ -90,7 +90,7 @@ CASES: list[tuple[Any, Any]] = [
 
 
 @pytest.mark.parametrize("protocol", PROTOCOLS)
-@pytest.mark.parametrize(("value", "text"), CASES, ids=lambda each: str(each)[:30])
+@pytest.mark.parametrize(("value", "text"), CASES, ids=lambda case: str(case)[:30])
 def test_plain_data_is_read(value: Any, text: Any, protocol: int) -> None:
     assert pickled(pickle.dumps(value, protocol)) == text
 

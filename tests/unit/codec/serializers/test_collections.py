@@ -57,11 +57,11 @@ def test_values(serializer: AnySerializer, value: Any, raw: str) -> None:
 def test_java_hash_and_key_group(
     serializer: AnySerializer, key: Any, java_hash: int, of_128: int | None, of_32768: int | None
 ) -> None:
-    found = serializer.java_hash(key)
-    assert found & 0xFFFFFFFF == java_hash
+    hashed = serializer.java_hash(key)
+    assert hashed & 0xFFFFFFFF == java_hash
     if of_128 is not None:
-        assert assign_to_key_group(found, 128) == of_128
-        assert assign_to_key_group(found, 32768) == of_32768
+        assert assign_to_key_group(hashed, 128) == of_128
+        assert assign_to_key_group(hashed, 32768) == of_32768
 
 
 def test_a_map_cannot_be_a_key() -> None:

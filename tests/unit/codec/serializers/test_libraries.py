@@ -61,18 +61,18 @@ def in_order(entries: Any) -> list[str]:
 
 
 def truth(folder: Path) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((folder / "truth.json").read_bytes())["entries"]
-    return found
+    entries: list[dict[str, Any]] = json.loads((folder / "truth.json").read_bytes())["entries"]
+    return entries
 
 
 def test_a_dump_of_flink_scala_api_is_what_flink_holds(run: Any) -> None:
-    found = dumped(run, SCALA, "--jar", str(SCALA / "job.jar"))
-    assert len(found) == 30
-    assert in_order(map(without_classes, found)) == in_order(truth(SCALA))
+    entries = dumped(run, SCALA, "--jar", str(SCALA / "job.jar"))
+    assert len(entries) == 30
+    assert in_order(map(without_classes, entries)) == in_order(truth(SCALA))
     classes = {
-        (frozenset(each["value"]) - {"@class"}, each["value"]["@class"])
-        for each in found
-        if each["state"] == "shape" and isinstance(each["value"], dict)
+        (frozenset(entry["value"]) - {"@class"}, entry["value"]["@class"])
+        for entry in entries
+        if entry["state"] == "shape" and isinstance(entry["value"], dict)
     }
     assert classes == {
         (frozenset("r"), "fsa.Circle"),
@@ -81,9 +81,9 @@ def test_a_dump_of_flink_scala_api_is_what_flink_holds(run: Any) -> None:
 
 
 def test_a_dump_of_new_types_is_what_flink_holds(run: Any) -> None:
-    found = dumped(run, NEW)
-    assert len(found) == 25
-    assert in_order(found) == in_order(truth(NEW))
+    entries = dumped(run, NEW)
+    assert len(entries) == 25
+    assert in_order(entries) == in_order(truth(NEW))
 
 
 def test_a_rewritten_copy_has_the_same_entries(run: Any, tmp_path: Path) -> None:
@@ -137,9 +137,9 @@ VALUES: list[tuple[AnySerializer, Any, str, Any]] = [
 def test_values_have_the_bytes_of_the_library(
     serializer: AnySerializer, value: Any, raw: str, text: Any
 ) -> None:
-    found = deserialize_exactly(serializer, bytes.fromhex(raw))
-    assert found == value
-    assert serializer.to_text(found) == text
+    read = deserialize_exactly(serializer, bytes.fromhex(raw))
+    assert read == value
+    assert serializer.to_text(read) == text
     assert serialize_to_bytes(serializer, value).hex() == raw
     whole = bytes.fromhex(raw)
     for size in range(len(whole)):
@@ -196,12 +196,12 @@ def runs(containers: int) -> bytes:
 
 def test_bitmaps_of_runs_and_bits() -> None:
     serializer = BitmapSerializer()
-    found = deserialize_exactly(serializer, bitmap(runs(1)))
-    assert serializer.to_text(found) == list(range(1 << 16))
+    bitmap_read = deserialize_exactly(serializer, bitmap(runs(1)))
+    assert serializer.to_text(bitmap_read) == list(range(1 << 16))
     odd = bytes([0xAA]) * 8192
     body = struct.pack("<IIHHI", 12346, 1, 1, (1 << 15) - 1, 16) + odd
-    found = deserialize_exactly(serializer, bitmap(body))
-    assert serializer.to_text(found) == list(range((1 << 16) + 1, 1 << 17, 2))
+    bitmap_read = deserialize_exactly(serializer, bitmap(body))
+    assert serializer.to_text(bitmap_read) == list(range((1 << 16) + 1, 1 << 17, 2))
 
 
 def test_a_small_bitmap_of_many_members_is_not_listed() -> None:

@@ -45,10 +45,10 @@ NULLABLE_LONG = (
 def read(snapshot: bytes) -> AnySerializer:
     """Reads a snapshot, which has to be written back to the same bytes."""
     data = DataInput(snapshot)
-    found = SnapshotContext(BUILT_IN).read_snapshot(data)
+    serializer = SnapshotContext(BUILT_IN).read_snapshot(data)
     data.expect_end("a snapshot")
-    assert written(found) == snapshot
-    return found
+    assert written(serializer) == snapshot
+    return serializer
 
 
 def written(serializer: AnySerializer) -> bytes:

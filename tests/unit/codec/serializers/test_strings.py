@@ -52,14 +52,14 @@ def test_string_values(text: str | None, raw: str) -> None:
 def test_java_hash_and_key_group(
     key: str | None, java_hash: int, murmur: int | None, of_128: int | None, of_32768: int | None
 ) -> None:
-    found = Types.STRING.java_hash(key)
-    assert found == java_hash
+    hashed = Types.STRING.java_hash(key)
+    assert hashed == java_hash
     if murmur is not None:
-        assert murmur_hash(found) == murmur
+        assert murmur_hash(hashed) == murmur
     if of_128 is not None:
-        assert assign_to_key_group(found, 128) == of_128
+        assert assign_to_key_group(hashed, 128) == of_128
     if of_32768 is not None:
-        assert assign_to_key_group(found, 32768) == of_32768
+        assert assign_to_key_group(hashed, 32768) == of_32768
 
 
 def test_a_long_hash_wraps_at_32_bits() -> None:

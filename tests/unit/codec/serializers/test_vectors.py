@@ -50,15 +50,15 @@ class Section:
 
 def sections() -> list[Section]:
     path = GOLDEN / "serializer-vectors" / "serializer-vectors.txt"
-    found: list[Section] = []
+    read_sections: list[Section] = []
     for line in path.read_text("utf-8", "surrogateescape").split("\n"):
         if head := re.fullmatch(r"## (.*) \| \S+ len=(-?\d+)", line):
-            found.append(Section(head[1], int(head[2])))
+            read_sections.append(Section(head[1], int(head[2])))
         elif line.startswith("  SNAP "):
-            found[-1].snapshot = bytes.fromhex(line.removeprefix("  SNAP "))
+            read_sections[-1].snapshot = bytes.fromhex(line.removeprefix("  SNAP "))
         elif value := re.fullmatch(r"  VAL .* -> ([0-9a-f]*)", line):
-            found[-1].values.append(bytes.fromhex(value[1]))
-    return found
+            read_sections[-1].values.append(bytes.fromhex(value[1]))
+    return read_sections
 
 
 def read_snapshot(raw: bytes) -> AnySerializer:
