@@ -209,24 +209,14 @@ class StateInColumns(ABC):
 
     def _process(self, output: OutputFiles) -> None:
         rows = self._waiting.take()
-        if rows is None:
-            return
-        keys, numbers = self._number_keys(rows.column(self._key_by))
-        self._merge(keys, numbers, rows, output)
+        if rows is not None:
+            self._process_rows(rows, output)
 
     @abstractmethod
-    def _merge(
-        self,
-        keys: Keys,
-        numbers: npt.NDArray[np.int64],
-        rows: pa.RecordBatch,
-        output: OutputFiles,
-    ) -> None:
+    def _process_rows(self, rows: pa.RecordBatch, output: OutputFiles) -> None:
         """Calls the function with rows and the states of their keys, and keeps the new states.
 
         Args:
-            keys: The distinct keys.
-            numbers: The number of the key of each row.
             rows: The rows.
             output: Takes the output of the function.
         """

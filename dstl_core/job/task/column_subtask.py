@@ -64,6 +64,10 @@ class ColumnSubtask(StateInColumns):
         with user_code(self._function, "close"):
             self._function.close()
 
+    def _process_rows(self, rows: pa.RecordBatch, output: OutputFiles) -> None:
+        keys, numbers = self._number_keys(rows.column(self._key_by))
+        self._merge(keys, numbers, rows, output)
+
     def _merge(
         self,
         keys: Keys,

@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 
-import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 
 from dstl_core.codec.python_values import AsPython
@@ -29,7 +27,7 @@ from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.python_rows import values_of
 from dstl_core.job.task.restore import Assigned
 from dstl_core.job.task.row_states import RowStates
-from dstl_core.job.task.row_subtask import RowSubtask, parts_of
+from dstl_core.job.task.row_subtask import ROWS_IN_PYTHON, RowSubtask, parts_of
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
 from dstl_core.operators.process_operator import RowCalls
@@ -42,7 +40,7 @@ from dstl_core.state.backends.state_backend import (
     StateBackend,
 )
 from dstl_core.state.backends.timers import TimerService
-from dstl_core.state.columns.column_store import Keys
+from dstl_core.state.held.held_values import MOST_BYTES
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.store import HEAP
 
@@ -75,23 +73,33 @@ class RowsInColumns(StateInColumns):
             self._function.close()
         super().close(state)
 
-    def _merge(
-        self,
-        keys: Keys,
-        numbers: npt.NDArray[np.int64],
-        rows: pa.RecordBatch,
-        output: OutputFiles,
-    ) -> None:
+    def _process_rows(self, rows: pa.RecordBatch, output: OutputFiles) -> None:
+        start = 0
+        while start < rows.num_rows:
+            start += self._process_first(rows.slice(start, self._rows_at_a_time()), output)
+
+    def _rows_at_a_time(self) -> int:
+        """The number of rows whose keys are likely to have state that memory can hold."""
+        sized = [name for name, form in self._row_states.current.forms.items() if form.has_size]
+        size = self._store.bytes_per_key(sized)
+        return max(ROWS_IN_PYTHON, int(MOST_BYTES / max(size, 1)))
+
+    def _process_first(self, rows: pa.RecordBatch, output: OutputFiles) -> int:
+        """Processes rows until the new values are large; returns the number of rows."""
+        keys, numbers = self._number_keys(rows.column(self._key_by))
         states, before = self._row_states, self._store.lookup(keys)
         states.begin(before)
-        known, start = values_of(keys.values), 0
+        known, done = values_of(keys.values), 0
         for part, times in parts_of(rows, self._operator.event_time):
-            of_part = numbers[start : start + len(part)].tolist()
-            start += len(part)
+            of_part = numbers[done : done + len(part)].tolist()
+            done += len(part)
             numbered = zip(of_part, part, times, strict=False)
             output.add(self._calls.apply(states.current, known, numbered))
-        after, changed = states.end(before.schema)
+            if states.is_large(of_part):
+                break
+        after, changed = states.end()
         self._keep(keys, before, after, changed)
+        return done
 
 
 class _NoTimers(TimerService):

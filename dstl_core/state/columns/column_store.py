@@ -196,6 +196,12 @@ class ColumnStore:
         found = pa.concat_tables(parts) if parts else self.nothing(0)
         return found.combine_chunks().take(pa.array(back)).combine_chunks()
 
+    def bytes_per_key(self, names: Sequence[str]) -> float:
+        """The mean number of bytes that a key has in some states."""
+        rows = sum(level.table.num_rows for level in self.levels)
+        size = sum(level.table.column(name).nbytes for level in self.levels for name in names)
+        return size / rows if rows else 0.0
+
     def nothing(self, rows: int) -> pa.Table:
         """A table of this number of rows without state."""
         return pa.Table.from_arrays(

@@ -86,7 +86,9 @@ class Mapped(RichMapFunction):
         (Mapped(), IN_COLUMNS),
         (Asks(("get_state", ValueStateDescriptor("n", "int"))), IN_COLUMNS),
         (Asks(("get_state", LAST)), IN_COLUMNS),
-        (Asks(("get_state", ValueStateDescriptor("s", "string"))), IN_TABLES),
+        (Asks(("get_state", ValueStateDescriptor("s", "string"))), IN_COLUMNS),
+        (Asks(("get_state", ValueStateDescriptor("s", "decimal(9,2)"))), IN_COLUMNS),
+        (Asks(("get_state", ValueStateDescriptor("s", "array<string>"))), IN_TABLES),
         (
             Asks(("get_state", ValueStateDescriptor("t", "bigint", ttl=StateTtlConfig(10**6)))),
             IN_TABLES,
@@ -95,7 +97,19 @@ class Mapped(RichMapFunction):
         (Asks(("get_reducing_state", ReducingStateDescriptor("r", max, "bigint"))), IN_TABLES),
         (WithTimers(), IN_TABLES),
     ],
-    ids=["number", "map", "two numbers", "twice", "string", "ttl", "list", "reducing", "timers"],
+    ids=[
+        "number",
+        "map",
+        "two numbers",
+        "twice",
+        "string",
+        "decimal",
+        "array",
+        "ttl",
+        "list",
+        "reducing",
+        "timers",
+    ],
 )
 def test_where_the_state_is_and_that_values_are_the_same(tmp_path, opened, function, expected):
     subtask = Subtask(tmp_path, function)
