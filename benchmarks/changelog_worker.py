@@ -138,9 +138,11 @@ def _read(
 ) -> float:
     started = time.perf_counter()
     count = size = 0
-    for found in storage.create_reader().read_batches(handle):
-        count += found.num_rows
-        offsets = np.frombuffer(found.column("value").buffers()[1], np.int32, found.num_rows + 1)
+    for changes in storage.create_reader().read_batches(handle):
+        count += changes.num_rows
+        offsets = np.frombuffer(
+            changes.column("value").buffers()[1], np.int32, changes.num_rows + 1
+        )
         size += int(offsets[-1])
     seconds = time.perf_counter() - started
     assert (count, size) == (case.records, case.records * case.size)

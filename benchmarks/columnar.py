@@ -58,21 +58,21 @@ def _measure(arguments: argparse.Namespace, work: Path) -> dict[str, Any]:
     for case, most in RECORDS.items():
         records = int(most * arguments.scale)
         print(f"# {records} x {case}", file=sys.stderr)
-        found: dict[str, Any] = {"records": records}
+        measured: dict[str, Any] = {"records": records}
         shared = ["--records", str(records), "--rounds", str(arguments.rounds)]
-        found["encode"] = _worker("encode", case, shared, work / "none")
-        found["decode"] = _worker("decode", case, shared, work / "none")
+        measured["encode"] = _worker("encode", case, shared, work / "none")
+        measured["decode"] = _worker("decode", case, shared, work / "none")
         for form in ("plain", "compressed"):
             folder = work / f"{case}-{form}"
             flags = [*shared, *(["--compressed"] * (form == "compressed"))]
-            found[f"write {form}"] = _worker("write", case, flags, folder)
-            found[f"flat {form}"] = _worker("read", case, flags, folder)
-            found[f"keyed {form}"] = _worker("read", case, [*flags, "--form", "keyed"], folder)
-        cases[case] = found
+            measured[f"write {form}"] = _worker("write", case, flags, folder)
+            measured[f"flat {form}"] = _worker("read", case, flags, folder)
+            measured[f"keyed {form}"] = _worker("read", case, [*flags, "--form", "keyed"], folder)
+        cases[case] = measured
         if case == "string-long":
             fewer = ["--records", str(records // 5), "--rounds", str(arguments.rounds)]
             for step in FORMS:
-                found[step] = _worker(step, case, fewer, work / step)
+                measured[step] = _worker(step, case, fewer, work / step)
     first = _first(work / "string-long-plain", int(RECORDS["string-long"] * arguments.scale), work)
     large = _large(work)
     return {
@@ -100,10 +100,10 @@ def _first(folder: Path, records: int, work: Path) -> dict[str, Any]:
     """A process that reads once: with nothing compiled, then with the kernels in the cache."""
     cache = str(work / "kernels")
     shared = ["--records", str(records)]
-    found = {}
+    seconds = {}
     for name in ("nothing compiled", "from the cache"):
-        found[name] = _worker("first", "string-long", shared, folder, NUMBA_CACHE_DIR=cache)
-    return found
+        seconds[name] = _worker("first", "string-long", shared, folder, NUMBA_CACHE_DIR=cache)
+    return seconds
 
 
 def _large(work: Path) -> dict[str, Any]:
@@ -116,9 +116,9 @@ def _large(work: Path) -> dict[str, Any]:
 # ---------------------------------------------------------------------------------- the table
 
 
-def _speed(found: dict[str, Any], records: int) -> str:
-    seconds = statistics.median(each["seconds"] for each in found["rounds"])
-    size = found["rounds"][0]["bytes"]
+def _speed(timed: dict[str, Any], records: int) -> str:
+    seconds = statistics.median(each["seconds"] for each in timed["rounds"])
+    size = timed["rounds"][0]["bytes"]
     return f"{records / seconds / 1e6:.2f} M/s, {size / seconds / 1e6:,.0f} MB/s"
 
 
@@ -153,11 +153,11 @@ def _table(figures: dict[str, Any]) -> str:
         "| state | keys | what | speed |",
         "|---|---|---|---|",
     ]
-    for case, found in figures["cases"].items():
+    for case, measured in figures["cases"].items():
         for step, what in STEPS.items():
-            if step in found:
-                rows = found["records"] // (5 if step in FORMS else 1)
-                speed = _speed(found[step], rows)
+            if step in measured:
+                rows = measured["records"] // (5 if step in FORMS else 1)
+                speed = _speed(measured[step], rows)
                 lines.append(f"| {NAMES[case]} | {rows:,} | {what} | {speed} |")
     lines += ["", "First read of a process, seconds by the clock on the wall under that load:", ""]
     lines += ["| kernels | imports | read | CPU time of it |", "|---|---|---|---|"]

@@ -208,8 +208,8 @@ class Work:
         rows, watch = 0, Stopwatch()
         with watch:
             files = [SstFile(partial(_part, each), len(each)) for each in raw]
-            for found in merged_spans(list(map(TableReader, files)), 0, MAX_PARALLELISM - 1, 1):
-                batch = SpanBatch(found.spans, Source(b"", []))
+            for merged in merged_spans(list(map(TableReader, files)), 0, MAX_PARALLELISM - 1, 1):
+                batch = SpanBatch(merged.spans, Source(b"", []))
                 rows += len(decoder.decode(batch, {"key", "value"})["value"])
         assert rows == self.records
         return watch.figures(bytes=sum(map(len, raw)), rows=rows)
@@ -268,36 +268,36 @@ def main() -> None:
     parser.add_argument("--memory", type=int, default=512 << 20)
     arguments = parser.parse_args()
     work = Work(arguments)
-    found: list[dict[str, float]] = []
+    rounds: list[dict[str, float]] = []
     if arguments.step == "encode":
         batches = list(work.batches())
         work.encode(batches[:1])
-        found = [work.encode(batches) for _ in range(arguments.rounds)]
+        rounds = [work.encode(batches) for _ in range(arguments.rounds)]
     elif arguments.step == "write":
         warm = argparse.Namespace(**{**vars(arguments), "records": 1000})
         warm.folder = f"{arguments.folder}-warm"
         Work(warm).write(Work(warm).batches(), arguments.memory)
-        found = [work.write(work.batches(), arguments.memory)]
+        rounds = [work.write(work.batches(), arguments.memory)]
     elif arguments.step == "read":
         work.read()
-        found = [work.read() for _ in range(arguments.rounds)]
+        rounds = [work.read() for _ in range(arguments.rounds)]
     elif arguments.step == "decode":
         work.decode()
-        found = [work.decode() for _ in range(arguments.rounds)]
+        rounds = [work.decode() for _ in range(arguments.rounds)]
     elif arguments.step in ("heap", "changelog"):
         work.make_form(arguments.step)
         work.read()
-        found = [work.read() for _ in range(arguments.rounds)]
+        rounds = [work.read() for _ in range(arguments.rounds)]
     elif arguments.step == "sst":
         work.read_table_files()
-        found = [work.read_table_files() for _ in range(arguments.rounds)]
+        rounds = [work.read_table_files() for _ in range(arguments.rounds)]
     else:
         imported = time.perf_counter() - STARTED
-        found = [work.read() | {"imports": imported}]
+        rounds = [work.read() | {"imports": imported}]
     print(
         json.dumps(
             {
-                "rounds": found,
+                "rounds": rounds,
                 "peak_kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
             }
         )

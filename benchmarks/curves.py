@@ -61,11 +61,11 @@ def write(figures: Mapping[str, Any], docs: Path) -> None:
 
 
 def _points(cases: Sequence[Mapping[str, Any]], by: str) -> Points:
-    found: dict[str, list[tuple[float, float]]] = {}
+    points: dict[str, list[tuple[float, float]]] = {}
     for case in sorted(cases, key=lambda case: case[by]):
         for form, own in case["forms"].items():
-            found.setdefault(form, []).append((case[by], own["median"]))
-    return found
+            points.setdefault(form, []).append((case[by], own["median"]))
+    return points
 
 
 def chart(title: str, name: str, by: str, points: Points) -> str:

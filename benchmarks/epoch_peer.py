@@ -25,5 +25,5 @@ class Peer(ABC):
 
 def sums(frame: DataFrame) -> tuple[int, int]:
     """The sums of the states ``n`` and ``total`` over all keys."""
-    found = frame.agg(F.sum("n").alias("n"), F.sum("total").alias("total")).collect()[0]
-    return found["n"], found["total"]
+    totals = frame.agg(F.sum("n").alias("n"), F.sum("total").alias("total")).collect()[0]
+    return totals["n"], totals["total"]

@@ -53,8 +53,8 @@ def measure(python: Path, mode: str, batch: Path, folder: Path) -> dict[str, Any
     done = subprocess.run(
         command, capture_output=True, text=True, check=True, env={**os.environ, "PATH": path}
     )
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def main(mode: str, batch: str, folder: Path) -> None:

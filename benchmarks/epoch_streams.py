@@ -86,9 +86,9 @@ class TransformWithState(Peer):
         seen = {each["batchId"] for each in self._query.recentProgress if each["numInputRows"]}
         self._query.processAllAvailable()
         [batch] = (
-            each
-            for each in self._query.recentProgress
-            if each["numInputRows"] and each["batchId"] not in seen
+            progress
+            for progress in self._query.recentProgress
+            if progress["numInputRows"] and progress["batchId"] not in seen
         )
         return float(batch["durationMs"]["triggerExecution"]) / 1000
 

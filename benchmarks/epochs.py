@@ -156,7 +156,7 @@ def _measure_forms(
     spark: SparkSession, work: Path, forms: list[str], batches: list[DataFrame], keys: int
 ) -> dict[str, dict[str, float]]:
     """Of each form; the sums of each are compared with those of the batches that it had."""
-    found: dict[str, dict[str, float]] = {}
+    measured: dict[str, dict[str, float]] = {}
     # Python per row, and the workers of a query, would slow the other forms.
     alone = [each for each in forms if each in ("row", "rocksdb", *STREAMS)]
     together = [each for each in forms if each not in (*alone, *PYFLINK)]
@@ -165,7 +165,7 @@ def _measure_forms(
         own = batches[: 3 + STREAM_EPOCHS] if group[0] in STREAMS else batches
         peers = {form: _MAKERS[form](spark, work / form, keys) for form in group}
         try:
-            found |= _measure(peers, own)
+            measured |= _measure(peers, own)
             checks = {form: peer.check() for form, peer in peers.items()}
         finally:
             for peer in peers.values():
@@ -177,8 +177,8 @@ def _measure_forms(
         for form in group:
             shutil.rmtree(work / form, ignore_errors=True)
     for form in (each for each in forms if each in PYFLINK):
-        found |= _measure_pyflink(form, work / form, batches[-1])
-    return found
+        measured |= _measure_pyflink(form, work / form, batches[-1])
+    return measured
 
 
 def _measure_pyflink(form: str, folder: Path, batch: DataFrame) -> dict[str, dict[str, float]]:
@@ -188,11 +188,11 @@ def _measure_pyflink(form: str, folder: Path, batch: DataFrame) -> dict[str, dic
         return {}
     print(f"# {form}", file=sys.stderr)
     batch.write.csv(str(folder / "batch"))
-    found = epoch_pyflink.measure(python, PYFLINK[form], folder / "batch", folder / "seen")
-    if (found["rows"], found["total"]) != sums(_grouped(batch)):
-        raise AssertionError(f"{form} has seen other rows: {found}")
+    seen = epoch_pyflink.measure(python, PYFLINK[form], folder / "batch", folder / "seen")
+    if (seen["rows"], seen["total"]) != sums(_grouped(batch)):
+        raise AssertionError(f"{form} has seen other rows: {seen}")
     shutil.rmtree(folder)
-    seconds = round(found["seconds"], 3)
+    seconds = round(seen["seconds"], 3)
     print(f"  {seconds}", file=sys.stderr)
     return {form: {"median": seconds, "min": seconds, "max": seconds}}
 
@@ -201,7 +201,7 @@ def _batches(
     spark: SparkSession, work: Path, rows: int, keys: int, share: float, epochs: int
 ) -> list[DataFrame]:
     """All keys once, then the epochs, as files. Keys that a batch touches lie evenly among all."""
-    found = []
+    frames = []
     few = max(round(keys * share), 1)
     for number in range(epochs + 1):
         ids = spark.range(0, rows if number else keys, 1, 2)
@@ -209,8 +209,8 @@ def _batches(
         path = str(work / str(number))
         key = one if number else F.col("id")
         ids.select(key.alias("k"), (F.col("id") % 1000).alias("v")).write.parquet(path)
-        found.append(spark.read.schema("k bigint, v bigint").parquet(path))
-    return found
+        frames.append(spark.read.schema("k bigint, v bigint").parquet(path))
+    return frames
 
 
 class Ours(Peer):

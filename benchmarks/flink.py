@@ -25,10 +25,10 @@ def jars() -> list[Path]:
 
 def compiled_classpath(work: Path) -> str | None:
     """Compiles the runners; None without jars or a Java development kit."""
-    found, javac = jars(), shutil.which("javac")
-    if not found or javac is None or shutil.which("java") is None:
+    libraries, javac = jars(), shutil.which("javac")
+    if not libraries or javac is None or shutil.which("java") is None:
         return None
-    classpath = os.pathsep.join(map(str, [work, *found]))
+    classpath = os.pathsep.join(map(str, [work, *libraries]))
     sources = [str(path) for path in SOURCES.rglob("*.java")]
     subprocess.run([javac, "-nowarn", "-d", str(work), "-cp", classpath, *sources], check=True)
     return classpath

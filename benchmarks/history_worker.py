@@ -62,10 +62,10 @@ def fill(spark: SparkSession, base: Path, number: int) -> None:
     job = job_on(spark, base)
     latest = job.latest()
     assert latest is not None, "run an epoch first"
-    given = latest.facts.input
-    assert given is not None, "run an epoch last"
+    epoch_input = latest.facts.input
+    assert epoch_input is not None, "run an epoch last"
     for at in range(latest.checkpoint_id + 1, number + 1):
-        job._tasks.carry(replace(latest.facts, input=replace(given, id=at)))
+        job._tasks.carry(replace(latest.facts, input=replace(epoch_input, id=at)))
 
 
 def epochs(
@@ -104,8 +104,8 @@ def requests_to_open(base: Path) -> int:
 
 
 def _job_id(base: Path) -> str:
-    [found] = (path.name for path in base.iterdir() if (path / "_dstl").is_dir())
-    return found
+    [job_id] = (path.name for path in base.iterdir() if (path / "_dstl").is_dir())
+    return job_id
 
 
 class _Counting:
@@ -126,7 +126,7 @@ def memory(jvm: int, *, gc_too: bool) -> dict[str, float]:
     """Resident memory and open files of driver, JVM and workers; what is live in the JVM."""
     gc.collect()
     workers = [pid for pid in _descendants(jvm) if pid != jvm]
-    found: dict[str, float] = {
+    sizes: dict[str, float] = {
         "driver_mb": _resident(os.getpid()),
         "jvm_mb": _resident(jvm),
         "workers_mb": round(sum(map(_resident, workers)), 1),
@@ -138,8 +138,8 @@ def memory(jvm: int, *, gc_too: bool) -> dict[str, float]:
         command = ["jcmd", str(jvm), "GC.class_histogram"]  # collects all garbage first
         lines = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         [total] = [line for line in lines.splitlines() if line.startswith("Total")]
-        found["jvm_live_mb"] = round(int(total.split()[2]) / 1e6, 1)
-    return found
+        sizes["jvm_live_mb"] = round(int(total.split()[2]) / 1e6, 1)
+    return sizes
 
 
 def _descendants(pid: int) -> list[int]:

@@ -140,8 +140,8 @@ def _write(change: int, case: dict[str, Any]) -> None:
     earlier = json.loads(stored.read_text()) if stored.exists() else {}
     if earlier.get("change") != change or any("kind" not in each for each in earlier["cases"]):
         earlier = {"cases": []}
-    found = {(each["kind"], each["keys"]): each for each in [*earlier["cases"], case]}
-    figures = {"change": change, "cases": [found[place] for place in sorted(found)]}
+    by_place = {(each["kind"], each["keys"]): each for each in [*earlier["cases"], case]}
+    figures = {"change": change, "cases": [by_place[place] for place in sorted(by_place)]}
     results.write("jobs", figures, _table(figures))
 
 
@@ -236,8 +236,8 @@ def _peer(
 
 def _timed(work: Callable[[], Any]) -> tuple[float, Any]:
     started = time.monotonic()
-    found = work()
-    return time.monotonic() - started, found
+    result = work()
+    return time.monotonic() - started, result
 
 
 def _summary(seconds: list[float]) -> dict[str, float]:
@@ -296,9 +296,9 @@ def _table(figures: dict[str, Any]) -> str:
     )
     lines = [head, *(_line(_NAMES[case["kind"]], case) for case in cases)]
     lines += ["\n| goal | ratio | at most | met |\n|---|---|---|---|\n"]
-    for each in goals_of(cases):
-        met = "yes" if each["met"] else "**no**"
-        lines.append(f"| {each['what']} | {each['ratio']:.2f} | {each['at_most']} | {met} |\n")
+    for goal in goals_of(cases):
+        met = "yes" if goal["met"] else "**no**"
+        lines.append(f"| {goal['what']} | {goal['ratio']:.2f} | {goal['at_most']} | {met} |\n")
     return "".join(lines)
 
 

@@ -114,10 +114,10 @@ def seed(spark: SparkSession, folder: Path, size: int) -> None:
     stored = state.load(str(folder / "checkpoints")).agg(
         F.count("*").alias("keys"), F.sum("value.total").alias("sum")
     )
-    [found] = stored.collect()
+    [sums] = stored.collect()
     wanted = size, size * (size - 1) // 2 + size * FIRST_VALUE
-    if (found["keys"], found["sum"]) != wanted:
-        raise RuntimeError(f"expected {wanted}, got {found}")
+    if (sums["keys"], sums["sum"]) != wanted:
+        raise RuntimeError(f"expected {wanted}, got {sums}")
     (folder / "seeded").touch()
 
 

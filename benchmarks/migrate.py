@@ -79,14 +79,14 @@ def _measure(keys: int, rounds: int, classpath: str, work: Path) -> dict[str, An
         if "key" in rule:
             head["to_template"] = template
         (work / f"{name}.yaml").write_text(json.dumps(head))
-    found: dict[str, list[dict[str, Any]]] = {name: [] for name in (*WORKS, FLINK)}
+    measured: dict[str, list[dict[str, Any]]] = {name: [] for name in (*WORKS, FLINK)}
     for number in range(rounds):
         for name in WORKS:
             print(f"# {keys} keys, {name}", file=sys.stderr)
             out = work / "out"
             command = [sys.executable, "-m", "dstl_core.cli", "migrate", name.split(",")[0]]
             command += [str(work / f"{name}.yaml"), *([str(out)] if "apply" in name else [])]
-            found[name].append(run_process(command, work, as_json=False))
+            measured[name].append(run_process(command, work, as_json=False))
             if name == NEW_KEY and number == 0:
                 _check(out, keys)
             shutil.rmtree(out, ignore_errors=True)
@@ -94,9 +94,9 @@ def _measure(keys: int, rounds: int, classpath: str, work: Path) -> dict[str, An
         made = fill("new", keys, "filled")
         if number == 0:
             _check(Path(made["path"].removeprefix("file:")), keys)
-        found[FLINK].append(made)
+        measured[FLINK].append(made)
         shutil.rmtree(work / "filled")
-    return {"keys": keys, "heap": heap, "works": found}
+    return {"keys": keys, "heap": heap, "works": measured}
 
 
 def _check(path: Path, keys: int) -> None:

@@ -168,13 +168,13 @@ def run(arguments: argparse.Namespace) -> None:
             cases.append({"state": state, "backend": backend, **figures})
             print(f"  {figures}", file=sys.stderr)
     machine = {**before, "load_average_after": results.machine()["load_average"]}
-    found = {
+    summary = {
         "machine": machine,
         "rows": arguments.rows,
         "keys": arguments.keys,
         "cases": cases,
     }
-    results.write("rows", found, _table(found))
+    results.write("rows", summary, _table(summary))
 
 
 def measure(state: str, backend: str, rows: int, keys: int) -> dict[str, float]:
@@ -190,17 +190,17 @@ def measure(state: str, backend: str, rows: int, keys: int) -> dict[str, float]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _table(found: dict[str, Any]) -> str:
+def _table(figures: dict[str, Any]) -> str:
     lines = [
-        f"# Functions by row\n\n{results.describe(found['machine'])} One subtask on one core, "
-        f"{found['rows']:,} rows on {found['keys']:,} keys in an epoch, changelog on. Values are "
-        f"in columns, with RocksDB as well (decision 33).\n\n"
+        f"# Functions by row\n\n{results.describe(figures['machine'])} One subtask on one core, "
+        f"{figures['rows']:,} rows on {figures['keys']:,} keys in an epoch, changelog on. Values "
+        f"are in columns, with RocksDB as well (decision 33).\n\n"
         f"| state | backend | rows/s | rows per CPU second | apply (s) | persist (s) |\n"
         f"|---|---|---|---|---|---|\n"
     ]
     lines += [
-        f"| {each['state']} | {each['backend']} | {each['rows_per_s']:,} | "
-        f"{each['rows_per_cpu_s']:,} | {each['apply_s']:.2f} | {each['persist_s']:.2f} |\n"
-        for each in found["cases"]
+        f"| {case['state']} | {case['backend']} | {case['rows_per_s']:,} | "
+        f"{case['rows_per_cpu_s']:,} | {case['apply_s']:.2f} | {case['persist_s']:.2f} |\n"
+        for case in figures["cases"]
     ]
     return "".join(lines)

@@ -101,8 +101,8 @@ def _java(classpath: str, work: Path, *arguments: object) -> dict[str, Any]:
     done = subprocess.run(command, capture_output=True, text=True, check=False, cwd=work)
     if done.returncode:
         raise SystemExit(f"the Flink runner failed:\n{done.stderr[-2000:]}")
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    measured: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return measured
 
 
 def _spark(
@@ -148,15 +148,15 @@ def _spark(
         "one key": lambda: _one(_source(spark, sources["plain"], key=one), one),
         "one key parquet": lambda: _one(spark.read.parquet(parquet), one),
     }
-    found: dict[str, list[float]] = {name: [] for name in works}
+    seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds + 1):
-        for name, each in works.items():
+        for name, measure in works.items():
             start = time.perf_counter()
-            each()
-            found[name].append(round(time.perf_counter() - start, 3))
+            measure()
+            seconds[name].append(round(time.perf_counter() - start, 3))
             shutil.rmtree(work / scratch, ignore_errors=True)
-    print(json.dumps(found, indent=1), file=sys.stderr)
-    return found
+    print(json.dumps(seconds, indent=1), file=sys.stderr)
+    return seconds
 
 
 def _drop(batches: Any) -> Any:
@@ -205,8 +205,8 @@ def _floor(spark: SparkSession, keys: int) -> DataFrame:
                 "v": pa.array(range(ROWS_PER_BATCH), pa.int64()),
             }
         )
-        for given in batches:
-            for _ in range(given.num_rows * keys // 2 // ROWS_PER_BATCH):
+        for own_batch in batches:
+            for _ in range(own_batch.num_rows * keys // 2 // ROWS_PER_BATCH):
                 yield batch
 
     return spark.range(0, 2, 1, 2).mapInArrow(send, "k string, v long")
@@ -252,13 +252,13 @@ def goals_of(keys: int, seconds: Mapping[str, list[float]]) -> list[dict[str, An
             ("write ours", "write parquet", "at_most", 2),
             ("write ours from parquet files", "write flink plain", "at_least", 15),
         ]
-    found = []
+    goals = []
     for ours, peer, kind, goal in wanted:
         if ours in seconds and peer in seconds:
             mine, theirs = _warm(seconds, ours), _warm(seconds, peer)
             ratio = theirs / mine if kind == "at_least" else mine / theirs
             met = ratio >= goal if kind == "at_least" else ratio <= goal
-            found.append(
+            goals.append(
                 {
                     "work": ours,
                     "peer": peer,
@@ -267,7 +267,7 @@ def goals_of(keys: int, seconds: Mapping[str, list[float]]) -> list[dict[str, An
                     "met": met,
                 }
             )
-    return found
+    return goals
 
 
 def table_of(figures: dict[str, Any]) -> str:
@@ -298,12 +298,12 @@ def table_of(figures: dict[str, Any]) -> str:
             rate = "-" if name.startswith("one key") else f"{keys / middle / 1e6:.2f}"
             lines.append(f"| {name} | {best:.2f} | {middle:.2f} | {rate} | {seconds[0]:.2f} |")
         lines += ["", "| goal | ratio | wanted | met |", "|---|---|---|---|"]
-        for each in size["goals"]:
-            times = "as fast as" if "at_least" in each else "times the time of"
-            goal = f">= {each['at_least']}" if "at_least" in each else f"<= {each['at_most']}"
+        for case in size["goals"]:
+            times = "as fast as" if "at_least" in case else "times the time of"
+            goal = f">= {case['at_least']}" if "at_least" in case else f"<= {case['at_most']}"
             lines.append(
-                f"| {each['work']}, {times} {each['peer']} | {each['ratio']:.2f} | {goal} | "
-                f"{'yes' if each['met'] else '**no**'} |"
+                f"| {case['work']}, {times} {case['peer']} | {case['ratio']:.2f} | {goal} | "
+                f"{'yes' if case['met'] else '**no**'} |"
             )
         lines.append("")
     return "\n".join(lines) + "\n"

@@ -68,8 +68,8 @@ def run(arguments: argparse.Namespace) -> None:
             continue
         sizes.append(figures)
         machine = {**before, "load_average_after": results.machine()["load_average"]}
-        found = {"machine": machine, "rows": arguments.rows, "sizes": sizes}
-        results.write("scale", found, table_of(found))
+        summary = {"machine": machine, "rows": arguments.rows, "sizes": sizes}
+        results.write("scale", summary, table_of(summary))
 
 
 class Scale:
@@ -124,10 +124,10 @@ class Scale:
 
     def _check(self, path: str) -> None:
         frame = self._spark.read.format("savepoint").option("operator.uid", "u").load(path)
-        found = frame.agg(F.count(F.lit(1)), F.sum("n")).collect()[0]
+        totals = frame.agg(F.count(F.lit(1)), F.sum("n")).collect()[0]
         wanted = (self._keys, self._keys + self._added)
-        if tuple(found) != wanted:
-            raise AssertionError(f"{path} has {tuple(found)}, expected {wanted}")
+        if tuple(totals) != wanted:
+            raise AssertionError(f"{path} has {tuple(totals)}, expected {wanted}")
 
     def _job(self, parallelism: int) -> StatefulJob:
         operator = AggregateOperator(
@@ -203,8 +203,7 @@ def table_of(figures: dict[str, Any]) -> str:
     ]
     for name, title in STEPS.items():
         cells = [
-            f"{each[name]['seconds']:.2f} s, {each[name]['worker_peak_mib']:,} MiB"
-            for each in sizes
+            f"{own[name]['seconds']:.2f} s, {own[name]['worker_peak_mib']:,} MiB" for own in sizes
         ]
         ratio = sizes[-1][name]["seconds"] / sizes[0][name]["seconds"]
         lines.append(f"| {title} | {' | '.join(cells)} | {ratio:.1f} |")

@@ -213,8 +213,8 @@ def large(case: Case, keys: int) -> dict[str, float]:
     watch = Watch()
     restored = case.create((handle,))
     figures |= watch.times("restore")
-    found = restored.get_value_columns(COUNT).get(pa.array([0, keys - 1]))
-    if found.null_count:
+    values = restored.get_value_columns(COUNT).get(pa.array([0, keys - 1]))
+    if values.null_count:
         raise SystemExit("the restored state is another one")
     restored.close()
     memory = memory_mb()

@@ -57,12 +57,12 @@ def write_heap(folder: Path, encoder: KeyedStateEncoder, batches: Iterable[pa.Re
 
 def _entries(section: bytes, key_group: int) -> list[bytes]:
     """Namespace, key and value of each record of a section."""
-    found = []
+    entries = []
     for batch in SectionScanner(1, [True]).batches(_chunk(section, key_group)):
         places = batch.spans[:, : scan.TAG] - batch.source.base
         for start, end, value, value_end in places.tolist():
-            found.append(_VOID + section[start : end - 1] + section[value:value_end])
-    return found
+            entries.append(_VOID + section[start : end - 1] + section[value:value_end])
+    return entries
 
 
 def _chunk(section: bytes, key_group: int) -> SectionChunks:

@@ -87,19 +87,19 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
         OBJECTS: [sys.executable, "-c", _WITHOUT_KERNELS, *upgrade],
         COPY: ["cp", "-r", str(source), str(out)],
     }
-    found: dict[str, list[dict[str, Any]]] = {}
+    measured: dict[str, list[dict[str, Any]]] = {}
     for number in range(rounds):
         for name in WORKS:
             if name == OBJECTS and (keys > MOST_OBJECTS or number):
                 continue
             print(f"# {keys} keys, {name}", file=sys.stderr)
-            found.setdefault(name, []).append(run_process(commands[name], work, as_json=False))
+            measured.setdefault(name, []).append(run_process(commands[name], work, as_json=False))
             if name == KERNELS and number == 0:
                 with _own_process() as process:
                     process.submit(_check, out, keys, work).result()
             shutil.rmtree(out)
     shutil.rmtree(source)
-    return {"keys": keys, "mib": size >> 20, "works": found}
+    return {"keys": keys, "mib": size >> 20, "works": measured}
 
 
 def _own_process() -> ProcessPoolExecutor:
@@ -139,12 +139,12 @@ def write_source(path: Path, keys: int) -> int:
         RelativeFileStateHandle("state", size),
     )
     states = []
-    for each in job.snapshot.operators:
+    for operator in job.snapshot.operators:
         subtasks = [
             replace(one, managed_keyed_state=new) if one.managed_keyed_state is not None else one
-            for one in each.state.subtasks
+            for one in operator.state.subtasks
         ]
-        states.append(replace(each.state, subtasks=tuple(subtasks)))
+        states.append(replace(operator.state, subtasks=tuple(subtasks)))
     target.publish(replace(job.snapshot.metadata, operators=tuple(states)), {})
     return size
 
@@ -176,8 +176,8 @@ def _check(path: Path, keys: int, work: Path) -> None:
             key = text.deserialize(data)
             if key is None or key_group != stored.key_group_of(key):
                 raise SystemExit(f"wrong key {key}")
-            found = record.state_id, record.key[data.position :], record.value
-            if found not in truth[int(key[1:]) % len(truth)]:
+            place = record.state_id, record.key[data.position :], record.value
+            if place not in truth[int(key[1:]) % len(truth)]:
                 raise SystemExit(f"wrong record of {key}")
 
 
@@ -204,14 +204,14 @@ class _Stored:
 
     def templates(self) -> list[list[Record]]:
         """The records of each key, by the number in the key."""
-        found: dict[bytes, list[Record]] = {}
+        by_key: dict[bytes, list[Record]] = {}
         for key_group in range(self.operator.max_parallelism):
             for record in self.records(key_group):
                 if self.header.states[record.state_id].name in STATES:
                     key, rest = record.key[1:4], record.key[4:]
-                    found.setdefault(key, []).append((record.state_id, rest, record.value))
-        assert sorted(found) == [f"\3k{number}".encode() for number in range(8)]
-        return [found[key] for key in sorted(found)]
+                    by_key.setdefault(key, []).append((record.state_id, rest, record.value))
+        assert sorted(by_key) == [f"\3k{number}".encode() for number in range(8)]
+        return [by_key[key] for key in sorted(by_key)]
 
 
 def table_of(figures: dict[str, Any]) -> str:

@@ -103,10 +103,10 @@ def _batch(spark: SparkSession, work: Path, rows: int, keys: int, number: int) -
 
 
 def _sums(fired: DataFrame) -> tuple[int, ...]:
-    found = fired.agg(
+    totals = fired.agg(
         F.count(F.lit(1)), F.sum("n"), F.sum("total"), F.sum("window_start")
     ).collect()[0]
-    return tuple(int(each or 0) for each in found)
+    return tuple(int(each or 0) for each in totals)
 
 
 class Declared:
@@ -140,21 +140,21 @@ class Rewrite:
     def epoch(self, number: int, rows: DataFrame) -> DataFrame:
         watermark = rows.agg(F.max("t")).collect()[0][0] - SIZE - 1
         start = (F.col("t") - F.pmod("t", F.lit(SIZE))).alias("window_start")
-        found = rows.groupBy("k", start).agg(
+        joined = rows.groupBy("k", start).agg(
             F.count(F.lit(1)).alias("n"), F.sum("v").alias("total")
         )
         if number:
             held = self._read(number - 1, is_open=True)
-            change = found.withColumnsRenamed({"n": "m", "total": "more"})
+            change = joined.withColumnsRenamed({"n": "m", "total": "more"})
             zero = F.lit(0)
-            found = held.join(change, ["k", "window_start"], "full").select(
+            joined = held.join(change, ["k", "window_start"], "full").select(
                 "k",
                 "window_start",
                 (F.coalesce("n", zero) + F.coalesce("m", zero)).alias("n"),
                 (F.coalesce("total", zero) + F.coalesce("more", zero)).alias("total"),
             )
         is_open = F.col("window_start") + F.lit(SIZE - 1) > F.lit(watermark)
-        found.withColumn("open", is_open).write.partitionBy("open").parquet(self._path(number))
+        joined.withColumn("open", is_open).write.partitionBy("open").parquet(self._path(number))
         return self._read(number, is_open=False)
 
     def _read(self, number: int, *, is_open: bool) -> DataFrame:
@@ -179,8 +179,8 @@ def _table(figures: dict[str, Any]) -> str:
     for case in figures["cases"]:
         ratio = case["dstl"]["median"] / case["rewrite"]["median"]
         shown = [
-            f"{each['median']:.2f} ({each['min']:.2f}-{each['max']:.2f})"
-            for each in (case["dstl"], case["rewrite"])
+            f"{times['median']:.2f} ({times['min']:.2f}-{times['max']:.2f})"
+            for times in (case["dstl"], case["rewrite"])
         ]
         lines.append(
             f"| {case['rows']:,} | {case['keys']:,} | {case['fired']:,.0f} | {shown[0]} | "

@@ -93,11 +93,11 @@ def _keyed(
 
 
 def _listed(operator: OperatorSnapshot, folder: SavepointFolder, compressed: bool) -> Listed:
-    found: Listed = {}
+    listed: Listed = {}
     for subtask, handle, reader in operator.operator_state_readers():
         encoder = OperatorStateEncoder(EXACT_OPTIONS, compressed=compressed)
         for info in handle.states:
             meta = reader.header.state(info)
             encoder.add(meta, info.mode, operator_columns(reader, info, EXACT_OPTIONS))
-        found[subtask] = encoder.write(folder)
-    return found
+        listed[subtask] = encoder.write(folder)
+    return listed

@@ -145,8 +145,8 @@ def _struct(value: Any, kind: pa.DataType) -> dict[str, Any]:
             # By place: structured types have names of their own.
             names = [name for name in fields if name != "$row_kind"]
             named: dict[str, Any] = {
-                name: _sql(each) if sql else each
-                for name, each in zip(names, value.fields, strict=True)
+                name: _sql(value_field) if sql else value_field
+                for name, value_field in zip(names, value.fields, strict=True)
             }
             if "$row_kind" in fields:
                 named["$row_kind"] = ROW_KINDS[value.kind]

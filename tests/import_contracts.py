@@ -18,13 +18,13 @@ class OnlyImporters(Contract):
     importers = fields.ListField(subfield=fields.StringField())
 
     def check(self, graph: ImportGraph, verbose: bool) -> ContractCheck:
-        found = [
+        wrong_imports = [
             (importer, package)
             for package in self.outside
             for importer in sorted(graph.find_modules_that_directly_import(package))
             if not self._may(importer)
         ]
-        return ContractCheck(kept=not found, metadata={"found": found})
+        return ContractCheck(kept=not wrong_imports, metadata={"found": wrong_imports})
 
     def render_broken_contract(self, check: ContractCheck) -> None:
         for importer, package in check.metadata["found"]:

@@ -32,12 +32,12 @@ class RottenFileSystem(MemoryFileSystem):  # type: ignore[misc]
         return super()._open(path, mode=mode, **options)
 
     def info(self, path: str, **options: Any) -> dict[str, Any]:
-        found: dict[str, Any] = super().info(path, **options)
+        status: dict[str, Any] = super().info(path, **options)
         path = self._strip_protocol(path)
         if self.victim is not None and self.written[self.victim : self.victim + 1] == [path]:
             type(self).victim = None
             self._damage(path)
-        return found
+        return status
 
     def _damage(self, path: str) -> None:
         if self.how == "lost":

@@ -166,7 +166,7 @@ class Everything(KeyedProcessFunction, CheckpointedFunction):
 
     def seen(self) -> dict[str, Any]:
         """What the current key has."""
-        found = {
+        contents = {
             "value": self.value.value(),
             "list": self.list.get(),
             "map": dict(self.map.items()),
@@ -175,8 +175,8 @@ class Everything(KeyedProcessFunction, CheckpointedFunction):
             "expiring": self.expiring.value(),
         }
         if self._folding_too:
-            found["folding"] = self.folding.get()
-        return found
+            contents["folding"] = self.folding.get()
+        return contents
 
 
 NOTHING: dict[str, Any] = {
@@ -381,9 +381,9 @@ class Job:
 
     @staticmethod
     def function(subtask: OperatorSubtask) -> Everything:
-        found = subtask._function
-        assert isinstance(found, Everything)
-        return found
+        own_function = subtask._function
+        assert isinstance(own_function, Everything)
+        return own_function
 
     def fire(self, domain: str, up_to: int) -> list[Any]:
         """Fires timers on every subtask; their output in order of time and key."""
@@ -394,7 +394,7 @@ class Job:
                 if domain == "event"
                 else subtask.advance_processing_time()
             )
-        return sorted(output, key=lambda each: (each[2], each[1]))
+        return sorted(output, key=lambda row: (row[2], row[1]))
 
     def checkpoint(
         self, options: CheckpointOptions = ALL_CHECKPOINTS, *, completes: bool = True
@@ -438,5 +438,5 @@ class Job:
         functions = [self.function(subtask) for subtask in self.subtasks]
         assert sorted(x for each in functions for x in each.split.get()) == sorted(model.split)
         assert sorted(x for each in functions for x in each.union.get()) == sorted(model.union)
-        for each in functions:
-            assert dict(each.broadcast.items()) == model.broadcast
+        for own in functions:
+            assert dict(own.broadcast.items()) == model.broadcast

@@ -83,22 +83,22 @@ Records = dict[str, list[tuple[bytes, bytes]]]
 
 def records_of_tables(state: KeyedState) -> Records:
     """The records of restored tables by state, in order of their bytes."""
-    found: Records = {}
+    by_state: Records = {}
     for table in state.tables.values():
         rows = [row for key_group in RANGE for row in table.records(key_group)]
-        found[_label(table.meta)] = sorted(rows)
-    return {name: rows for name, rows in found.items() if rows}
+        by_state[_label(table.meta)] = sorted(rows)
+    return {name: rows for name, rows in by_state.items() if rows}
 
 
 def records_of_sections(stored: StoredKeyGroups) -> Records:
     """The records of opened sections by state, in order of their bytes."""
-    found: Records = {}
+    by_state: Records = {}
     states = stored.header.states
     for _, start, end in stored.sections:
         for record in read_section(DataInput(bytes(stored.read(start, end))), len(states)):
-            rows = found.setdefault(_label(states[record.state_id]), [])
+            rows = by_state.setdefault(_label(states[record.state_id]), [])
             rows.append((record.key, record.value))
-    return {name: sorted(rows) for name, rows in found.items()}
+    return {name: sorted(rows) for name, rows in by_state.items()}
 
 
 def _label(meta: StateMetaInfoSnapshot) -> str:

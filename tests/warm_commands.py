@@ -83,8 +83,10 @@ def _become(request: dict[str, Any], files: list[int]) -> NoReturn:
     os.environ.update(request["variables"])
     scripts = Path(sys.executable).parent
     sys.argv[:] = [str(scripts / request["command"]), *request["arguments"]]
-    given = [path for path in request["variables"].get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:] = [str(scripts), *given, *(path for path in sys.path[1:] if path not in given)]
+    folders = [
+        path for path in request["variables"].get("PYTHONPATH", "").split(os.pathsep) if path
+    ]
+    sys.path[:] = [str(scripts), *folders, *(path for path in sys.path[1:] if path not in folders)]
     [entry] = importlib.metadata.entry_points(group="console_scripts", name=request["command"])
     sys.exit(entry.load()())
 

@@ -144,8 +144,8 @@ def compare(session: "DataFrame", expected: "DataFrame") -> tuple[int, int]:
     both = got.join(want, KEY, "full_outer")
     differs = ~F.col("got").eqNullSafe(F.col("want"))
     row = both.agg(F.count("*").alias("keys"), F.sum(differs.cast("long")).alias("differ"))
-    found = row.collect()[0]
-    return int(found["keys"]), int(found["differ"] or 0)
+    differences = row.collect()[0]
+    return int(differences["keys"]), int(differences["differ"] or 0)
 
 
 def _check(
@@ -187,10 +187,10 @@ def rewritten_equals_aggregation(
 ) -> dg.AssetCheckResult:
     """The rewritten savepoint holds the same state, under its new uid."""
     event = context.instance.get_latest_materialization_event(FLIGHTS.key("rewritten"))
-    found = event.asset_materialization if event is not None else None
-    if found is None:
+    materialization = event.asset_materialization if event is not None else None
+    if materialization is None:
         return dg.AssetCheckResult(passed=False, description="there is no rewritten savepoint")
-    path = str(found.metadata["dagster/uri"].value)
+    path = str(materialization.metadata["dagster/uri"].value)
     [operator] = Snapshot.load(path).operators
     result = _check(storage, spark, path)
     return dg.AssetCheckResult(

@@ -68,10 +68,10 @@ def step(title: str, selection: list[Any], tags: dict[str, str] | None = None) -
             f"  {flights.PLANNED_FAILURE} failed on purpose: aborted, reset, run again by Dagster"
         )
     for check in result.get_asset_check_evaluations():
-        found = {name: value.value for name, value in check.metadata.items()}
+        figures = {name: value.value for name, value in check.metadata.items()}
         counts = ""
-        if "differing" in found:
-            counts = f", {found['differing']} of {found['keys']:,} keys differ"
+        if "differing" in figures:
+            counts = f", {figures['differing']} of {figures['keys']:,} keys differ"
         CONSOLE.print(
             f"  check {check.check_name}: {'passed' if check.passed else 'FAILED'}{counts}"
         )
@@ -91,16 +91,16 @@ def print_epochs(job: StatefulJob, ran_now: set[int]) -> None:
     for commit in job.history():
         facts = commit.facts
         full = facts.materialized_bytes or full
-        given = facts.input
-        what = str(facts.kind if given is None else given.id)
+        epoch_input = facts.input
+        what = str(facts.kind if epoch_input is None else epoch_input.id)
         table.add_row(
             str(commit.checkpoint_id),
             what if commit.checkpoint_id in ran_now else f"{what} (before)",
-            "" if given is None else f"{given.rows:,}",
-            "" if given is None else f"{facts.changed_keys:,}",
-            "" if given is None else f"{facts.log_bytes:,} B",
-            f"{full:,} B" if given is None else "",
-            "" if given is None else f"{facts.seconds:.1f}",
+            "" if epoch_input is None else f"{epoch_input.rows:,}",
+            "" if epoch_input is None else f"{facts.changed_keys:,}",
+            "" if epoch_input is None else f"{facts.log_bytes:,} B",
+            f"{full:,} B" if epoch_input is None else "",
+            "" if epoch_input is None else f"{facts.seconds:.1f}",
         )
     CONSOLE.print(table)
     epochs = [commit.facts for commit in job.history() if commit.facts.input is not None]

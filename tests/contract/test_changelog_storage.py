@@ -96,11 +96,11 @@ def test_write_and_read(place: Place, compressed: bool) -> None:
     handle = writer.persist(ZERO, 1).result(WAIT_S).job_manager_owned_snapshot
     storage.close()
     # Another process reads it, from nothing but the handle.
-    found: dict[int, list[bytes]] = {}
+    by_key_group: dict[int, list[bytes]] = {}
     reader = place.storage().create_reader()
-    for each in reader.get_changes(handle):
-        found.setdefault(each.key_group, []).append(each.change)
-    assert found == written
+    for read in reader.get_changes(handle):
+        by_key_group.setdefault(read.key_group, []).append(read.change)
+    assert by_key_group == written
 
 
 def test_segments_lie_below_the_job_and_have_the_size_that_they_say(
@@ -151,8 +151,8 @@ def test_pre_emptive_uploads_join_the_checkpoint(place: Place) -> None:
         writer.append(0, value)
     handle = writer.persist(ZERO, 1).result(WAIT_S).job_manager_owned_snapshot
     assert len(handle.handles_and_offsets) == 5
-    found = [each.change for each in storage.create_reader().get_changes(handle)]
-    assert found == values
+    read = [each.change for each in storage.create_reader().get_changes(handle)]
+    assert read == values
     storage.close()
 
 
@@ -169,8 +169,8 @@ def test_many_writers_on_threads_of_their_own(place: Place) -> None:
             if index % 20 == 19:
                 writer.persist(ZERO, index).result(WAIT_S)
         handle = writer.persist(ZERO, 99).result(WAIT_S).job_manager_owned_snapshot
-        found = [each.change for each in storage.create_reader().get_changes(handle)]
-        assert found == values
+        read = [each.change for each in storage.create_reader().get_changes(handle)]
+        assert read == values
 
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(work, range(4)))
@@ -200,8 +200,8 @@ def test_recovery_reads_each_remote_segment_once(place: Place, tmp_path: Path) -
         for part in (KeyGroupRange(0, 2), KeyGroupRange(0, 5)):
             cut = handle.get_intersection(part)
             assert cut is not None
-            found = [each.change for each in view.create_reader().get_changes(cut)]
-            assert found == [bytes([n]) * 20 for n in range(30)]
+            read_again = [each.change for each in view.create_reader().get_changes(cut)]
+            assert read_again == [bytes([n]) * 20 for n in range(30)]
     if place.base.is_local:
         assert len(opened) > len(set(opened))  # what is local already is not copied
     else:
@@ -240,10 +240,10 @@ def test_local_copies_beside_any_remote_storage(place: Place, tmp_path: Path) ->
     assert copy.name == Location.parse(remote).name
     # The remote file is gone: the copy alone is read.
     place.files.delete(Location.parse(remote))
-    found = storage.create_reader().get_changes(
+    changes = storage.create_reader().get_changes(
         result.job_manager_owned_snapshot, local=result.task_local_snapshot
     )
-    assert [each.change for each in found] == [b"x"]
+    assert [each.change for each in changes] == [b"x"]
     writer.truncate(writer.next_sequence_number())
     storage.close()
     assert not copy.exists()

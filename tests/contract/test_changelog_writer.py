@@ -38,12 +38,13 @@ class Subject:
         handle = self.writer.persist(from_, 1).result(30).job_manager_owned_snapshot
         assert handle.key_group_range == KEY_GROUPS
         assert handle.state_size == sum(
-            len(each.change) for each in self.storage.create_reader().get_changes(handle)
+            len(state_change.change)
+            for state_change in self.storage.create_reader().get_changes(handle)
         )
-        found: dict[int, list[bytes]] = {}
-        for each in self.storage.create_reader().get_changes(handle):
-            found.setdefault(each.key_group, []).append(each.change)
-        return found
+        by_key_group: dict[int, list[bytes]] = {}
+        for change in self.storage.create_reader().get_changes(handle):
+            by_key_group.setdefault(change.key_group, []).append(change.change)
+        return by_key_group
 
 
 @pytest.fixture(
@@ -102,9 +103,9 @@ def test_changes_of_a_group_and_metadata_keep_their_order(subject: Subject) -> N
         subject.writer.append(2 + number % 8, b"%d" % number)
         if number % 10 == 0:
             subject.writer.append_meta(b"meta %d" % number)
-    found = subject.changes()
-    assert found.pop(-1) == [b"meta %d" % number for number in range(0, 100, 10)]
-    for key_group, changes in found.items():
+    by_key_group = subject.changes()
+    assert by_key_group.pop(-1) == [b"meta %d" % number for number in range(0, 100, 10)]
+    for key_group, changes in by_key_group.items():
         assert changes == [b"%d" % number for number in range(100) if 2 + number % 8 == key_group]
 
 
@@ -305,8 +306,8 @@ def test_a_part_of_the_key_groups_and_all_metadata(subject: Subject) -> None:
     handle = subject.writer.persist(ZERO, 1).result(30).job_manager_owned_snapshot
     part = handle.get_intersection(KeyGroupRange(4, 5))
     assert part is not None
-    found = [each.change for each in subject.storage.create_reader().get_changes(part)]
-    assert sorted(found) == [b"4", b"5", b"meta"]
+    read = [each.change for each in subject.storage.create_reader().get_changes(part)]
+    assert sorted(read) == [b"4", b"5", b"meta"]
 
 
 def test_batches_hold_what_the_iterator_gives(subject: Subject) -> None:

@@ -101,12 +101,12 @@ def commit(store: CompletedCheckpointStore, *files: FileStateHandle) -> int:
 
 def let_time_pass(pipeline: Pipeline) -> None:
     """What is there is older than all that comes: a store counts in seconds, a disk is told."""
-    there = list(files_below(pipeline.files, pipeline.layout.root))
+    statuses = list(files_below(pipeline.files, pipeline.layout.root))
     if pipeline.layout.root.is_local:
-        for each in there:
-            os.utime(each.location.path, (1, 1))
+        for file in statuses:
+            os.utime(file.location.path, (1, 1))
         return
-    last = max(each.modified_ms or 0 for each in there)
+    last = max(each.modified_ms or 0 for each in statuses)
     probe = pipeline.layout.root.parent.child("probes")
     while True:
         pipeline.files.replace(probe.child("probe"), b"")
@@ -165,7 +165,7 @@ def test_gc_keeps_what_was_committed_between_two_deletions(
     first = claimed(theirs, "first")
     base = state_file(theirs)
     commit(first, base)
-    unnamed = sorted((state_file(theirs) for _ in range(3)), key=lambda each: each.path)
+    unnamed = sorted((state_file(theirs) for _ in range(3)), key=lambda handle: handle.path)
     let_time_pass(theirs)
     second = claimed(theirs, "second")
     meanwhile = Meanwhile(
@@ -301,7 +301,7 @@ def test_a_commit_that_comes_to_light_keeps_the_files_that_are_discarded(
         confirmed.append(store)
 
     meanwhile = Meanwhile(
-        files, lambda name, each: name == "delete" and each == place(first), confirms
+        files, lambda name, path: name == "delete" and path == place(first), confirms
     )
     store = claimed(Pipeline(mine.layout.root.parent, meanwhile), "mine")  # type: ignore[arg-type]
     commit(store, base)

@@ -146,12 +146,12 @@ def test_delete_folder_takes_all_below_and_nothing_beside(files: FileIO, root: L
 
 @pytest.mark.parametrize("name", ["job*", "job?", "job[12]", "**"])
 def test_a_name_is_a_name_and_no_pattern(files: FileIO, root: Location, name: str) -> None:
-    for each in (name, "job1", "jobs", "jobx"):
-        files.write_new(root.child(each, "file"), each.encode())
+    for folder in (name, "job1", "jobs", "jobx"):
+        files.write_new(root.child(folder, "file"), folder.encode())
     files.delete_folder(root.child(name))
     assert files.size(root.child(name, "file")) is None
-    for each in ("job1", "jobs", "jobx"):
-        assert files.read_bytes(root.child(each, "file")) == each.encode()
+    for folder in ("job1", "jobs", "jobx"):
+        assert files.read_bytes(root.child(folder, "file")) == folder.encode()
     assert files.delete(root.child(name)) is False
     assert [each.location.name for each in files.list_folder(root)] == ["job1", "jobs", "jobx"]
 

@@ -141,10 +141,10 @@ def test_a_user_of_the_same_store_with_a_cache_changes_nothing(
     other.write_new(root.child("a"), b"x")
     assert len(cached.ls(str(root))) == 1
     again = open_file_io(root, {**s3.storage_options, "use_listings_cache": True})
-    for each in (files, again):
-        assert names(each, root)[0] == "a"
-        other.write_new(root.child(f"b{id(each)}"), b"x")
-        assert f"b{id(each)}" in names(each, root)
+    for user_files in (files, again):
+        assert names(user_files, root)[0] == "a"
+        other.write_new(root.child(f"b{id(user_files)}"), b"x")
+        assert f"b{id(user_files)}" in names(user_files, root)
     assert len(cached.ls(str(root))) == 1, "the user's own file system goes on as it was"
 
 

@@ -75,9 +75,9 @@ def test_metadata_whose_answer_was_lost_is_published(
 ) -> None:
     proxy.faults = [Fault(how, "PUT", name)]
     digest, _ = publish_metadata_file(files, root, METADATA, {"note": 1})
-    found = load_metadata_file(files, root)
-    assert found.sha256 == digest
-    assert found.sidecar is not None and found.sidecar.notes == {"note": 1}
+    file = load_metadata_file(files, root)
+    assert file.sha256 == digest
+    assert file.sidecar is not None and file.sidecar.notes == {"note": 1}
     assert proxy.faults[0].times == 0
 
 

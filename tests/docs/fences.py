@@ -48,11 +48,11 @@ def blocks_of(page: str, text: str) -> list[Block]:
     Raises:
         PageError: A block is indented instead of fenced, or names no language that is known.
     """
-    found = []
+    blocks = []
     for token in MarkdownIt().parse(text):
         line = token.map[0] + 1 if token.map else 0
         if token.type == "html_block" and (setup := _SETUP.match(token.content)):
-            found.append(Block(page, line, SETUP, None, setup[1]))
+            blocks.append(Block(page, line, SETUP, None, setup[1]))
         elif token.type == "code_block":
             raise PageError(f"{page}:{line}: An indented block is not executed; fence it.")
         elif token.type == "fence":
@@ -63,8 +63,8 @@ def blocks_of(page: str, text: str) -> list[Block]:
                     f"language of a block, got {language}."
                 )
             title = dict(_ATTRIBUTE.findall(token.info)).get("title")
-            found.append(Block(page, line, language, title, token.content))
-    return found
+            blocks.append(Block(page, line, language, title, token.content))
+    return blocks
 
 
 def pages() -> list[Path]:

@@ -69,6 +69,6 @@ def test_a_page_links_words_to_the_glossary(name: str) -> None:
 
 def test_the_front_page_works_where_there_is_no_repository() -> None:
     links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", TEXTS["README.md"])
-    found = [one or other for one, other in links]
-    assert found
-    assert [link for link in found if not link.startswith(("https://", "#"))] == []
+    targets = [one or other for one, other in links]
+    assert targets
+    assert [link for link in targets if not link.startswith(("https://", "#"))] == []

@@ -51,10 +51,10 @@ def test_the_options_of_the_source_are_said_and_known() -> None:
 
 def script(name: str) -> Any:
     """A script that writes a page."""
-    found = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
-    assert found is not None and found.loader is not None
-    module = importlib.util.module_from_spec(found)
-    found.loader.exec_module(module)
+    spec = importlib.util.spec_from_file_location(name, ROOT / "scripts" / f"{name}.py")
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
     return module
 
 

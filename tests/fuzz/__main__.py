@@ -28,18 +28,18 @@ MEMORY_MB = 1024
 def main(target: str, seconds: str, seed: str = "1") -> None:
     if target not in TARGETS:
         raise SystemExit(f"no such target; there are: {', '.join(TARGETS)}")
-    found, start, kept = WORK / target, WORK / f"{target}-seeds", CORPUS / target
-    for folder in (found, start, kept):
+    findings, start, kept = WORK / target, WORK / f"{target}-seeds", CORPUS / target
+    for folder in (findings, start, kept):
         folder.mkdir(parents=True, exist_ok=True)
     for number, raw in enumerate(seeds(target)):
         (start / f"{number:04}").write_bytes(raw)
     if seconds == "keep":
-        for path in sorted(found.iterdir(), key=lambda path: path.stat().st_size)[:KEPT]:
+        for path in sorted(findings.iterdir(), key=lambda path: path.stat().st_size)[:KEPT]:
             shutil.copyfile(path, kept / path.name)
         return
     options = [f"-timeout={TIMEOUT_S}", f"-rss_limit_mb={MEMORY_MB}", f"-seed={seed}"]
     options += [f"-max_total_time={seconds}", "-print_final_stats=1"]
-    folders = [str(found), str(kept), str(start)]
+    folders = [str(findings), str(kept), str(start)]
     atheris.Setup([sys.argv[0], *options, *folders], lambda raw: check(target, raw))
     atheris.Fuzz()
 

@@ -63,10 +63,10 @@ MAX_KEYED_SEED_BYTES = 6_144
 
 def metadata(raw: bytes) -> None:
     """A ``_metadata`` file; what is read is written back with the same meaning."""
-    found = read_metadata(raw)
-    checkpoint_kind(found.properties)
-    if found.version > 2:
-        assert read_metadata(write_metadata(found)) == found
+    read = read_metadata(raw)
+    checkpoint_kind(read.properties)
+    if read.version > 2:
+        assert read_metadata(write_metadata(read)) == read
 
 
 def keyed(raw: bytes) -> None:
@@ -128,8 +128,8 @@ def python_pickle(raw: bytes) -> None:
 
 def class_file(raw: bytes) -> None:
     """A class file, with its types and the code of its methods."""
-    found = parse_class_file(raw)
-    _ = found.generic, [found.type_of(each) for each in found.fields]
+    read = parse_class_file(raw)
+    _ = read.generic, [read.type_of(each) for each in read.fields]
     for code in methods_with_code(raw):
         for _ in calls(code):
             pass

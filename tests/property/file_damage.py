@@ -118,12 +118,12 @@ class DamagedFile:
 
 def damaged_files(fixture: Fixture) -> list[DamagedFile]:
     """Its metadata and the files that state lies in."""
-    found = [fixture.snapshot / "_metadata"]
+    paths = [fixture.snapshot / "_metadata"]
     for path in sorted(fixture.folder.rglob("*")):
         is_state = path.is_file() and path.parent != fixture.folder and path.stat().st_size
         if is_state and path.name not in ("_metadata", "MANIFEST", "CURRENT"):
-            found.append(path)
-    return [DamagedFile(fixture, path) for path in found]
+            paths.append(path)
+    return [DamagedFile(fixture, path) for path in paths]
 
 
 def flipped(file: DamagedFile, chance: random.Random) -> bytes:

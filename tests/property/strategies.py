@@ -79,10 +79,10 @@ def _nested(children: st.SearchStrategy[Typed]) -> st.SearchStrategy[Typed]:
         return Types.TUPLE(*(each for each, _ in fields)), st.tuples(*(each for _, each in fields))
 
     return st.one_of(
-        children.map(lambda each: (Types.LIST(each[0]), st.lists(each[1], max_size=4))),
+        children.map(lambda pair: (Types.LIST(pair[0]), st.lists(pair[1], max_size=4))),
         st.builds(a_map, children, children),
         st.lists(children, min_size=1, max_size=3).map(a_tuple),
-        children.map(lambda each: (TtlSerializer(each[0]), st.builds(TtlValue, LONGS, each[1]))),
+        children.map(lambda pair: (TtlSerializer(pair[0]), st.builds(TtlValue, LONGS, pair[1]))),
         st.sampled_from(KEYS).flatmap(
             lambda key: st.sampled_from(NAMESPACES).map(
                 lambda namespace: (

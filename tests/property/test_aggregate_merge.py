@@ -84,28 +84,28 @@ def test_a_sum_of_whole_numbers_is_exact_or_refused(
     if held is not None:
         held = max(-(1 << bits), min((1 << bits) - 1, held))
     high, low = halves(batch)
-    there = [each for each in (held, None if batch is None else sum(batch)) if each is not None]
-    expected = sum(there) if there else None
+    known = [each for each in (held, None if batch is None else sum(batch)) if each is not None]
+    expected = sum(known) if known else None
     state = [pa.array([held], layout_of(kind).arrow_type)]
     parts = [pa.array([high], pa.int64()), pa.array([low], pa.int64())]
     try:
-        [found] = WholeSum("u", "s", kind).merge(state, parts)
+        [total] = WholeSum("u", "s", kind).merge(state, parts)
     except ConfigError as error:
         assert error.message.startswith("The sum of state 's' of operator 'u' does not fit")
         assert expected is not None
         assert not -(1 << bits) <= expected < 1 << bits
         return
-    assert found.to_pylist() == [expected]
+    assert total.to_pylist() == [expected]
 
 
 @given(st.none() | decimals(20), st.none() | decimals(20))
 def test_a_sum_of_decimals_is_exact(held: Decimal | None, batch: Decimal | None) -> None:
-    there = [each for each in (held, batch) if each is not None]
-    parts = [pa.array([batch], pa.decimal128(38, 4)), pa.array([len(there)], pa.int64())]
+    known = [each for each in (held, batch) if each is not None]
+    parts = [pa.array([batch], pa.decimal128(38, 4)), pa.array([len(known)], pa.int64())]
     if batch is None:
         parts[1] = pa.array([0], pa.int64())
-    [found] = DecimalSum("u", "s", Types.BIG_DEC).merge([big_decimals([held])], parts)
-    assert found.to_pylist() == [sum(there, Decimal(0)) if there else None]
+    [total] = DecimalSum("u", "s", Types.BIG_DEC).merge([big_decimals([held])], parts)
+    assert total.to_pylist() == [sum(known, Decimal(0)) if known else None]
 
 
 @pytest.mark.parametrize("scales", [(4, 2), (2, 4), (0, 10)])
@@ -122,7 +122,7 @@ def test_a_sum_of_decimals_is_exact(held: Decimal | None, batch: Decimal | None)
             [Decimal("2")] * 2,
         ),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda case: type(case).__name__,
 )
 def test_a_batch_may_have_other_digits_after_the_point_than_the_state(
     scales: tuple[int, int], merge: Merge, expected: list[Decimal]
@@ -131,9 +131,9 @@ def test_a_batch_may_have_other_digits_after_the_point_than_the_state(
     held = [big_decimals([Decimal(1).quantize(Decimal(1).scaleb(-of_state))])] * len(expected)
     values = pa.array([Decimal(2)], pa.decimal128(20, of_batch))
     parts = [values, pa.array([1], pa.int64()) if isinstance(merge, DecimalSum) else values]
-    found = merge.merge(held, parts[: len(merge.parts)])
-    assert [each[0].as_py() for each in found] == expected
-    assert {each.type for each in found} == {pa.decimal128(38, max(scales))}
+    merged = merge.merge(held, parts[: len(merge.parts)])
+    assert [each[0].as_py() for each in merged] == expected
+    assert {each.type for each in merged} == {pa.decimal128(38, max(scales))}
 
 
 @pytest.mark.parametrize("largest", [True, False])
@@ -159,7 +159,7 @@ def in_parts(merge: Merge, values: list[float | None]) -> list[pa.Array]:
         (Extreme("u", "s", Types.FLOAT, largest=True), "A value"),
         (ByBatch("u", "s", Types.FLOAT, orders=0, last=True), "A value"),
     ],
-    ids=lambda each: type(each).__name__,
+    ids=lambda case: type(case).__name__,
 )
 def test_a_number_beyond_a_float_is_refused_and_an_infinite_one_is_not(
     merge: Merge, what: str
@@ -167,8 +167,8 @@ def test_a_number_beyond_a_float_is_refused_and_an_infinite_one_is_not(
     held = [pa.array([1.0, None], pa.float32())]
     with pytest.raises(ConfigError, match=f"^{what} of state 's' .* its type, Float, .* 'double'"):
         merge.merge(held, in_parts(merge, [None, 1e300]))
-    [found] = merge.merge(held, in_parts(merge, [None, float("inf")]))
-    assert found.to_pylist() == [1.0, float("inf")]
+    [sums] = merge.merge(held, in_parts(merge, [None, float("inf")]))
+    assert sums.to_pylist() == [1.0, float("inf")]
 
 
 ROWS = st.lists(
@@ -181,20 +181,20 @@ def test_the_value_of_the_best_order_does_not_depend_on_how_rows_come(
     rows: list[tuple[int | None, str | None]], largest: bool
 ) -> None:
     merge = ByOrder("u", "s", {"": Types.STRING}, [Types.INT], largest=largest, skips_nulls=False)
-    found = []
+    values_held = []
     for given_rows in (rows, rows[::-1]):
         held = [pa.nulls(1, each) for each in merge.types]
         for order, value in given_rows:
             kept = None if order is None else value
             parts = [pa.array([kept], pa.string()), pa.array([order], pa.int32())]
             held = merge.merge(held, parts)
-        found.append([each[0].as_py() for each in held])
+        values_held.append([each[0].as_py() for each in held])
     ordered = [
         (order, value is not None, value or "") for order, value in rows if order is not None
     ]
     best = (max if largest else min)(ordered, default=None)
     expected = [None, None] if best is None else [best[2] if best[1] else None, best[0]]
-    assert found == [expected, expected]
+    assert values_held == [expected, expected]
 
 
 @given(st.lists(st.none() | st.floats(width=64)), st.booleans())
@@ -203,13 +203,13 @@ def test_nan_is_the_largest_number(values: list[float | None], largest: bool) ->
     held = [pa.nulls(1, pa.float64())]
     for value in values:
         held = merge.merge(held, [pa.array([value], pa.float64(), from_pandas=False)])
-    there = [(each != each, 0.0 if each != each else each) for each in values if each is not None]
-    best = (max if largest else min)(there, default=None)
-    [found] = held[0].to_pylist()
+    pairs = [(each != each, 0.0 if each != each else each) for each in values if each is not None]
+    best = (max if largest else min)(pairs, default=None)
+    [best_value] = held[0].to_pylist()
     if best is None:
-        assert found is None
+        assert best_value is None
     else:
-        assert (found != found, 0.0 if found != found else found) == best
+        assert (best_value != best_value, 0.0 if best_value != best_value else best_value) == best
 
 
 FLOATS = st.sampled_from([-1.5, 0.0, 2.0, float("inf"), float("nan")])
@@ -239,8 +239,8 @@ def test_a_list_has_the_first_or_the_last_values_however_rows_come(
         rows = [row for batch in batches for row in batch[key]]
         rows.sort(key=lambda row: (row[0], by_size(row[1])), reverse=largest)
         values, orders = (column[key].as_py() or [] for column in held)
-        found = [(order, by_size(value)) for order, value in zip(orders, values, strict=True)]
-        assert found == [(order, by_size(value)) for order, value in rows[:size]]
+        kept = [(order, by_size(value)) for order, value in zip(orders, values, strict=True)]
+        assert kept == [(order, by_size(value)) for order, value in rows[:size]]
         assert (held[0][key].as_py() is None) == (not rows)
 
 
@@ -259,8 +259,10 @@ def test_a_set_has_the_smallest_values_once_and_the_top_the_largest_ones(
         if distinct:
             values = list(set(values))
         expected = sorted(values, reverse=not distinct)[:size]
-        found = held[0][key].as_py()
-        assert (None if found is None else [by_size(each) for each in found]) == (expected or None)
+        stored_values = held[0][key].as_py()
+        assert (None if stored_values is None else [by_size(each) for each in stored_values]) == (
+            expected or None
+        )
 
 
 def sparse(counts: list[list[int]]) -> list[pa.Array]:
@@ -308,9 +310,9 @@ def test_sketches_of_few_values_are_exact_however_they_are_split(batches: list[l
     counted, ranked = pa.nulls(1, pa.binary()), pa.nulls(1, pa.binary())
     for batch in batches:
         hll, kll = datasketches.hll_sketch(12), datasketches.kll_doubles_sketch(200)
-        for each in batch:
-            hll.update(each)
-            kll.update(float(each))
+        for number in batch:
+            hll.update(number)
+            kll.update(float(number))
         parts = [hll.serialize_compact(), kll.serialize()] if batch else [None, None]
         [counted] = distinct.merge([counted], [pa.array(parts[:1], pa.binary())])
         [ranked] = median.merge([ranked], [pa.array(parts[1:], pa.binary())])
@@ -340,9 +342,9 @@ def test_counts_of_values_are_those_of_all_rows(
     for batch in batches:
         orders = lists([[order for order, _ in rows] for rows in batch], pa.int32())
         held = merge.merge(held, [orders])
-    for key, found in enumerate(held[0].to_pylist()):
+    for key, counted in enumerate(held[0].to_pylist()):
         counts = Counter(order for batch in batches for order, _ in batch[key])
-        assert found == (sorted(counts.items()) or None)
+        assert counted == (sorted(counts.items()) or None)
 
 
 def test_more_values_than_a_map_may_have_are_refused() -> None:
@@ -471,8 +473,8 @@ LISTS, INTS, MONEYS = (pa.list_(each) for each in (pa.int64(), pa.int32(), MONEY
 
 def hll(values: list[int]) -> bytes | None:
     sketch = datasketches.hll_sketch(12)
-    for each in values:
-        sketch.update(each)
+    for value in values:
+        sketch.update(value)
     return sketch.serialize_compact() if values else None
 
 
@@ -481,8 +483,8 @@ def hll(values: list[int]) -> bytes | None:
     batches=st.lists(
         st.tuples(
             *[
-                st.lists(each, min_size=2, max_size=2)
-                for each in (SOME, st.lists(DECIMALS, max_size=3))
+                st.lists(values_of_list, min_size=2, max_size=2)
+                for values_of_list in (SOME, st.lists(DECIMALS, max_size=3))
             ]
         ),
         min_size=3,
@@ -500,8 +502,8 @@ def test_states_combine_to_the_state_of_all_their_batches(
     fresh = [pa.nulls(2, each) for each in merge.types]
     parts = [parts_of(*each) for each in batches]
     whole, apart = fresh, [stored(merge.merge(fresh, each)) for each in parts]
-    for each in parts:
-        whole = stored(merge.merge(whole, each))
+    for part in parts:
+        whole = stored(merge.merge(whole, part))
     one, *others = apart
     assert approx(
         merge, stored(merge.combined(stored(merge.combined(one, others[0])), others[1]))
@@ -539,9 +541,9 @@ def test_a_sketch_of_another_size_goes_on_with_the_error_of_the_smallest(
         distinct, size = DistinctSketch("u", "d", lg_k), 8 << (lg_k - 4)
         median = QuantileSketch("u", "q", size, [0.0, 1.0])
         sketch, kll_sketch = datasketches.hll_sketch(lg_k), datasketches.kll_doubles_sketch(size)
-        for each in values:
-            sketch.update(each)
-            kll_sketch.update(float(each))
+        for value in values:
+            sketch.update(value)
+            kll_sketch.update(float(value))
         parts = [sketch.serialize_compact() if rows else None]
         held = distinct.merge(held, [pa.array(parts, pa.binary())])
         parts = [kll_sketch.serialize() if rows else None]

@@ -182,7 +182,7 @@ def test_every_backend_holds_what_dictionaries_hold(
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
 @pytest.mark.parametrize("changelog", [False, True], ids=["plain", "changelog"])
 @pytest.mark.parametrize("batched", [False, True], ids=["one by one", "batches"])
-@pytest.mark.parametrize("backend", BACKENDS, ids=lambda each: each.identifier)
+@pytest.mark.parametrize("backend", BACKENDS, ids=lambda backend: backend.identifier)
 def test_one_long_program_on_each(
     backend: StateBackend, batched: bool, changelog: bool, parallelism: int, tmp_path: Path
 ) -> None:

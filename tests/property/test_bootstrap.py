@@ -78,7 +78,7 @@ VALUES: list[tuple[AnySerializer, pa.DataType, st.SearchStrategy[Any]]] = [
     (
         Types.MAP(Types.STRING, Types.LONG),
         pa.map_(pa.string(), pa.int64()),
-        st.dictionaries(TEXT, LONGS, max_size=3).map(lambda each: list(each.items())),
+        st.dictionaries(TEXT, LONGS, max_size=3).map(lambda pairs: list(pairs.items())),
     ),
     (
         Types.ROW(Types.INT, Types.STRING),
@@ -154,9 +154,9 @@ def bootstrapped(case: Any, folder: Path) -> Snapshot:
     return Snapshot.load(folder)
 
 
-def rows_of(found: OperatorSnapshot) -> list[str]:
+def rows_of(operator: OperatorSnapshot) -> list[str]:
     """One row per key, in an order of its own."""
-    reader = open_table(found, "keyed", None, TableOptions())
+    reader = open_table(operator, "keyed", None, TableOptions())
     return sorted(
         repr(in_map_order({"k": row.pop("state_key"), **row}))
         for split in reader.splits(1 << 20, 3)
@@ -179,27 +179,27 @@ def expected_rows(table: pa.Table) -> list[str]:
 @given(tables())
 def test_what_is_bootstrapped_is_read_back(case: Any) -> None:
     with tempfile.TemporaryDirectory() as work:
-        [found] = bootstrapped(case, Path(work) / "sp").operators
-        assert found.keyed_handles != []
-        assert rows_of(found) == expected_rows(case[2])
+        [operator] = bootstrapped(case, Path(work) / "sp").operators
+        assert operator.keyed_handles != []
+        assert rows_of(operator) == expected_rows(case[2])
 
 
 @settings(max_examples=examples(25))
 @given(tables([128]))
 def test_rescaling_there_and_back_keeps_contents(case: Any) -> None:
     with tempfile.TemporaryDirectory() as work:
-        found = bootstrapped(case, Path(work) / "sp")
+        snapshot = bootstrapped(case, Path(work) / "sp")
         expected = expected_rows(case[2])
         if not expected:
             return
-        before = sorted(map(repr, found.operators[0].dump()))
+        before = sorted(map(repr, snapshot.operators[0].dump()))
         for number, count in enumerate((4096, 17, 128)):
-            edit = edit_savepoint(found).with_max_parallelism(count)
-            found = Snapshot.load(edit.write(Path(work) / str(number)))
-            assert found.operators[0].max_parallelism == count
-            assert rows_of(found.operators[0]) == expected
-            assert verify_snapshot(found).findings == [], "every key is in its key group"
-        assert sorted(map(repr, found.operators[0].dump())) == before
+            edit = edit_savepoint(snapshot).with_max_parallelism(count)
+            snapshot = Snapshot.load(edit.write(Path(work) / str(number)))
+            assert snapshot.operators[0].max_parallelism == count
+            assert rows_of(snapshot.operators[0]) == expected
+            assert verify_snapshot(snapshot).findings == [], "every key is in its key group"
+        assert sorted(map(repr, snapshot.operators[0].dump())) == before
 
 
 def in_map_order(row: dict[str, Any]) -> dict[str, Any]:

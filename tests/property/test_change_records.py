@@ -54,11 +54,11 @@ def record_wise(record_format, change):
         namespace = serializer.namespace
         row["value"] = [
             {
-                "timestamp": each.timestamp,
-                "key": column_value(serializer.key, each.key),
-                "namespace": column_value(namespace, each.namespace),
+                "timestamp": timer.timestamp,
+                "key": column_value(serializer.key, timer.key),
+                "namespace": column_value(namespace, timer.namespace),
             }
-            for each in timers
+            for timer in timers
         ]
         return row
     row["key"] = column_value(
@@ -104,7 +104,7 @@ def test_columns_are_what_the_record_wise_code_reads(form):
         else:
             truth.append((key_group, raw, record_wise(formats[change.state_id], change)))
     records = {key: ChangeRecords(each, EXACT_OPTIONS) for key, each in formats.items()}
-    found = {}
+    decoded = {}
     at = 0
     for batch in batches_of(log):
         for part in change_spans(batch):
@@ -118,7 +118,7 @@ def test_columns_are_what_the_record_wise_code_reads(form):
                 back = records[state_id].encode(state_id, columns, len(changes.batch))
                 values = {name: column.to_pylist() for name, column in columns.items()}
                 for number, row in enumerate(changes.rows):
-                    found[at + int(row)] = (
+                    decoded[at + int(row)] = (
                         int(changes.batch.key_groups[number]),
                         back[number].as_py(),
                         {name: comparable(column[number]) for name, column in values.items()},
@@ -128,7 +128,7 @@ def test_columns_are_what_the_record_wise_code_reads(form):
         (key_group, raw, {name: comparable(value) for name, value in row.items()})
         for key_group, raw, row in truth
     ]
-    assert [found[row] for row in sorted(found)] == expected
+    assert [decoded[row] for row in sorted(decoded)] == expected
 
 
 @pytest.mark.slow
@@ -186,14 +186,14 @@ def test_changes_by_real_flink_come_back_as_the_same_bytes(fixture, label):
                         expected.append((change.key_group, parsed.state_id, change.change))
         changes = operator.changes(info.name, **asdict(EXACT_OPTIONS))
         key_type = operator.key_type.serializer
-        found = []
+        copied = []
         for batch in changes.read(batch_rows=7):
             batch.validate(full=True)
             assert batch.schema == changes.schema
             groups, raw = StateChangeEncoder(
                 key_type, info.meta, 0, operator.max_parallelism, EXACT_OPTIONS
             ).encode(batch)
-            found += zip(groups.tolist(), raw.to_pylist(), strict=True)
+            copied += zip(groups.tolist(), raw.to_pylist(), strict=True)
         # State ids are those of each log; ours is 0.
         renumbered = [(group, raw[:1] + b"\0\0" + raw[3:]) for group, _, raw in expected]
-        assert found == renumbered
+        assert copied == renumbered

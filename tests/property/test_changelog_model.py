@@ -85,13 +85,13 @@ def test_long_scripts_reach_everything() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("plant", BUGS, ids=lambda each: each.__name__)
+@pytest.mark.parametrize("plant", BUGS, ids=lambda bug: bug.__name__)
 def test_a_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises(Exception) as found:
+    with pytest.raises(Exception) as failure:
         for seed in range(SCRIPTS_TO_FIND_A_BUG):
             play(seed, long_script(seed))
     # It was found by what it broke, not by a mistake of the plant.
-    assert not isinstance(found.value, AttributeError | TypeError | NameError)
+    assert not isinstance(failure.value, AttributeError | TypeError | NameError)

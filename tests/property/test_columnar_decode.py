@@ -28,12 +28,14 @@ def decoded(case: Case, *, rows: int = 5, part_bytes: int = 1 << 30, build=None)
         forget_regions()
         options = build.type_layouts.ColumnOptions(**asdict(EXACT))
         decoders = [
-            build.decoder.StateDecoder(each, case.prefix_bytes, options, GuardedAllocator())
-            for each in case.formats
+            build.decoder.StateDecoder(
+                record_format, case.prefix_bytes, options, GuardedAllocator()
+            )
+            for record_format in case.formats
         ]
         scanner_class = build.spans.SectionScanner
     scanner = scanner_class(case.prefix_bytes, [True] * len(decoders), rows)
-    found = [[] for _ in decoders]
+    columns_of_states = [[] for _ in decoders]
     try:
         for batch in scanner.batches(chunks_of(case, part_bytes)):
             damage = None
@@ -48,15 +50,15 @@ def decoded(case: Case, *, rows: int = 5, part_bytes: int = 1 << 30, build=None)
                     column.validate(full=True)
                     assert column.type == decoder.columns[name]
                 values = {name: column.to_pylist() for name, column in columns.items()}
-                found[state] += [
+                columns_of_states[state] += [
                     {name: comparable(column[row]) for name, column in values.items()}
                     for row in range(len(own))
                 ]
             if damage is not None:
                 raise damage
     except FormatError as error:
-        return found, error
-    return found, None
+        return columns_of_states, error
+    return columns_of_states, None
 
 
 @given(cases(), st.sampled_from([1, 3, 1000]), st.sampled_from([1, 7, 64, 1 << 30]))
@@ -124,9 +126,9 @@ def test_damage_never_touches_what_is_not_theirs(case, data):
 
 def assert_same_refusal(case: Case, build=None) -> None:
     truth, error = expected(case)
-    found, refused = decoded(case, build=build)
+    decoded_rows, refused = decoded(case, build=build)
     if error is None:
-        assert (found, refused) == (truth, None)
+        assert (decoded_rows, refused) == (truth, None)
         return
     assert refused is not None
     assert (type(refused), refused.context) == (type(error), error.context)

@@ -39,9 +39,9 @@ def section_of(serializer: AnySerializer, values: list[Any]) -> tuple[RecordForm
     records = [
         (
             bytes([KEY_GROUP]) + number.to_bytes(8, "big") + b"\0",
-            serialize_to_bytes(serializer, each),
+            serialize_to_bytes(serializer, value),
         )
-        for number, each in enumerate(values)
+        for number, value in enumerate(values)
     ]
     return RecordFormat(meta, Types.LONG), write_section([(0, records)])
 

@@ -38,8 +38,8 @@ def test_they_are_what_numpy_gives(tmp_path: Path, epochs: int) -> None:
     job = StatefulJob(LocalEngine(), "job", str(tmp_path), operator, local_copies=copies)
     for epoch in range(epochs):
         job.run(table.take(np.arange(epoch, len(table), epochs)), epoch)
-    found = {row["k"]: row for row in job.current_output()["u"].to_arrow().to_pylist()}
-    assert len(found) == KEYS
+    by_key = {row["k"]: row for row in job.current_output()["u"].to_arrow().to_pylist()}
+    assert len(by_key) == KEYS
     for key in range(KEYS):
         pairs = np.array(
             [
@@ -49,8 +49,8 @@ def test_they_are_what_numpy_gives(tmp_path: Path, epochs: int) -> None:
             ]
         )
         if key == 0:
-            assert (len(pairs), found[0]["r"], found[0]["c"]) == (1, None, None)
+            assert (len(pairs), by_key[0]["r"], by_key[0]["c"]) == (1, None, None)
             continue
-        assert found[key]["c"] == pytest.approx(np.cov(pairs.T)[0, 1], rel=1e-9, abs=1e-6)
+        assert by_key[key]["c"] == pytest.approx(np.cov(pairs.T)[0, 1], rel=1e-9, abs=1e-6)
         wanted = None if key == 1 else pytest.approx(np.corrcoef(pairs.T)[0, 1], rel=1e-9)
-        assert found[key]["r"] == wanted, "one value has no variance"
+        assert by_key[key]["r"] == wanted, "one value has no variance"

@@ -53,13 +53,13 @@ CASES, SEED = 240, 24
 def cases() -> list[list[Row]]:
     """Rows of a key: of one class, of two, or of all."""
     source = random.Random(SEED)
-    found = []
+    cases_drawn = []
     for number in range(CASES):
         chosen = source.sample(CLASSES, 1 + number % 3) if number % 4 else CLASSES
         values = [each for some in chosen for each in some]
         rows = source.randint(1, 9)
-        found.append([(source.choice(values), source.choice(TIMES)) for _ in range(rows)])
-    return found
+        cases_drawn.append([(source.choice(values), source.choice(TIMES)) for _ in range(rows)])
+    return cases_drawn
 
 
 def cuts_of(count: int, source: random.Random) -> list[list[int]]:
@@ -79,19 +79,19 @@ def rounded(exact: Fraction) -> float:
         return INF if exact > 0 else -INF
 
 
-def near(found: float | None, exact: Fraction, error: Fraction) -> bool:
-    if found is None or math.isnan(found):
+def near(actual: float | None, exact: Fraction, error: Fraction) -> bool:
+    if actual is None or math.isnan(actual):
         return False
-    if math.isinf(found):
-        return rounded(exact + error if found > 0 else exact - error) == found
-    return abs(Fraction(found) - exact) <= error + TINY
+    if math.isinf(actual):
+        return rounded(exact + error if actual > 0 else exact - error) == actual
+    return abs(Fraction(actual) - exact) <= error + TINY
 
 
-def same(found: Any, expected: Any) -> bool:
+def same(actual: Any, expected: Any) -> bool:
     """Whether two numbers, or two lists of them, are equal; NaN equals itself, -0.0 equals 0.0."""
     if isinstance(expected, list):
-        return len(found) == len(expected) and all(map(same, found, expected))
-    return bool(found == expected or (found != found and expected != expected))
+        return len(actual) == len(expected) and all(map(same, actual, expected))
+    return bool(actual == expected or (actual != actual and expected != expected))
 
 
 def of_specials(values: Sequence[float]) -> float | None:
@@ -100,12 +100,12 @@ def of_specials(values: Sequence[float]) -> float | None:
     return sum(special) if special else None
 
 
-def is_sum(values: Sequence[float], found: Any, divisor: int = 1) -> bool:
+def is_sum(values: Sequence[float], actual: Any, divisor: int = 1) -> bool:
     special = of_specials(values)
     if special is not None:
-        return same(found, special)
+        return same(actual, special)
     error = EPSILON * sum(abs(Fraction(each)) for each in values)
-    return near(found, sum(map(Fraction, values)) / divisor, error / divisor)
+    return near(actual, sum(map(Fraction, values)) / divisor, error / divisor)
 
 
 def fits(values: Sequence[float]) -> bool:
@@ -129,12 +129,12 @@ def are_moments(values: Sequence[float], count: Any, mean: Any, m2: Any) -> bool
     )
 
 
-def are_comoments(rows: Sequence[Row], count: int, *found: float) -> bool:
+def are_comoments(rows: Sequence[Row], count: int, *actual: float) -> bool:
     """Whether means and sums of products are those of the values and times, as doubles."""
     columns = values_of(rows), [float(time) for _, time in rows]
     special = of_specials(columns[0])
     if special is not None:
-        return count == len(rows) and same(found[0], special) and all(map(math.isnan, found[2:]))
+        return count == len(rows) and same(actual[0], special) and all(map(math.isnan, actual[2:]))
     exact = [[Fraction(each) for each in column] for column in columns]
     middles = [sum(column) / len(rows) for column in exact]
     one, other = (
@@ -147,10 +147,10 @@ def are_comoments(rows: Sequence[Row], count: int, *found: float) -> bool:
     errors = [EPSILON * max(map(abs, column)) for column in exact]
     are_near = [
         near(mean, middle, error)
-        for mean, middle, error in zip(found, middles, errors, strict=False)
+        for mean, middle, error in zip(actual, middles, errors, strict=False)
     ]
     if not all(math.isfinite(rounded(product)) for product in products):
-        return count == len(rows) and all(are_near) and all(map(math.isnan, found[2:]))
+        return count == len(rows) and all(are_near) and all(map(math.isnan, actual[2:]))
     largest = [max(map(abs, distances)) for distances in (one, other)]
     squares = [
         (largest[0] * largest[0], errors[0] * errors[0], largest[0]),
@@ -160,7 +160,7 @@ def are_comoments(rows: Sequence[Row], count: int, *found: float) -> bool:
     are_near += [
         near(product, right, len(rows) * (EPSILON * 16 * size + square + TINY * distance))
         for product, right, (size, square, distance) in zip(
-            found[2:], products, squares, strict=True
+            actual[2:], products, squares, strict=True
         )
     ]
     return count == len(rows) and all(are_near)
@@ -177,12 +177,12 @@ def decayed(rows: Sequence[Row]) -> tuple[list[Fraction], int]:
     ], last
 
 
-def is_decayed(rows: Sequence[Row], found: Any, time: Any) -> bool:
+def is_decayed(rows: Sequence[Row], actual: Any, time: Any) -> bool:
     special = of_specials([value for value, _ in rows])
     if special is not None:
-        return same(found, special) and time == max(each for _, each in rows)
+        return same(actual, special) and time == max(each for _, each in rows)
     values, last = decayed(rows)
-    return time == last and near(found, sum(values), EPSILON * sum(map(abs, values)))
+    return time == last and near(actual, sum(values), EPSILON * sum(map(abs, values)))
 
 
 def decayed_fits(rows: Sequence[Row]) -> bool:
@@ -200,15 +200,15 @@ def values_of(rows: Sequence[Row]) -> list[float]:
 
 
 def quantiles(rows: Sequence[Row]) -> list[float] | None:
-    there = sorted(value for value in values_of(rows) if value == value)
-    return [there[0], there[(len(there) - 1) // 2], there[-1]] if there else None
+    numbers = sorted(value for value in values_of(rows) if value == value)
+    return [numbers[0], numbers[(len(numbers) - 1) // 2], numbers[-1]] if numbers else None
 
 
 def buckets(rows: Sequence[Row]) -> list[int]:
-    found = [0] * (len(BOUNDS) + 1)
+    counts = [0] * (len(BOUNDS) + 1)
     for value in values_of(rows):
-        found[len(BOUNDS) if value != value else sum(value >= each for each in BOUNDS)] += 1
-    return found
+        counts[len(BOUNDS) if value != value else sum(value >= each for each in BOUNDS)] += 1
+    return counts
 
 
 def distinct(rows: Sequence[Row]) -> list[float]:
@@ -225,7 +225,7 @@ Fits = Callable[[Sequence[Row]], bool]
 
 
 def exactly(expected: Callable[[Sequence[Row]], Any]) -> Check:
-    return lambda rows, found: same(found[0], expected(rows))
+    return lambda rows, actual: same(actual[0], expected(rows))
 
 
 def always(rows: Sequence[Row]) -> bool:
@@ -235,32 +235,32 @@ def always(rows: Sequence[Row]) -> bool:
 WANTED: dict[str, tuple[Aggregate, Check, Fits]] = {
     "total": (
         aggregates.sum("v", "double"),
-        lambda rows, found: is_sum(values_of(rows), found[0]),
+        lambda rows, actual: is_sum(values_of(rows), actual[0]),
         lambda rows: fits(values_of(rows)),
     ),
     "average": (
         aggregates.avg("v"),
-        lambda rows, found: is_sum(values_of(rows), found[0]) and found[1] == len(rows),
+        lambda rows, actual: is_sum(values_of(rows), actual[0]) and actual[1] == len(rows),
         lambda rows: fits(values_of(rows)),
     ),
     "spread": (
         aggregates.variance("v"),
-        lambda rows, found: are_moments(values_of(rows), *found),
+        lambda rows, actual: are_moments(values_of(rows), *actual),
         always,
     ),
     "deviation": (
         aggregates.stddev("v"),
-        lambda rows, found: are_moments(values_of(rows), *found),
+        lambda rows, actual: are_moments(values_of(rows), *actual),
         always,
     ),
     "together": (
         aggregates.corr("v", "t"),
-        lambda rows, found: are_comoments(rows, *found),
+        lambda rows, actual: are_comoments(rows, *actual),
         always,
     ),
     "decayed": (
         aggregates.decayed_sum("v", HALF_LIFE, "t", time_type="bigint"),
-        lambda rows, found: is_decayed(rows, *found),
+        lambda rows, actual: is_decayed(rows, *actual),
         decayed_fits,
     ),
     "least": (
@@ -315,9 +315,9 @@ def epochs(operator) -> dict[str, pa.RecordBatch]:
     source = random.Random(SEED)
     rows = [
         (f"{case}/{cut}/{epoch}", value, time)
-        for case, given in enumerate(cases())
-        for cut, numbers in enumerate(cuts_of(len(given), source))
-        for epoch, (value, time) in zip(numbers, given, strict=True)
+        for case, case_rows in enumerate(cases())
+        for cut, numbers in enumerate(cuts_of(len(case_rows), source))
+        for epoch, (value, time) in zip(numbers, case_rows, strict=True)
     ]
     names, values, times = zip(*rows, strict=True)
     numbers = {name: number for number, name in enumerate(dict.fromkeys(names))}
@@ -340,8 +340,8 @@ def in_epochs(
 def run(merge: Merge, parts: Sequence[list[pa.Array]]) -> list[pa.Array]:
     held = [pa.nulls(1, each) for each in merge.types]
     for part in parts:
-        found = merge.merge(held, part)
-        held = [new.cast(kind) for new, kind in zip(found, merge.types, strict=True)]
+        merged = merge.merge(held, part)
+        held = [new.cast(kind) for new, kind in zip(merged, merge.types, strict=True)]
     return held
 
 
@@ -386,8 +386,8 @@ def test_the_aggregate_is_that_of_all_rows(name: str, operator, epochs) -> None:
                 held = way(merge, parts)
                 if name == "ranks":
                     held = [merge.final(held)]
-                found = [each[0].as_py() for each in held]
-                assert is_right(rows, found), (rows, numbers, found)
+                actual = [each[0].as_py() for each in held]
+                assert is_right(rows, actual), (rows, numbers, actual)
             checked += 1
     assert checked > CASES
     assert (refused > 0) == (does_fit is not always)

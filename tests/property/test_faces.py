@@ -74,8 +74,8 @@ def meaning(face: Any, states: States) -> Any:
         # YAML also names the state, which Python shows by a line of the program.
         return error.message.removeprefix("The state 's' of pipeline 'p': ")
     merges = [
-        (type(each).__name__, each.parts, [(s.name, s.serializer) for s in each.states])
-        for each in operator.function.merges
+        (type(merge).__name__, merge.parts, [(s.name, s.serializer) for s in merge.states])
+        for merge in operator.function.merges
     ]
     named = definitions_of([operator]), declared_decimals(operator), operator.columns
     return merges, named, operator.aggregates

@@ -110,13 +110,13 @@ def tell(capsys: pytest.CaptureFixture[str], text: str) -> None:
 
 def test_a_type_that_differs_between_subtasks() -> None:
     """A flipped bit in the class name of one subtask's state made a dump end in a TypeError."""
-    found = [
+    altered = [
         file
         for file in FILES
         if file.fixture.name == "o-source-coordinator-chk"
         and b"BytePrimitiveArraySerializerSnapshot" in file.raw
     ]
-    assert found
-    for file in found:
+    assert altered
+    for file in altered:
         at = file.raw.index(b"BytePrimitiveArraySerializer") + 14
         check(file, file.raw[:at] + bytes((file.raw[at] ^ 1,)) + file.raw[at + 1 :])

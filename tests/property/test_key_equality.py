@@ -62,8 +62,8 @@ def java_bits(bits: int, width: int) -> bytes:
 def value_of(bits: int, width: int) -> float:
     if width == 4:
         return float32_from_bits(bits)
-    found: float = struct.unpack(">d", bits.to_bytes(8, "big"))[0]
-    return found
+    number: float = struct.unpack(">d", bits.to_bytes(8, "big"))[0]
+    return number
 
 
 def column_of(bits: list[int], width: int) -> pa.Array:
@@ -103,7 +103,8 @@ def test_bytes_and_key_group_of_a_key_are_those_of_java(
             *expected,
         ]
         hashes = [
-            int.from_bytes(each[:4], "big") ^ int.from_bytes(each[4:], "big") for each in expected
+            int.from_bytes(half_pair[:4], "big") ^ int.from_bytes(half_pair[4:], "big")
+            for half_pair in expected
         ]
         groups = [assign_to_key_group(each, 128) for each in hashes]
         assert [assign_to_key_group(key_type.java_hash(each), 128) for each in values] == groups
@@ -163,8 +164,8 @@ def backend_of(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for made_backend in made:
+        made_backend.close()
 
 
 @pytest.mark.parametrize(("key_type", "width", "drawn"), CASES)
@@ -186,10 +187,10 @@ def test_state_of_a_key_and_of_a_user_key_is_found_by_any_nan(
         backend.set_current_key(value_of(0x3F800000, width))
         user_key = value_of(bits, width)
         by_user_key.put(user_key, (by_user_key.get(user_key) or 0) + 1)
-    found = {}
+    counts_by_bits = {}
     for bits in (*nans, *zeros):
         backend.set_current_key(value_of(bits, width))
-        found[bits] = counts.value()
-    assert found == {**dict.fromkeys(nans, 3), **dict.fromkeys(zeros, 1)}
+        counts_by_bits[bits] = counts.value()
+    assert counts_by_bits == {**dict.fromkeys(nans, 3), **dict.fromkeys(zeros, 1)}
     backend.set_current_key(value_of(0x3F800000, width))
     assert sorted(count for _, count in by_user_key.items()) == [1, 1, 3]

@@ -41,10 +41,10 @@ def test_every_hash_has_a_key_group(java_hash: int, max_parallelism: int) -> Non
 
 @given(st.integers(1, UPPER_BOUND_MAX_PARALLELISM))
 def test_the_default_max_parallelism_leaves_room(parallelism: int) -> None:
-    found = compute_default_max_parallelism(parallelism)
-    assert 128 <= found <= UPPER_BOUND_MAX_PARALLELISM
-    assert found & (found - 1) == 0
-    assert found >= min(parallelism + parallelism // 2, UPPER_BOUND_MAX_PARALLELISM)
+    computed = compute_default_max_parallelism(parallelism)
+    assert 128 <= computed <= UPPER_BOUND_MAX_PARALLELISM
+    assert computed & (computed - 1) == 0
+    assert computed >= min(parallelism + parallelism // 2, UPPER_BOUND_MAX_PARALLELISM)
 
 
 RANGES = st.tuples(st.integers(0, 50), st.integers(0, 50)).map(lambda ends: KeyGroupRange.of(*ends))

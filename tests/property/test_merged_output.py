@@ -43,12 +43,12 @@ Table = dict[str, tuple[int, int]]
 
 def expected(inputs: dict[int, list[tuple[str, int]]]) -> Table:
     """Key to count and sum."""
-    found: Table = {}
+    table: Table = {}
     for rows in inputs.values():
         for key, value in rows:
-            count, total = found.get(key, (0, 0))
-            found[key] = (count + 1, total + value)
-    return found
+            count, total = table.get(key, (0, 0))
+            table[key] = (count + 1, total + value)
+    return table
 
 
 @dataclass
@@ -97,12 +97,12 @@ class Pipeline:
 
     def read_changes(self) -> None:
         """Each change is what it says of the rows that this reader has."""
-        found = self.job.changes(self.at)
-        self.at = found.between.until.checkpoint_id
+        changes = self.job.changes(self.at)
+        self.at = changes.between.until.checkpoint_id
         before = dict(self.seen)
-        if found.whole:
+        if changes.whole:
             self.seen, before = {}, {}
-        for row in [] if found.rows is None else found.rows.to_pylist():
+        for row in [] if changes.rows is None else changes.rows.to_pylist():
             key, kind = row["k"], row["change"]
             assert (key in before) == (kind != "insert"), (kind, key, before)
             if kind == "delete":
@@ -113,9 +113,9 @@ class Pipeline:
 
 
 def rows_of(table: pa.Table) -> Table:
-    found = {row["k"]: (row["count"], row["total"]) for row in table.to_pylist()}
-    assert len(found) == table.num_rows
-    return found
+    by_key = {row["k"]: (row["count"], row["total"]) for row in table.to_pylist()}
+    assert len(by_key) == table.num_rows
+    return by_key
 
 
 def apply(pipeline: Pipeline, step: tuple[Any, ...]) -> None:

@@ -159,12 +159,12 @@ def check_all_users(spelled: Spelled) -> None:
     referenced = owner.references.all()
     assert [each for each in live if each not in referenced] == []
     assert [each for each in left if each in referenced] == []
-    found = collect_garbage(
+    report = collect_garbage(
         pipeline.layout.root.parent,
         older_than_ms=0,
         file_io=pipeline.files,  # type: ignore[arg-type]  # has all methods
     )
-    garbage = {each.location for each in found.garbage}
+    garbage = {each.location for each in report.garbage}
     assert garbage.isdisjoint(live) and garbage == set(left)
     # The checkpoint before named the same files, spelled as they are; it is retired last.
     first = commit(owner, [absolute(str(each)) for each in live])

@@ -36,10 +36,10 @@ class Model:
     line: list[int] = field(default_factory=list)
     with_output: set[int] = field(default_factory=set)
     kept: set[int] = field(default_factory=set)
-    there: set[int] = field(default_factory=set)
+    stored: set[int] = field(default_factory=set)
 
     def write(self, number: int) -> None:
-        self.there.add(number)
+        self.stored.add(number)
 
     def commit(self, number: int, *, output: bool) -> None:
         self.line.append(number)
@@ -51,7 +51,7 @@ class Model:
             self.kept &= set(epochs[-self.num_retained :])
 
     def retire(self) -> None:
-        self.there -= self.with_output - self.kept
+        self.stored -= self.with_output - self.kept
 
     def current(self) -> list[int]:
         return [each for each in self.line if each in self.kept]
@@ -123,15 +123,15 @@ def test_the_log_says_whose_output_is_kept(
             elif model.num_retained is not None:
                 driver.store.retire_outputs()
                 model.retire()
-            assert driver.outputs() == model.there
+            assert driver.outputs() == model.stored
 
 
 def check_reading(driver: Driver, model: Model) -> None:
     """Readers go by the log alone: they see the limit at once, and never a folder beside it."""
     store = driver.pipeline.store()
     store.refresh()
-    found = [each.checkpoint_id for each in current_outputs(store.commits())]
-    assert found == model.current()
+    ids = [each.checkpoint_id for each in current_outputs(store.commits())]
+    assert ids == model.current()
     everything = KeptOutputs.of(store.commits())
     for number in sorted(model.with_output):
         assert everything.keeps(number) == (number in model.kept)

@@ -28,48 +28,48 @@ from tests.property.test_aggregate_merge import halves
 Given = list[int | None]
 
 
-def some(given: Given) -> list[int]:
-    return [each for each in given if each is not None]
+def some(drawn: Given) -> list[int]:
+    return [each for each in drawn if each is not None]
 
 
 OF_ROWS: list[tuple[Aggregate, AnySerializer, pa.DataType, int, Callable[[Given], Any]]] = [
-    (aggregates.count(), Types.LONG, pa.int64(), 63, lambda given: (len(given),)),
-    (aggregates.count("v"), Types.LONG, pa.bool_(), 0, lambda given: (len(some(given)),)),
+    (aggregates.count(), Types.LONG, pa.int64(), 63, lambda drawn: (len(drawn),)),
+    (aggregates.count("v"), Types.LONG, pa.bool_(), 0, lambda drawn: (len(some(drawn)),)),
     (
         aggregates.count_null("v"),
         Types.LONG,
         pa.float64(),
         9,
-        lambda given: (len(given) - len(some(given)),),
+        lambda drawn: (len(drawn) - len(some(drawn)),),
     ),
-    (aggregates.sum("v"), Types.LONG, pa.int64(), 63, lambda given: halves(some(given) or None)),
+    (aggregates.sum("v"), Types.LONG, pa.int64(), 63, lambda drawn: halves(some(drawn) or None)),
     (
         aggregates.sum("v"),
         Types.DOUBLE,
         pa.float32(),
         9,
-        lambda given: (None, sum(some(given)) if some(given) else None),
+        lambda drawn: (None, sum(some(drawn)) if some(drawn) else None),
     ),
     (
         aggregates.avg("v"),
         Types.INT,
         pa.int32(),
         31,
-        lambda given: (*halves(some(given) or None), len(some(given))),
+        lambda drawn: (*halves(some(drawn) or None), len(some(drawn))),
     ),
-    (aggregates.min("v"), Types.LONG, pa.int64(), 63, lambda given: (least(given),)),
-    (aggregates.max("v"), Types.LOCAL_DATE, pa.date32(), 31, lambda given: (most(given),)),
-    (aggregates.min("v"), Types.INSTANT, pa.timestamp("us"), 63, lambda given: (least(given),)),
-    (aggregates.bool_or("v"), Types.BOOLEAN, pa.bool_(), 0, lambda given: (most(given),)),
+    (aggregates.min("v"), Types.LONG, pa.int64(), 63, lambda drawn: (least(drawn),)),
+    (aggregates.max("v"), Types.LOCAL_DATE, pa.date32(), 31, lambda drawn: (most(drawn),)),
+    (aggregates.min("v"), Types.INSTANT, pa.timestamp("us"), 63, lambda drawn: (least(drawn),)),
+    (aggregates.bool_or("v"), Types.BOOLEAN, pa.bool_(), 0, lambda drawn: (most(drawn),)),
 ]
 
 
-def least(given: Given) -> int | None:
-    return min(some(given), default=None)
+def least(drawn: Given) -> int | None:
+    return min(some(drawn), default=None)
 
 
-def most(given: Given) -> int | None:
-    return max(some(given), default=None)
+def most(drawn: Given) -> int | None:
+    return max(some(drawn), default=None)
 
 
 @pytest.mark.parametrize("aggregate, kind, column, bits, expected", OF_ROWS)
@@ -104,27 +104,27 @@ def test_rows_are_reduced_to_the_same_parts_wherever_they_are_cut(
                 if data.draw(st.booleans(), "on the way"):
                     piece = on_the_way(operator, piece)
                 waiting.add(piece)
-    found = waiting.take()
+    taken = waiting.take()
     assert waiting.take() is None
-    got = {} if found is None else {row.pop("k"): tuple(row.values()) for row in plain(found[1])}
+    got = {} if taken is None else {row.pop("k"): tuple(row.values()) for row in plain(taken[1])}
     assert got == wanted
 
 
 def on_the_way(operator: AggregateOperator, rows: pa.RecordBatch) -> pa.RecordBatch:
     """Reduced rows, whose hashes and numbers of rows are checked."""
     hashes = [(1 << 63) - 1 - row for row in range(rows.num_rows)]
-    found = reduced_on_the_way(operator, rows, pa.array(hashes))
-    assert found is not None
+    reduced = reduced_on_the_way(operator, rows, pa.array(hashes))
+    assert reduced is not None
     sums = {key: [0, 0] for key in rows.column("k").to_pylist()}
     for key, own in zip(rows.column("k").to_pylist(), hashes, strict=True):
         sums[key][0] += own
         sums[key][1] += 1
-    for row in found.select(["k", FINGERPRINT_COLUMN, ROWS_COLUMN]).to_pylist():
+    for row in reduced.select(["k", FINGERPRINT_COLUMN, ROWS_COLUMN]).to_pylist():
         wanted, count = sums.pop(row["k"])
         assert (row[FINGERPRINT_COLUMN] - wanted) % HASHES == 0
         assert row[ROWS_COLUMN] == count
     assert not sums
-    return found.drop_columns([FINGERPRINT_COLUMN, ROWS_COLUMN])
+    return reduced.drop_columns([FINGERPRINT_COLUMN, ROWS_COLUMN])
 
 
 @pytest.mark.parametrize("keys, rows", [(1, 50_000), (30, 50_000), (3_000, 50_000), (40_000, 9**6)])
@@ -159,10 +159,10 @@ def batch_of(rows: list[tuple[int, int | None]], column: pa.DataType) -> pa.Reco
     return pa.record_batch({"k": keys, "v": narrow.cast(column)})
 
 
-def plain(found: pa.RecordBatch) -> list[dict[str, Any]]:
+def plain(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     """Rows with dates and times as whole numbers."""
     columns = {}
-    for name, column in zip(found.schema.names, found.columns, strict=True):
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
         narrow = column.cast(pa.int32()) if column.type == pa.date32() else column
         is_number = pa.types.is_floating(column.type)
         columns[name] = narrow if is_number else narrow.cast(pa.int64())
@@ -202,8 +202,8 @@ def test_within_a_batch_the_first_or_last_value_goes_by_all_columns_of_its_order
     # Pieces of the batch are reduced apart, and joined.
     pieces = keys + 3 * (np.arange(len(rows)) >= cut)
     parts = merge.reduced(RowsOfKeys(pieces, 6, values, orders))
-    found = merge.joined(parts, np.arange(6) % 3, 3)[0].to_pylist()
+    joined = merge.joined(parts, np.arange(6) % 3, 3)[0].to_pylist()
     for key in range(3):
         some = [row for row in rows if row[0] == key and row[3] is not None]
         best = (max if last else min)(some, key=size, default=None)
-        assert found[key] == (None if best is None else best[3])
+        assert joined[key] == (None if best is None else best[3])

@@ -181,7 +181,10 @@ def composites(parts: list[Typed]) -> list[Typed]:
         (TtlSerializer(one), st.builds(TtlValue, signed(64), ones)),
         (BufferEntrySerializer(one), st.builds(BufferEntry, st.booleans(), ones)),
         (StreamElementSerializer(one), st.builds(StreamRecord, ones, optional(signed(64)))),
-        (TimerSerializer(one, VoidNamespaceSerializer()), keys.map(lambda each: Timer(*each))),
+        (
+            TimerSerializer(one, VoidNamespaceSerializer()),
+            keys.map(lambda arguments: Timer(*arguments)),
+        ),
     ]
 
 

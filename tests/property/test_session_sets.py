@@ -18,7 +18,7 @@ LIST = pa.list_(
 )
 SESSION = st.tuples(st.integers(0, 3), st.integers(-30, 30), st.integers(1, 12))
 SESSIONS = st.lists(SESSION, min_size=1, max_size=25)
-APART = st.lists(SESSION, max_size=25, unique_by=lambda each: each[:2])
+APART = st.lists(SESSION, max_size=25, unique_by=lambda session: session[:2])
 
 
 def sessions_of(rows: list[tuple[int, int, int]]) -> SessionSet:
@@ -28,18 +28,18 @@ def sessions_of(rows: list[tuple[int, int, int]]) -> SessionSet:
 
 @given(SESSIONS)
 def test_sessions_of_a_key_that_touch_are_one(rows: list[tuple[int, int, int]]) -> None:
-    found = touching(sessions_of(rows))
+    touched = touching(sessions_of(rows))
     covered = {(key, t) for key, start, size in rows for t in _halves(start, size)}
     windows = [
         (int(key), *map(int, window))
-        for key, window in zip(found.owners, found.windows, strict=True)
+        for key, window in zip(touched.owners, touched.windows, strict=True)
     ]
     assert windows == sorted(set(windows))
     found_times = {(key, t) for key, start, end in windows for t in _halves(start, end - start)}
     assert found_times == covered
     for (key, _, end), (other, start, _) in pairwise(windows):
         assert key != other or end < start
-    for (key, start, size), group in zip(rows, found.group, strict=True):
+    for (key, start, size), group in zip(rows, touched.group, strict=True):
         owner, first, last = windows[group]
         assert owner == key and first <= start and start + size <= last
 
@@ -65,11 +65,11 @@ def test_the_state_of_each_key_has_its_sessions_in_order(rows: list[tuple[int, i
     assert _sorted(lists.to_pylist()) == _sorted(expected)
     again = SessionSet.of(lists)
     wanted = sorted((key, start, start + size) for key, start, size in rows)
-    found = [
+    sessions = [
         (int(key), *map(int, window))
         for key, window in zip(again.owners, again.windows, strict=True)
     ]
-    assert sorted(found) == wanted
+    assert sorted(sessions) == wanted
     assert (again.kept == again.windows - 100).all()
 
 
@@ -102,10 +102,10 @@ def test_members_of_a_group_are_folded_in_their_order(members: list[tuple[int, s
         ]
         return pa.record_batch({"text": pa.array(both, pa.string())})
 
-    found = folded(
+    texts = folded(
         combined,
         pa.record_batch({"text": [text for _, text in members]}),
         np.array([numbers[group] for group, _ in members]),
     )
     expected = ["".join(t for each, t in members if each == group) for group in sorted(numbers)]
-    assert found["text"].to_pylist() == expected
+    assert texts["text"].to_pylist() == expected

@@ -47,12 +47,12 @@ Contents = dict[tuple[str, Any], Any]
 
 
 def contents(state: KeyedState) -> Contents:
-    found: Contents = {}
+    by_place: Contents = {}
     for key_group in state.key_groups:
         for table, (key, _, value) in state.rows(key_group):
-            assert (table.meta.name, key) not in found
-            found[table.meta.name, key] = value
-    return found
+            assert (table.meta.name, key) not in by_place
+            by_place[table.meta.name, key] = value
+    return by_place
 
 
 def handle_of(state: KeyedState) -> KeyGroupsSavepointStateHandle:
@@ -258,13 +258,13 @@ def _add_table(draw: st.DrawFn, state: KeyedState, name: str, key: Typed, keys: 
         stored = st.lists(stored, min_size=1, max_size=3).map(b",".join)
     elif kind is KeyedStateType.MAP:
         whole = Types.MAP(Types.LONG, value_type)
-        user_keys = st.integers(0, 3).map(lambda each: each.to_bytes(8, "big"))
+        user_keys = st.integers(0, 3).map(lambda number: number.to_bytes(8, "big"))
         pairs = st.just(b"\1") | stored.map(lambda value: b"\0" + value)
         stored = st.dictionaries(user_keys, pairs, min_size=1, max_size=3)
     table = state.table(StateMetaInfoSnapshot.key_value(name, kind, whole), key[0])
-    for each in keys:
-        group = assign_to_key_group(key[0].java_hash(each), state.max_parallelism)
-        table.group(group)[serialize_to_bytes(key[0], each) + b"\0"] = draw(stored)
+    for own_key in keys:
+        group = assign_to_key_group(key[0].java_hash(own_key), state.max_parallelism)
+        table.group(group)[serialize_to_bytes(key[0], own_key) + b"\0"] = draw(stored)
 
 
 def entries(state: KeyedState) -> dict[tuple[str, bytes], Any]:

@@ -46,8 +46,8 @@ def assert_same(form):
         patch.setattr(changelog_columns, "_EVENTS_AT_ONCE", 1)
         in_parts = form.opened()
     expected = records_of_tables(form.restored())
-    for each in (stored, in_parts):
-        assert (records_of_sections(each) if each is not None else {}) == expected
+    for sections in (stored, in_parts):
+        assert (records_of_sections(sections) if sections is not None else {}) == expected
 
 
 @pytest.mark.slow

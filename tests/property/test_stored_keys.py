@@ -87,13 +87,13 @@ def test_change_sets_round_trip(sets: list[list[StateChange]], compressed: bool)
     raw = body.to_bytes()
     segment = b"\1" + compress_frames(raw) if compressed else b"\0" + raw
     for changes, offset in zip(sets, offsets, strict=True):
-        found = list(read_change_set(segment_body(segment), offset))
+        read = list(read_change_set(segment_body(segment), offset))
         by_group: dict[int, list[StateChange]] = {}
         for change in changes:
             by_group.setdefault(change.key_group, []).append(change)
-        groups = list(dict.fromkeys(change.key_group for change in found))
+        groups = list(dict.fromkeys(change.key_group for change in read))
         # Metadata first, every group in one piece, and the order inside it kept.
-        assert found == [change for group in groups for change in by_group[group]]
+        assert read == [change for group in groups for change in by_group[group]]
         assert set(groups) == set(by_group)
         assert -1 not in groups[1:]
 

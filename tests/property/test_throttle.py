@@ -87,6 +87,6 @@ def test_after_a_refusal_there_is_room_when_the_task_fits(
             elif world.charges:
                 world.step(("returns", 0, 0))
             else:
-                holder = max(range(3), key=lambda each: world.accounts[each].held)
+                holder = max(range(3), key=lambda account: world.accounts[account].held)
                 world.step(("give up", holder, world.accounts[holder].held))
         assert world.admits(writer, size)

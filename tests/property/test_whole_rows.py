@@ -66,7 +66,7 @@ def expected(rows: list[dict[str, Any]]) -> dict[str, Any] | None:
         chosen = [row for row in counting if not present or row[str(column)] is not None]
         if not chosen:
             return None
-        row = (max if largest else min)(chosen, key=lambda each: ranked(each, names))
+        row = (max if largest else min)(chosen, key=lambda candidate: ranked(candidate, names))
         return {name: row[name] for name in FIELDS} if column is None else row[column]
 
     return {

@@ -117,17 +117,17 @@ class Reference:
 
     def add(self, key: str, time: int, number: int) -> list[Any]:
         if self.case.gap:
-            found = [self._session(Window(key, time, time + self.case.gap))]
+            windows = [self._session(Window(key, time, time + self.case.gap))]
         else:
             size, slide = self.case.size, self.case.slide
             starts = [each for each in range(-60, 100) if each % slide == 0]
-            found = [
+            windows = [
                 self._window(key, start, start + size)
                 for start in starts
                 if start <= time < start + size
             ]
         output = []
-        for window in found:
+        for window in windows:
             if self._is_over(window):
                 self.windows.remove(window)
                 continue

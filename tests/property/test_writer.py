@@ -88,11 +88,11 @@ class Modelled:
 
 
 def by_group(sets: list[list[Change]]) -> dict[int, list[bytes]]:
-    found: dict[int, list[bytes]] = {}
+    by_key_group: dict[int, list[bytes]] = {}
     for changes in sets:
         for key_group, change in changes:
-            found.setdefault(key_group, []).append(change)
-    return found
+            by_key_group.setdefault(key_group, []).append(change)
+    return by_key_group
 
 
 class Run:

@@ -221,7 +221,7 @@ def loses_the_queue_of_a_closed_scheduler(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 BUGS = [
-    each
-    for each in vars().copy().values()
-    if callable(each) and getattr(each, "__module__", None) == __name__
+    bug
+    for bug in vars().copy().values()
+    if callable(bug) and getattr(bug, "__module__", None) == __name__
 ]

@@ -99,11 +99,11 @@ class Model:
             self.open = []
 
     def by_group(self, from_: int) -> dict[int, list[bytes]]:
-        found: dict[int, list[bytes]] = {}
+        by_key_group: dict[int, list[bytes]] = {}
         for changes in self.sets[from_:]:
             for key_group, value in changes:
-                found.setdefault(key_group, []).append(value)
-        return found
+                by_key_group.setdefault(key_group, []).append(value)
+        return by_key_group
 
 
 @dataclass
@@ -256,13 +256,13 @@ class World:
         def take(future: FsPersistFuture) -> None:
             error = future.exception()
             if error is None:
-                found = Handle(from_, to, checkpoint, expected, future.result(0))
-                subject.handles.append(found)
+                handle = Handle(from_, to, checkpoint, expected, future.result(0))
+                subject.handles.append(handle)
                 # The callback of a persist that ended in the same call may have truncated.
-                found.dead = from_ < model.lowest
-                if not found.dead:
-                    self._check(found)
-                    self._decide(subject, found, argument)
+                handle.dead = from_ < model.lowest
+                if not handle.dead:
+                    self._check(handle)
+                    self._decide(subject, handle, argument)
             elif isinstance(error, UploadFailedError):
                 assert self.broken or self.closed
             elif isinstance(error, ChangesTruncatedError):
@@ -308,8 +308,8 @@ class World:
         # First the model: the writer fails what waits for the changes before it returns.
         subject.model.lowest = to
         subject.writer.truncate(SequenceNumber(to))
-        for each in subject.handles:
-            each.dead = each.dead or each.from_ < to
+        for handle in subject.handles:
+            handle.dead = handle.dead or handle.from_ < to
 
     def _misuse(self, subject: Subject, argument: int) -> None:
         """What is against the rules is refused, and nothing has changed."""
@@ -386,9 +386,9 @@ class World:
         else:
             from_ = argument % (len(model.sets) + 1)
             subject.writer.truncate_and_close(SequenceNumber(from_))
-        for each in subject.handles:
-            each.dead = each.dead or each.to > from_
-            for number, (stream, _) in enumerate(each.handle.handles_and_offsets, each.from_):
+        for handle in subject.handles:
+            handle.dead = handle.dead or handle.to > from_
+            for number, (stream, _) in enumerate(handle.handle.handles_and_offsets, handle.from_):
                 if model.lowest <= number < from_:
                     self.left.add(stream.path)  # type: ignore[union-attr]
         assert all(future.done() for future in subject.futures)
@@ -397,11 +397,11 @@ class World:
 
     def _check(self, handle: Handle) -> None:
         for local in (None, handle.result.task_local_snapshot):
-            found: dict[int, list[bytes]] = {}
-            for each in self.reader.get_changes(handle.handle, local=local):
-                found.setdefault(each.key_group, []).append(each.change)
-            assert found == handle.expected
-        changes = [change for group in found.values() for change in group]
+            by_key_group: dict[int, list[bytes]] = {}
+            for read in self.reader.get_changes(handle.handle, local=local):
+                by_key_group.setdefault(read.key_group, []).append(read.change)
+            assert by_key_group == handle.expected
+        changes = [change for group in by_key_group.values() for change in group]
         assert handle.handle.state_size == sum(map(len, changes))
         self.acknowledged += len(changes)
 

@@ -125,8 +125,8 @@ def run_on_threads(seed: int, rounds: int, pauses: Pauses) -> None:
                     except (BackpressureTimeoutError, UploadFailedError):
                         continue
                 handle = result.job_manager_owned_snapshot
-                found = [each.change for each in storage.create_reader().get_changes(handle)]
-                assert found == written
+                read = [each.change for each in storage.create_reader().get_changes(handle)]
+                assert read == written
                 acknowledged = len(written)
         with lock:
             needed.update(stream.path for stream, _ in handle.handles_and_offsets)  # type: ignore[union-attr]

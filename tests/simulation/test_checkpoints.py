@@ -96,9 +96,9 @@ def cuts_logs(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each of two subtasks takes over all of a log that belongs to both."""
 
     def careless(handles: Any, own: Any) -> CarriedState | None:
-        found = carry_over(handles, own)
-        if found is not None:
-            return found
+        carried = carry_over(handles, own)
+        if carried is not None:
+            return carried
         base = [each for handle in handles for each in getattr(handle, "materialized", ())]
         logs = [each for handle in handles for each in getattr(handle, "non_materialized", ())]
         return CarriedState(tuple(base), tuple(logs), 0) if logs else None
@@ -296,8 +296,8 @@ def test_a_planted_bug_is_found(
     plant: Callable[[pytest.MonkeyPatch], None], first: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plant(monkeypatch)
-    with pytest.raises(SimulationError, match=r"^seed \d+: ") as found:
+    with pytest.raises(SimulationError, match=r"^seed \d+: ") as failure:
         for seed in range(first, first + SEEDS_TO_FIND_A_BUG):
             CheckpointSimulation(seed).run()
     # It was found by what it broke, not by a mistake of the plant.
-    assert not isinstance(found.value.__cause__, AttributeError | TypeError | NameError)
+    assert not isinstance(failure.value.__cause__, AttributeError | TypeError | NameError)

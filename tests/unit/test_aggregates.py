@@ -137,10 +137,15 @@ def test_what_an_operator_cannot_aggregate_is_refused_when_it_is_declared(wanted
     ],
 )
 def test_a_wrong_argument_is_refused_when_it_is_declared(options, message):
-    given = {"uid": "u", "key_by": "k", "schema": SCHEMA, "aggregates": {"n": aggregates.count()}}
+    arguments = {
+        "uid": "u",
+        "key_by": "k",
+        "schema": SCHEMA,
+        "aggregates": {"n": aggregates.count()},
+    }
     window = windows.TumblingEventTimeWindows.of(1000)
     with pytest.raises(ConfigError, match=message):
-        AggregateOperator(**{**given, "window": window, "event_time": "v", **options})
+        AggregateOperator(**{**arguments, "window": window, "event_time": "v", **options})
 
 
 @pytest.mark.parametrize("column, type", [("v", "decimal(38, 0)"), ("c", "double"), ("v", "float")])

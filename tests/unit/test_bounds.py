@@ -226,14 +226,14 @@ def constants(path: Path) -> Iterator[str]:
 
 @pytest.mark.slow
 def test_every_bound_says_what_bounds_the_sum() -> None:
-    found = {
+    bounds_in_code = {
         constant
         for package in ("dstl_core", "dstl_dagster")
         for path in sorted((ROOT / package).rglob("*.py"))
         for constant in constants(path)
     }
-    assert len(found) > 100
-    assert sorted(found) == sorted(BOUNDS)
+    assert len(bounds_in_code) > 100
+    assert sorted(bounds_in_code) == sorted(BOUNDS)
 
 
 @pytest.mark.parametrize(

@@ -51,8 +51,8 @@ def test_the_options_of_flinks_documents() -> None:
 )
 def test_keys_of_older_releases_warn_and_hold(old: str, new: str, value: object) -> None:
     with pytest.warns(DeprecationWarning, match=f"use {new}"):
-        found = CheckpointConfig.of(**{old: value})
-    assert found == CheckpointConfig.of(**{new: value})
+        config = CheckpointConfig.of(**{old: value})
+    assert config == CheckpointConfig.of(**{new: value})
 
 
 def options_read() -> set[str]:

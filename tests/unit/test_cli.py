@@ -279,8 +279,8 @@ def half_damaged(tmp_path: Path) -> Path:
     for operator in metadata.operators:
         if operator.uid == "with-kryo":
             subtasks = [
-                replace(each, managed_keyed_state=damaged(each.managed_keyed_state))
-                for each in operator.subtasks
+                replace(subtask, managed_keyed_state=damaged(subtask.managed_keyed_state))
+                for subtask in operator.subtasks
             ]
             operator = replace(operator, subtasks=tuple(subtasks))
         operators.append(operator)

@@ -101,8 +101,8 @@ def dropped(ran: Ran) -> list[tuple[str, str]]:
 def test_upgrade_drops_a_state_of_an_operator(run: Any, tmp_path: Path, uid: str) -> None:
     path = with_uid(OF_CARTS, tmp_path / "in", KEYED, uid)
     for name in (f"{uid}/totals", f"uid:{uid}/totals", f"{by_hash(path, uid)}/totals"):
-        found = dropped(run("upgrade", path, "--plan", "--json", f"--drop={name}", "--jar", JAR))
-        assert found == [(uid, "totals")]
+        states = dropped(run("upgrade", path, "--plan", "--json", f"--drop={name}", "--jar", JAR))
+        assert states == [(uid, "totals")]
 
 
 def test_upgrade_drops_a_state_of_any_name(run: Any, tmp_path: Path, state: str) -> None:
@@ -162,8 +162,8 @@ def test_a_name_with_two_readings_is_refused(run: Any, tmp_path: Path) -> None:
     ran = run("upgrade", path, "--plan", "--json", "--drop=x/pair", "--jar", JAR)
     assert (ran.code, is_one_sentence(ran.err)) == (2, True)
     assert "is ambiguous: 'x/pair' is state 'x/pair', or 'x', state 'pair'" in ran.err
-    found = Snapshot.load(path)
-    text = SnapshotNames(found).text_of(found["x"], "pair")
+    loaded = Snapshot.load(path)
+    text = SnapshotNames(loaded).text_of(loaded["x"], "pair")
     assert text == f"{by_hash(path, 'x')}/pair"
     for name, state in ((text, "pair"), ("x/x/pair", "x/pair")):
         ran = run("upgrade", path, "--plan", "--json", f"--drop={name}", "--jar", JAR)
@@ -270,8 +270,8 @@ def test_report_counts_what_has_expired_of_a_state_of_one_operator(
     both = rewrite_savepoint(Snapshot.load(TTL), tmp_path / "both", split={("e-ttl", "b"): ["cnt"]})
     path = with_uid(Path(both), tmp_path / "in", "e-ttl", uid)
     options = [f"--ttl={uid}/names=1h", "--ttl=names=2h", "--ttl=3h", f"--ttl=uid:{uid}/m=4h"]
-    for given in (options, options[::-1]):
-        ran = run("report", path, "--json", *given)
+    for order in (options, options[::-1]):
+        ran = run("report", path, "--json", *order)
         counted = times_to_live(ran, uid)
         assert (counted.pop("names"), counted.pop("m")) == (HOUR, 4 * HOUR)
         assert set(counted.values()) == {3 * HOUR}
@@ -301,9 +301,9 @@ def taken_from(path: str, rules: dict[str, Any], label: str) -> dict[str, tuple[
     plan = SavepointMigration(Migration.of(declared), Snapshot.load(path)).plan
     [operator] = [each for each in plan.operators if each.label == label]
     return {
-        each.new.name: (each.operator.label, each.old.name)
-        for each in operator.states
-        if each.operator is not None and each.old is not None
+        state_from.new.name: (state_from.operator.label, state_from.old.name)
+        for state_from in operator.states
+        if state_from.operator is not None and state_from.old is not None
     }
 
 
@@ -311,9 +311,9 @@ def test_a_declaration_takes_a_state_of_any_name(tmp_path: Path, state: str) -> 
     path = str(renamed(OF_CARTS, tmp_path / "in", "totals", state))
     label = KEYED.removeprefix("hash:")
     for name in (state, f"{label}/{state}", f"{KEYED}/{state}"):
-        found = taken_from(path, {KEYED: {"states": {"sums": {"from": name}}}}, label)
-        assert found["sums"] == (label, state)
-        assert state not in found
+        taken = taken_from(path, {KEYED: {"states": {"sums": {"from": name}}}}, label)
+        assert taken["sums"] == (label, state)
+        assert state not in taken
         moved = {"new": {"from": [KEYED], "states": {"sums": {"from": name}}}}
         assert taken_from(path, moved, "new")["sums"] == (label, state)
 
@@ -332,8 +332,8 @@ def test_a_declaration_with_two_readings_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"'x/pair' is state 'x/pair', or 'x', state 'pair'"):
         taken_from(path, {"x": {"states": {"new": {"from": "x/pair"}}}}, "x")
     for name, state in ((f"{by_hash(path, 'x')}/pair", "pair"), ("x/x/pair", "x/pair")):
-        found = taken_from(path, {"x": {"states": {"new": {"from": name}}}}, "x")
-        assert found["new"] == ("x", state)
+        taken = taken_from(path, {"x": {"states": {"new": {"from": name}}}}, "x")
+        assert taken["new"] == ("x", state)
     with pytest.raises(ConfigError, match=r"State 'y/pair' is not in the old operator of 'x'"):
         taken_from(path, {"x": {"states": {"new": {"from": "y/pair"}}}}, "x")
 

@@ -83,7 +83,7 @@ def test_rewrite_doubles_no_state(run: Any, tmp_path: Path) -> None:
 def test_gc_lists(run: Any, tmp_path: Path) -> None:
     run("rewrite", str(snapshot("a-hashmap-canonical-files")), str(tmp_path / "out"))
     code, text, _ = run("gc", str(tmp_path), "--older-than", "0s", "--json")
-    found = json.loads(text)
-    assert (code, found["garbage"], found["snapshots"]) == (0, [], 1)
+    report = json.loads(text)
+    assert (code, report["garbage"], report["snapshots"]) == (0, [], 1)
     code, _, error = run("gc", str(tmp_path), "--older-than", "soon")
     assert (code, "An age is wrong" in error) == (2, True)

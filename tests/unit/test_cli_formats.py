@@ -72,8 +72,8 @@ def some_of_each_state(out: str, most: int = 20) -> list[dict[str, Any]]:
     """The first lines of each operator, state and kind: their form is that of all others."""
     seen: Counter[tuple[object, ...]] = Counter()
     lines = []
-    for each in out.splitlines():
-        line = json.loads(each)
+    for splitline in out.splitlines():
+        line = json.loads(splitline)
         place = tuple(
             str(line.get(name)) for name in ("op", "state", "kind", "operation", "change")
         )

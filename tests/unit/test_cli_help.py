@@ -22,11 +22,11 @@ __all__ = ["run"]
 
 SINGLE = [each.callback.__name__ for each in app.registered_commands if each.callback]
 COMMANDS = SINGLE + [
-    f"{group.info.name} {each.callback.__name__}"
+    f"{group.info.name} {registered_command.callback.__name__}"
     for group in (each.typer_instance for each in app.registered_groups)
     if group is not None
-    for each in group.registered_commands
-    if each.callback
+    for registered_command in group.registered_commands
+    if registered_command.callback
 ]
 
 

@@ -46,9 +46,11 @@ def source(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, str]:
 def uids(path: Path | str) -> dict[str, set[str]]:
     """The states of each operator, without timers."""
     return {
-        each.label: {info.name for info in each.states if not info.name.startswith("_timer")}
-        for each in Snapshot.load(path).operators
-        if each.label != "src"
+        operator.label: {
+            info.name for info in operator.states if not info.name.startswith("_timer")
+        }
+        for operator in Snapshot.load(path).operators
+        if operator.label != "src"
     }
 
 
@@ -73,8 +75,8 @@ REWRITES: dict[str, tuple[Callable[[str], list[str]], Callable[[str], dict[str, 
 @pytest.mark.parametrize("option", REWRITES)
 def test_a_rewrite(run: Any, tmp_path: Path, source: tuple[str, str], option: str) -> None:
     path, uid = source
-    given, expected = REWRITES[option]
-    code, _, error = run("rewrite", path, str(tmp_path / "out"), *given(uid))
+    arguments_of, expected = REWRITES[option]
+    code, _, error = run("rewrite", path, str(tmp_path / "out"), *arguments_of(uid))
     assert (code, error) == (0, "")
     assert uids(tmp_path / "out") == expected(uid)
 
@@ -206,10 +208,10 @@ TRIED = {
 
 def test_every_option_with_a_value_is_known() -> None:
     """A new option goes into one of the two lists, and into the table if it takes names."""
-    found = set()
+    texts = set()
     for _, option, _ in rows_of(dstl, "dstl"):
         text = option.replace("`", "").split(", ")[-1].replace("\\", "")
         if text.startswith("--") and " " in text:
-            found.add(text)
-    assert found - NAMED - TRIED == set()
-    assert found >= TRIED
+            texts.add(text)
+    assert texts - NAMED - TRIED == set()
+    assert texts >= TRIED

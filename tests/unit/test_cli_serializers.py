@@ -78,16 +78,16 @@ SAME = re.compile(r'"\w*sha256": "[0-9a-f]{64}"')
 def answer(run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
     """Calls a command in a folder that has the same path each time."""
 
-    def call(given: Call, copy: Callable[[Path, Path], Any], *options: str) -> Ran:
+    def call(own_call: Call, copy: Callable[[Path, Path], Any], *options: str) -> Ran:
         folder = tmp_path / "here"
         shutil.rmtree(folder, ignore_errors=True)
         folder.mkdir()
         monkeypatch.chdir(folder)
-        copy(given.source, folder / "in")
+        copy(own_call.source, folder / "in")
         copy(snapshot("f-two-ops-hashmap"), folder / "other")
         (folder / "declared.yaml").write_text(json.dumps(DECLARED))
         (folder / "proposed.yaml").write_text(json.dumps({**DECLARED, "operators": {}}))
-        ran = run(*given.arguments.split(), *options)
+        ran = run(*own_call.arguments.split(), *options)
         return Ran(ran.code, SAME.sub("", ran.out), ran.err)
 
     return call
@@ -108,8 +108,8 @@ def test_a_command_reads_an_own_type_like_the_one_in_whose_place_it_is(
 def test_every_command_that_reads_state_is_called() -> None:
     called = {each.arguments.split()[0] for each in CALLS.values()}
     called |= {
-        f"migrate {each.arguments.split()[1]}"
-        for name, each in CALLS.items()
+        f"migrate {call.arguments.split()[1]}"
+        for name, call in CALLS.items()
         if name.startswith("migrate")
     }
     assert called - {"migrate"} == set(EXAMPLES) - WITHOUT_STATE

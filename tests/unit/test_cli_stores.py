@@ -83,9 +83,9 @@ def test_a_migration_reads_files_that_moved(run: Any, tmp_path: Path) -> None:
         "migrate", "apply", str(file), str(tmp_path / "out"), "--relocate", f"{old}={elsewhere}"
     )
     assert ran.code == 0, ran.err
-    found = {line.get("state") for line in run("dump", str(tmp_path / "out")).lines}
+    states = {line.get("state") for line in run("dump", str(tmp_path / "out")).lines}
     whole = {line.get("state") for line in run("dump", str(source)).lines}
-    assert found == whole - {"cnt"}
+    assert states == whole - {"cnt"}
 
 
 def _shared_handles(folder: Path) -> list[Any]:

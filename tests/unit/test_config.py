@@ -132,8 +132,8 @@ def test_durations_as_flink_reads_them(text: str, nanos: int | None) -> None:
 
 def test_a_duration_is_milliseconds_text_or_a_timedelta() -> None:
     hour = datetime.timedelta(hours=1)
-    for given in (3_600_000, "3600000", "1 h", "60min", "PT1H", hour):
-        assert duration_ms(given, "The gap", least=3_600_000) == 3_600_000
+    for duration in (3_600_000, "3600000", "1 h", "60min", "PT1H", hour):
+        assert duration_ms(duration, "The gap", least=3_600_000) == 3_600_000
     assert duration_ms(-hour, "The offset") == duration_ms(-3_600_000, "The offset") == -3_600_000
     assert duration_ms(datetime.timedelta(microseconds=1999), "The gap") == 1
     assert duration_ms("1999 micros", "The gap") == 1
@@ -305,11 +305,11 @@ ATTEMPTS = "state.changelog.dstl.dfs.upload.max-attempts"
         ({"max_in_flight": 1 << 63}, "max_in_flight: expected at most 9223372036854775807, got a"),
         ({"upload_timeout_ms": 1 << 70}, "upload_timeout_ms: expected at most 9223372036854775807"),
     ],
-    ids=lambda each: str(each)[:60] if isinstance(each, str) else "_".join(each),
+    ids=lambda option: str(option)[:60] if isinstance(option, str) else "_".join(option),
 )
 @pytest.mark.filterwarnings("ignore:The option")
 def test_a_wrong_option_is_named_in_words_of_our_own(options: dict[str, Any], said: str) -> None:
-    for make in (ChangelogOptions.of, lambda given: ChangelogOptions(**given)):
+    for make in (ChangelogOptions.of, lambda arguments: ChangelogOptions(**arguments)):
         with pytest.raises(ConfigError) as caught:
             make(options)
         text = str(caught.value).rstrip(".")
@@ -336,8 +336,8 @@ def test_options_that_are_no_mapping_of_names_are_refused(options: Any, said: st
 
 
 def test_options_are_taken_as_options_too() -> None:
-    given = ChangelogOptions.of({"state.changelog.enabled": "true"}, base_path="/a")
-    assert ChangelogOptions.of(given) == given
-    assert ChangelogOptions.of(given, base_path="/b") == ChangelogOptions.of(
+    options = ChangelogOptions.of({"state.changelog.enabled": "true"}, base_path="/a")
+    assert ChangelogOptions.of(options) == options
+    assert ChangelogOptions.of(options, base_path="/b") == ChangelogOptions.of(
         enabled=True, base_path="/b"
     )

@@ -54,8 +54,8 @@ def test_what_the_state_processor_api_promises_is_shown_by_tests_that_are_there(
     scenarios = text[text.index("| scenario | test |") :].splitlines()[2:]
     assert len([line for line in scenarios if re.match(r"\|.*`test_\w+`", line)]) == 11
     named = set(re.findall(r"`(?:tests/[\w/.]+::)?(test_\w+)`", text))
-    there = set().union(*(functions(path) for path in (ROOT / "tests").rglob("test_*.py")))
-    assert named - there == set()
+    existing = set().union(*(functions(path) for path in (ROOT / "tests").rglob("test_*.py")))
+    assert named - existing == set()
 
 
 def test_the_map_names_tests() -> None:
@@ -74,13 +74,13 @@ def test_every_test_that_the_map_names_is_there(name: str) -> None:
 def test_every_test_of_the_table_of_promises_is_there() -> None:
     text = (ROOT / "docs" / "reference" / "state-processor-api.md").read_text()
     named = set(re.findall(r"\btest_\w+", text))
-    there = {
+    existing = {
         name
         for path in (ROOT / "tests").rglob("test_*.py")
         for name in functions(path) | {path.stem}
     }
     assert len(named) > 40
-    assert named <= there
+    assert named <= existing
 
 
 def has_member(owner: Any, name: str) -> bool:
@@ -97,13 +97,13 @@ def resolves(dotted: str) -> bool:
     parts = dotted.split(".")
     for length in range(len(parts), 0, -1):
         try:
-            found: Any = importlib.import_module(".".join(["dstl_core", *parts[:length]]))
+            member: Any = importlib.import_module(".".join(["dstl_core", *parts[:length]]))
         except ModuleNotFoundError:
             continue
         *path, last = parts[length:] or [""]
         for part in path:
-            found = getattr(found, part, None)
-        return not last or has_member(found, last)
+            member = getattr(member, part, None)
+        return not last or has_member(member, last)
     return False
 
 

@@ -33,12 +33,12 @@ def drawn_tree() -> dict[str, tuple[str | None, list[str]]]:
     tree: dict[str, tuple[str | None, list[str]]] = {}
     path: list[tuple[int, str]] = []
     for line in (errors.__doc__ or "").splitlines():
-        found = re.fullmatch(r"    ([ │├└─]*)(\w+)(?:\((\w+)\))?", line)
-        if found is None:
+        match = re.fullmatch(r"    ([ │├└─]*)(\w+)(?:\((\w+)\))?", line)
+        if match is None:
             continue
-        depth, name = len(found[1]), found[2]
+        depth, name = len(match[1]), match[2]
         path = [(level, above) for level, above in path if level < depth]
-        tree[name] = (path[-1][1] if path else None, [found[3]] if found[3] else [])
+        tree[name] = (path[-1][1] if path else None, [match[3]] if match[3] else [])
         path.append((depth, name))
     return tree
 
@@ -64,10 +64,10 @@ def test_an_invariant_violation_is_no_dstl_error() -> None:
 @pytest.mark.parametrize("again", [copy.copy, lambda error: pickle.loads(pickle.dumps(error))])
 def test_errors_survive_pickle_with_their_context(cls: type[DstlError], again: object) -> None:
     error = cls("It broke", location="file:/a", key_group=3)
-    found = again(error)  # type: ignore[operator]
-    assert type(found) is cls
-    assert found.context == {"location": "file:/a", "key_group": 3}
-    assert str(found) == str(error) == "It broke [file:/a]"
+    unpickled = again(error)  # type: ignore[operator]
+    assert type(unpickled) is cls
+    assert unpickled.context == {"location": "file:/a", "key_group": 3}
+    assert str(unpickled) == str(error) == "It broke [file:/a]"
 
 
 def test_a_pickled_format_error_does_not_grow_its_message() -> None:

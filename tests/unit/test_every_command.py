@@ -114,15 +114,15 @@ def problem(command: Command, is_moved: bool, code: int, out: str, err: str) -> 
 def problems(
     commands: list[Command], path: Path, out: Path, capsys: pytest.CaptureFixture[str]
 ) -> list[str]:
-    found = []
+    texts = []
     places = {"PATH": str(path), "OUT": str(out), "OUT.html": f"{out}.html"}
     for command in commands:
         code = called([places.get(each, each) for each in command.arguments])
         captured = capsys.readouterr()
         wrong = problem(command, PIPELINE in path.parents, code, captured.out, captured.err)
         if wrong is not None:
-            found.append(f"dstl {' '.join(command.arguments)}: {wrong}")
-    return found
+            texts.append(f"dstl {' '.join(command.arguments)}: {wrong}")
+    return texts
 
 
 def name(path: Path) -> str:

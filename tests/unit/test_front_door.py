@@ -291,8 +291,8 @@ def test_the_names_are_these() -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_name_is_there_and_is_called_so(name: str) -> None:
-    found = getattr(dstl_core, name)
-    assert found.__name__.rpartition(".")[2] == name
+    member = getattr(dstl_core, name)
+    assert member.__name__.rpartition(".")[2] == name
 
 
 def test_another_name_is_an_attribute_error() -> None:

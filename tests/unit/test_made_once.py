@@ -25,10 +25,10 @@ def test_many_that_ask_at_once_share_what_one_makes(tmp_path: Path) -> None:
         return sorted(made_once(tmp_path / "cache" / "jars", make).iterdir())
 
     with ThreadPoolExecutor(WORKERS) as workers:
-        found = list(workers.map(ask, range(WORKERS)))
+        answers = list(workers.map(ask, range(WORKERS)))
     assert len(made) == 1
-    assert len(found[0]) == 100
-    assert found == [found[0]] * WORKERS
+    assert len(answers[0]) == 100
+    assert answers == [answers[0]] * WORKERS
 
 
 def test_a_maker_that_fails_leaves_nothing_for_the_next(tmp_path: Path) -> None:

@@ -120,17 +120,17 @@ def test_idle_threads_end_and_new_ones_start() -> None:
 
 def test_waiting_ends_with_the_predicate_or_the_time_out(threads: ThreadScheduler) -> None:
     condition = threading.Condition()
-    there: list[int] = []
+    events: list[int] = []
 
     def put() -> None:
         with condition:
-            there.append(1)
+            events.append(1)
             condition.notify_all()
 
     with condition:
-        assert not threads.wait_for(condition, lambda: bool(there), 1)
+        assert not threads.wait_for(condition, lambda: bool(events), 1)
         threads.execute(put)
-        assert threads.wait_for(condition, lambda: bool(there), WAIT_S * 1000)
+        assert threads.wait_for(condition, lambda: bool(events), WAIT_S * 1000)
 
 
 # ------------------------------------------------------------------------- BoundedExecutor

@@ -38,8 +38,8 @@ def imported(path: Path) -> Iterator[str]:
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name in MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
-            for each in node.names:
-                below = f"{node.module}.{each.name}"
+            for alias in node.names:
+                below = f"{node.module}.{alias.name}"
                 if below in MODULES or node.module in MODULES:
                     yield below if below in MODULES else node.module
 
@@ -224,8 +224,8 @@ def puts_a_value_behind_an_option(node: ast.AST) -> bool:
     ],
 )
 def test_a_value_behind_an_option_is_recognized(text: str, expected: bool) -> None:
-    found = any(map(puts_a_value_behind_an_option, ast.walk(ast.parse(text))))
-    assert found is expected
+    is_seen = any(map(puts_a_value_behind_an_option, ast.walk(ast.parse(text))))
+    assert is_seen is expected
 
 
 def test_names_in_advice_are_quoted_for_a_shell_in_one_place() -> None:
@@ -253,16 +253,16 @@ def test_no_module_can_run_a_pickle() -> None:
     for name, path in MODULES.items():
         for node in ast.walk(tree_of(path)):
             if isinstance(node, ast.Import):
-                found = {each.name for each in node.names if each.name.split(".")[0] in PICKLES}
+                names = {each.name for each in node.names if each.name.split(".")[0] in PICKLES}
             elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in PICKLES:
-                found = {each.name for each in node.names}
+                names = {each.name for each in node.names}
             elif isinstance(node, ast.keyword) and node.arg == "allow_pickle":
                 is_off = isinstance(node.value, ast.Constant) and node.value.value is False
-                found = set() if is_off else {"allow_pickle"}
+                names = set() if is_off else {"allow_pickle"}
             elif isinstance(node, ast.Attribute) and node.attr in ("read_pickle", "find_class"):
-                found = {node.attr}
+                names = {node.attr}
             else:
                 continue
-            if found:
-                taken.setdefault(name, set()).update(found)
+            if names:
+                taken.setdefault(name, set()).update(names)
     assert taken == LENT

@@ -81,9 +81,9 @@ DELETES = {
 
 def test_every_deletion_of_state_goes_through_the_guard() -> None:
     pattern = re.compile(r"(file_io|files|file_ios\[.*\]|fs)\.(delete|delete_folder|rm|rm_file)\(")
-    found = {str(path.relative_to(ROOT)) for path in SOURCES if pattern.search(path.read_text())}
+    deleting = {str(path.relative_to(ROOT)) for path in SOURCES if pattern.search(path.read_text())}
     own = ("dstl_core/storage/", "dstl_core/testing/")
-    assert {name for name in found if not name.startswith(own)} == set(DELETES)
+    assert {name for name in deleting if not name.startswith(own)} == set(DELETES)
 
 
 HEAVY = ("pyarrow", "pyspark", "dagster", "numba", "pandas")
@@ -125,13 +125,13 @@ def files_below(folder: Path) -> list[Path]:
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda path: path.name)
 def test_every_golden_file_is_in_its_manifest(folder: Path) -> None:
     manifest = json.loads((folder / "manifest.json").read_bytes())
-    found = {
+    sums = {
         str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in files_below(folder)
         if path.name != "manifest.json"
     }
     # A new file goes in with the sum that this shows.
-    assert manifest["sha256"] == found
+    assert manifest["sha256"] == sums
     if "dstl" in manifest:
         assert set(manifest) == {"dstl", "made", "sha256"}
         assert re.fullmatch("[0-9a-f]{7}", manifest["dstl"])

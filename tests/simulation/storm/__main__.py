@@ -21,8 +21,10 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=86_400.0, help="end after so long")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--spark", action="store_true", help="drivers are whole jobs on Spark")
-    given = parser.parse_args()
-    storm = Storm(given.storage, given.seed, given.commits, given.seconds, given.spark)
+    arguments = parser.parse_args()
+    storm = Storm(
+        arguments.storage, arguments.seed, arguments.commits, arguments.seconds, arguments.spark
+    )
     logging.basicConfig(level=logging.WARNING, format="%(asctime)s %(message)s")
     logging.getLogger(world.__name__).setLevel(logging.INFO)
     # So that no process is left behind.

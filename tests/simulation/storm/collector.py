@@ -18,9 +18,11 @@ def run(base: str, seed: int, random: Random) -> None:
     while True:
         started = time.monotonic()
         try:
-            found = collect_garbage(root, delete=True, older_than_ms=random.choice([0, 500, 2_000]))
+            report = collect_garbage(
+                root, delete=True, older_than_ms=random.choice([0, 500, 2_000])
+            )
         except (DstlError, OSError) as error:
             say_error(error)
         else:
-            say(collected=found.deleted)
+            say(collected=report.deleted)
         time.sleep(0.1 + random.uniform(0, 3) * (time.monotonic() - started))

@@ -112,9 +112,9 @@ class Driver:
         latest, since = None, time.monotonic()
         while time.monotonic() - since < patience:
             time.sleep(patience / 10)
-            found = self._commits.latest()
-            if found != latest:
-                latest, since = found, time.monotonic()
+            newest = self._commits.latest()
+            if newest != latest:
+                latest, since = newest, time.monotonic()
                 if self._random.random() < 0.01:
                     break  # impatient: it takes over from one that is well
 

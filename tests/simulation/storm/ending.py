@@ -23,7 +23,7 @@ class Ending:
 
     commits: int
     """Epochs that the latest state stands on."""
-    found: int
+    confirmed: int
     """Of the commits that drivers were told of."""
     doubled: int
     """Inputs that were committed more than once."""
@@ -35,7 +35,7 @@ class Ending:
 
     def __str__(self) -> str:
         return (
-            f"{self.found} found, {self.doubled} doubled, {self.commits} commits in all, "
+            f"{self.confirmed} found, {self.doubled} doubled, {self.commits} commits in all, "
             f"{len(self.problems)} problems in {self.retained} retained checkpoints, "
             f"{self.outputs} outputs compared"
         )
@@ -52,15 +52,15 @@ def look(base: str, seed: int, counts: Counts, *, with_output: bool) -> Ending:
     history = store.completed
     inputs = [*inputs_of(reversed(history))][::-1]
     standing = {
-        each.checkpoint_id: (each.facts.input.id, each.metadata_sha256)
-        for each in history
-        if each.facts.input
+        past.checkpoint_id: (past.facts.input.id, past.metadata_sha256)
+        for past in history
+        if past.facts.input
     }
     in_order = set(inputs)
-    found = [
-        each
-        for each in counts.told.values()
-        if standing.get(each.checkpoint) == (each.input, each.sha256) and each.input in in_order
+    confirmed = [
+        told
+        for told in counts.told.values()
+        if standing.get(told.checkpoint) == (told.input, told.sha256) and told.input in in_order
     ]
     doubled = sum(
         count > 1 for count in Counter(number for number, _ in standing.values()).values()
@@ -68,7 +68,7 @@ def look(base: str, seed: int, counts: Counts, *, with_output: bool) -> Ending:
     problems = list(problems_of(store))
     ending = Ending(
         len(inputs),
-        len(found),
+        len(confirmed),
         doubled,
         len(problems),
         [each for some in problems for each in some],
@@ -81,12 +81,14 @@ def look(base: str, seed: int, counts: Counts, *, with_output: bool) -> Ending:
     latest = store.latest
     if latest is None or state_of(str(store.folder_of(latest))) != state:
         raise StormError(f"{where}: the state is not what plain Python says ({ending})")
-    for each in history if with_output else ():
-        given = each.facts.input
-        if given is None or given.id not in outputs:
+    for commit in history if with_output else ():
+        epoch_input = commit.facts.input
+        if epoch_input is None or epoch_input.id not in outputs:
             continue
-        if output_of(base, each) != outputs[given.id]:
-            raise StormError(f"{where}: the output of {given.id} is not what plain Python says")
-    if ending.found != len(counts.told) or ending.doubled or ending.problems:
+        if output_of(base, commit) != outputs[epoch_input.id]:
+            raise StormError(
+                f"{where}: the output of {epoch_input.id} is not what plain Python says"
+            )
+    if ending.confirmed != len(counts.told) or ending.doubled or ending.problems:
         raise StormError(f"{where}: {len(counts.told)} told, {ending}: {ending.problems}")
     return ending

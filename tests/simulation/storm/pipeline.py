@@ -192,15 +192,15 @@ def placed(rows: Sequence[dict[str, int]]) -> list[list[pa.RecordBatch]]:
         )
         for row in rows
     ]
-    found = []
+    batches = []
     for subtask in range(PARALLELISM):
         own = [row for row, owner in zip(rows, owners, strict=True) if owner == subtask]
         batch = pa.RecordBatch.from_pylist(own, schema=ROW)
         hashes = pa.array([_hash(row) for row in own], pa.int64())
         batch = batch.append_column(FINGERPRINT_COLUMN, hashes)
         batch = batch.append_column(SUBTASK_COLUMN, pa.array([subtask] * len(own), pa.int32()))
-        found.append([batch] if own else [])
-    return found
+        batches.append([batch] if own else [])
+    return batches
 
 
 def _hash(row: dict[str, int]) -> int:
@@ -235,11 +235,11 @@ def next_input(coordinator: JobCoordinator) -> int:
 
 def state_of(path: str) -> State:
     """What a checkpoint holds."""
-    found = {}
+    by_key = {}
     for batch in Snapshot.load(path)[f"uid:{UID}"].keyed().read():
         for row in batch.to_pylist():
-            found[row["state_key"]] = (row["sum"], sorted(row["inputs"]))
-    return found
+            by_key[row["state_key"]] = (row["sum"], sorted(row["inputs"]))
+    return by_key
 
 
 def output_of(base: str, checkpoint: CompletedCheckpoint) -> list[tuple[int, int]]:

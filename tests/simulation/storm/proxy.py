@@ -173,13 +173,13 @@ class _Handler(BaseHTTPRequestHandler):
 
     def _strike(self, when: str) -> None:
         """Kills or stops the process that has sent this request."""
-        found = _PID.search(self.headers.get("User-Agent", ""))
-        if found is None or self.command not in _CHANGES:
+        match = _PID.search(self.headers.get("User-Agent", ""))
+        if match is None or self.command not in _CHANGES:
             return
         struck = self.server.dice.strike()
         if struck is None:
             return
-        pid = int(found[1])
+        pid = int(match[1])
         say(strike=struck.name, pid=pid, at=f"{when} {self.command} of {name_of(self.path)}")
         try:
             os.kill(pid, struck)

@@ -33,10 +33,10 @@ def run(base: str, seed: int, random: Random) -> None:
             if latest is None or latest.checkpoint_id < at:
                 continue
             at = latest.checkpoint_id + random.uniform(5, 25)
-            found = store.reset(f"reset-{uuid4()}", is_alive)
+            result = store.reset(f"reset-{uuid4()}", is_alive)
             store = PipelineStore(base, NAME)
         except (DstlError, OSError) as error:
             say_error(error)
         else:
-            did = bool(found.swept_runs or found.deleted)
-            say(reset=did, swept=len(found.deleted))
+            did = bool(result.swept_runs or result.deleted)
+            say(reset=did, swept=len(result.deleted))

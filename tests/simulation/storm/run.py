@@ -69,8 +69,8 @@ def _report(title: str, world: World, seconds: float, ending: Ending | None) -> 
 
 
 def _list(counter: dict[str, int]) -> str:
-    found = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{count} {name}" for name, count in found) or "none"
+    counted = sorted(counter.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{count} {name}" for name, count in counted) or "none"
 
 
 @contextmanager

@@ -37,8 +37,8 @@ def run(base: str, seed: int, random: Random) -> None:
     while True:
         checked, problems = 0, []
         started = time.monotonic()
-        for each in problems_of(store):
+        for problems_seen in problems_of(store):
             checked += 1
-            problems += each
+            problems += problems_seen
         say(verified=checked, problems=problems)
         time.sleep(0.2 + 8 * (time.monotonic() - started))

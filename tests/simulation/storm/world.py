@@ -223,7 +223,9 @@ class World:
 
     def _listen(self) -> None:
         outputs = {
-            each.output: each for each in [*self._actors, self._proxy] if each.output is not None
+            actor.output: actor
+            for actor in [*self._actors, self._proxy]
+            if actor.output is not None
         }
         ready, _, _ = select.select([*outputs], [], [], 0.05)
         for output in ready:

@@ -288,8 +288,8 @@ def test_h8_a_set_beyond_two_gib_is_found(tmp_path: Any) -> None:
     )
     with open(path, "rb") as file:
         content = memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
-        found = list(StateChangelogHandleReader(lambda stream: content).get_changes(handle))
-    assert found == [StateChange(3, b"far away")]
+        changes = list(StateChangelogHandleReader(lambda stream: content).get_changes(handle))
+    assert changes == [StateChange(3, b"far away")]
 
 
 def test_h8_every_handle_is_read_by_the_storage_that_it_names(tmp_path: Any) -> None:

@@ -91,8 +91,8 @@ def test_upload_batch_sizes() -> None:
             futures.append(writer.persist(from_, round_))
         for future in futures:
             future.result(60)
-    found = f.histogram("uploadBatchSizes")
-    assert (len(found.samples), found.min, found.max) == (3, 5, 5)
+    histogram = f.histogram("uploadBatchSizes")
+    assert (len(histogram.samples), histogram.min, histogram.max) == (3, 5, 5)
 
 
 def test_attempts_per_upload() -> None:
@@ -102,8 +102,8 @@ def test_attempts_per_upload() -> None:
         from_ = writer.next_sequence_number()
         writer.append(0, b"x")
         writer.persist(from_, number).result(60)
-    found = f.histogram("attemptsPerUpload")
-    assert (len(found.samples), found.min, found.max) == (3, 3, 3)
+    histogram = f.histogram("attemptsPerUpload")
+    assert (len(histogram.samples), histogram.min, histogram.max) == (3, 3, 3)
     assert f.counter("numberOfUploadRequests") == 9
 
 

@@ -31,38 +31,38 @@ def is_there() -> bool:
 
 
 def test_a_file_goes_with_its_last_reference() -> None:
-    found = registry()
-    found.start_tracking(HANDLE, 2)
-    found.release(HANDLE)
+    files_registry = registry()
+    files_registry.start_tracking(HANDLE, 2)
+    files_registry.release(HANDLE)
     assert is_there()
-    assert found.tracked == {HANDLE.path: 1}
-    found.release(HANDLE)
+    assert files_registry.tracked == {HANDLE.path: 1}
+    files_registry.release(HANDLE)
     assert not is_there()
-    assert found.tracked == {}
+    assert files_registry.tracked == {}
 
 
 def test_a_file_that_a_checkpoint_owns_stays() -> None:
-    found = registry()
-    found.start_tracking(HANDLE, 2)
-    found.stop_tracking(HANDLE)
-    found.release(HANDLE)
-    found.release(HANDLE)
+    files_registry = registry()
+    files_registry.start_tracking(HANDLE, 2)
+    files_registry.stop_tracking(HANDLE)
+    files_registry.release(HANDLE)
+    files_registry.release(HANDLE)
     assert is_there()
 
 
 def test_an_unknown_file_is_not_touched() -> None:
-    found = registry()
-    found.release(HANDLE)
-    found.stop_tracking(HANDLE)
+    files_registry = registry()
+    files_registry.release(HANDLE)
+    files_registry.stop_tracking(HANDLE)
     assert is_there()
 
 
 def test_a_file_that_is_gone_is_no_error() -> None:
-    found = registry()
-    found.start_tracking(HANDLE, 1)
+    files_registry = registry()
+    files_registry.start_tracking(HANDLE, 1)
     open_file_io(LOCATION).delete(LOCATION)
-    found.release(HANDLE)
-    assert found.tracked == {}
+    files_registry.release(HANDLE)
+    assert files_registry.tracked == {}
 
 
 def test_a_failed_delete_is_a_warning_and_the_file_is_left_for_gc(
@@ -70,11 +70,13 @@ def test_a_failed_delete_is_a_warning_and_the_file_is_left_for_gc(
 ) -> None:
     # A folder stands where the file was: no delete of a file removes it.
     folder = FileStateHandle(f"file:{tmp_path}", 10)
-    found = TaskChangelogRegistry(FileDiscarder(open_file_io(Location.parse(tmp_path)).delete))
-    found.start_tracking(folder, 1)
+    files_registry = TaskChangelogRegistry(
+        FileDiscarder(open_file_io(Location.parse(tmp_path)).delete)
+    )
+    files_registry.start_tracking(folder, 1)
     with caplog.at_level(logging.WARNING):
-        found.release(folder)
-    assert found.tracked == {}
+        files_registry.release(folder)
+    assert files_registry.tracked == {}
     assert "an unused segment is left for gc" in caplog.text
 
 
@@ -87,22 +89,22 @@ def test_a_tracked_file_needs_a_reference() -> None:
 
 
 def test_a_discarded_file_and_its_count_are_gone() -> None:
-    found = registry()
-    found.start_tracking(HANDLE, 2)
-    found.discard(HANDLE)
+    files_registry = registry()
+    files_registry.start_tracking(HANDLE, 2)
+    files_registry.discard(HANDLE)
     assert not is_there()
-    assert found.tracked == {}
+    assert files_registry.tracked == {}
 
 
 def test_a_file_that_is_never_finished_is_reported_at_the_close() -> None:
-    found = registry()
-    found.start_writing(HANDLE.path)
-    found.start_writing("memory://job/dstl/finished")
-    found.start_tracking(FileStateHandle("memory://job/dstl/finished", 1), 1)
-    found.close()
-    assert found.orphans == (HANDLE.path,)
-    found.discard_unfinished(HANDLE.path)
-    assert found.orphans == ()
+    files_registry = registry()
+    files_registry.start_writing(HANDLE.path)
+    files_registry.start_writing("memory://job/dstl/finished")
+    files_registry.start_tracking(FileStateHandle("memory://job/dstl/finished", 1), 1)
+    files_registry.close()
+    assert files_registry.orphans == (HANDLE.path,)
+    files_registry.discard_unfinished(HANDLE.path)
+    assert files_registry.orphans == ()
     assert not is_there()
 
 
@@ -137,37 +139,37 @@ H1, H2, H3 = (FileStateHandle(f"memory://local/h{i}", 1) for i in (1, 2, 3))
 
 def test_registry_normal() -> None:
     # LocalChangelogRegistryTest of Flink.
-    found, files = local_registry()
-    found.register(H1, 1)
-    found.register(H2, 1)
-    found.register(H2, 2)
-    found.register(H3, 2)
-    assert found.discard_up_to_checkpoint(2) == {H1.path}
+    local_files, files = local_registry()
+    local_files.register(H1, 1)
+    local_files.register(H2, 1)
+    local_files.register(H2, 2)
+    local_files.register(H3, 2)
+    assert local_files.discard_up_to_checkpoint(2) == {H1.path}
     assert files == {H2.path, H3.path}
-    assert found.discard_up_to_checkpoint(3) == {H2.path, H3.path}
+    assert local_files.discard_up_to_checkpoint(3) == {H2.path, H3.path}
     assert files == set()
 
 
 def test_an_older_checkpoint_does_not_shorten_a_life() -> None:
-    found, files = local_registry()
-    found.register(H1, 5)
-    found.register(H1, 3)
-    found.discard_up_to_checkpoint(5)
+    local_files, files = local_registry()
+    local_files.register(H1, 5)
+    local_files.register(H1, 3)
+    local_files.discard_up_to_checkpoint(5)
     assert H1.path in files
 
 
 def test_two_files_cannot_have_one_path() -> None:
-    found, _ = local_registry()
-    found.register(H1, 1)
+    local_files, _ = local_registry()
+    local_files.register(H1, 1)
     with pytest.raises(ChangelogError, match="Two local changelog files have one path"):
-        found.register(FileStateHandle(H1.path, 2), 1)
+        local_files.register(FileStateHandle(H1.path, 2), 1)
 
 
 def test_closing_forgets_and_deletes_nothing() -> None:
-    found, files = local_registry()
-    found.register(H1, 1)
-    found.close()
-    assert found.discard_up_to_checkpoint(9) == frozenset()
+    local_files, files = local_registry()
+    local_files.register(H1, 1)
+    local_files.close()
+    assert local_files.discard_up_to_checkpoint(9) == frozenset()
     assert len(files) == 3
 
 

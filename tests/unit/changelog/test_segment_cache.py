@@ -162,15 +162,15 @@ def test_others_wait_for_one_download(tmp_path: Path) -> None:
         assert go.wait(30)
 
     f.before_read = slow
-    found: list[bytes] = []
-    readers = [threading.Thread(target=lambda: found.append(f.open())) for _ in range(4)]
+    downloads: list[bytes] = []
+    readers = [threading.Thread(target=lambda: downloads.append(f.open())) for _ in range(4)]
     for reader in readers:
         reader.start()
     assert started.wait(30)
     go.set()
     for reader in readers:
         reader.join(30)
-    assert found == [b"\0" + BODY] * 4
+    assert downloads == [b"\0" + BODY] * 4
     assert f.opened == [REMOTE.path]
     f.reader.close()
     threads.close(1_000)

@@ -49,10 +49,10 @@ def test_write_and_read(tmp_path: Path, compressed: bool) -> None:
             written.setdefault(key_group, []).append(change)
         writer.next_sequence_number()
     handle = writer.persist(writer.initial_sequence_number(), 1).result()
-    found: dict[int, list[bytes]] = {}
+    read: dict[int, list[bytes]] = {}
     for change_ in log.create_reader().get_changes(handle.job_manager_owned_snapshot):
-        found.setdefault(change_.key_group, []).append(change_.change)
-    assert found == written
+        read.setdefault(change_.key_group, []).append(change_.change)
+    assert read == written
 
 
 def test_files_lie_where_flink_puts_them(tmp_path: Path) -> None:

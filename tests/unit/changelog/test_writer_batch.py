@@ -29,9 +29,9 @@ Change = tuple[int | None, bytes]
 def submitted(log: Changelog) -> list[tuple[int, bytes]]:
     """Number and bytes of every set that was handed over, in order."""
     return [
-        (each.sequence_number.number, bytes(each.encoded))
+        (change_set.sequence_number.number, bytes(change_set.encoded))
         for task in log.scheduler.submitted
-        for each in task.change_sets
+        for change_set in task.change_sets
     ]
 
 
@@ -162,8 +162,8 @@ def test_an_append_that_finds_no_room_in_time_is_not_appended() -> None:
     f.threads.run_until_idle()
     writer.append(5, bytes([11]) * 10)
     writer.append(5, b"last")
-    found = values_of(f, writer)
-    assert sorted(found) == sorted([*(bytes([n]) * 10 for n in range(12)), b"last"])
+    values = values_of(f, writer)
+    assert sorted(values) == sorted([*(bytes([n]) * 10 for n in range(12)), b"last"])
 
 
 def test_a_batch_says_how_far_it_came() -> None:

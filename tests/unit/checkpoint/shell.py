@@ -69,7 +69,7 @@ class ManualTime:
             due = [each for each in self.entries if each.action is not None and each.due <= now]
             if not due:
                 break
-            first = min(due, key=lambda each: each.due)
+            first = min(due, key=lambda task: task.due)
             self.entries.remove(first)
             self.now = max(self.now, first.due)
             assert first.action is not None

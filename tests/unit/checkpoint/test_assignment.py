@@ -87,16 +87,20 @@ def test_at_the_same_parallelism_each_subtask_gets_its_own() -> None:
 def test_keyed_state_goes_to_whoever_owns_part_of_it(
     old: int, new: int, sources: list[list[int]]
 ) -> None:
-    found = assigned([plan(new)], operator_state(old))
-    assert [each.managed_keyed_state for each in found] == [
+    subtasks = assigned([plan(new)], operator_state(old))
+    assert [each.managed_keyed_state for each in subtasks] == [
         tuple(keyed(index, old) for index in indexes) for indexes in sources
     ]
 
 
 def test_operator_state_is_redistributed() -> None:
     counts = [
-        sum(len(state.offsets) for handle in each.managed_operator_state for state in handle.states)
-        for each in assigned([plan(4)], operator_state(3))
+        sum(
+            len(state.offsets)
+            for handle in subtask.managed_operator_state
+            for state in handle.states
+        )
+        for subtask in assigned([plan(4)], operator_state(3))
     ]
     assert counts == [2, 2, 1, 1]
 
@@ -105,11 +109,11 @@ def test_raw_state_goes_the_same_ways() -> None:
     state = operator_state(2)
     raw = tuple(
         OperatorSubtaskState(
-            each.index,
-            raw_operator_state=each.managed_operator_state,
-            raw_keyed_state=each.managed_keyed_state,
+            subtask.index,
+            raw_operator_state=subtask.managed_operator_state,
+            raw_keyed_state=subtask.managed_keyed_state,
         )
-        for each in state.subtasks
+        for subtask in state.subtasks
     )
     [only] = assigned([plan(1)], replace(state, subtasks=raw))
     assert only.raw_keyed_state == (keyed(0, 2), keyed(1, 2))
@@ -119,9 +123,9 @@ def test_raw_state_goes_the_same_ways() -> None:
 
 def test_a_subtask_without_state() -> None:
     state = operator_state(2)
-    found = assigned([plan(2)], replace(state, subtasks=state.subtasks[:1]))
-    assert found[1] == PrioritizedOperatorSubtaskState(5)
-    assert found[1].is_restored
+    subtasks = assigned([plan(2)], replace(state, subtasks=state.subtasks[:1]))
+    assert subtasks[1] == PrioritizedOperatorSubtaskState(5)
+    assert subtasks[1].is_restored
 
 
 def test_an_operator_without_state_starts_empty_but_restored() -> None:

@@ -137,8 +137,8 @@ def test_records_of_an_earlier_release_are_read_whole() -> None:
         "materialization",
         "savepoint",
     }
-    for each in COMMITTED:
-        stored = each["payload"]["facts"]
+    for record in COMMITTED:
+        stored = record["payload"]["facts"]
         assert EpochFacts.from_json(stored).to_json() == stored
 
 
@@ -254,12 +254,12 @@ TYPES: dict[str, dict[str, Any]] = {
 def described(part: type) -> dict[str, str]:
     """The description of each field in the docstrings of a class and its bases."""
     texts = [inspect.cleandoc(each.__doc__ or "").partition("Args:")[2] for each in part.__mro__]
-    found = [
-        each
+    entries = [
+        entry
         for text in texts
-        for each in re.findall(r"^    (\w+): (.*(?:\n        .*)*)", text, re.M)
+        for entry in re.findall(r"^    (\w+): (.*(?:\n        .*)*)", text, re.M)
     ]
-    return {name: re.sub(r"\s+", " ", text).replace("``", "`") for name, text in found}
+    return {name: re.sub(r"\s+", " ", text).replace("``", "`") for name, text in entries}
 
 
 def test_the_output_of_an_operator_and_its_late_rows_are_found_by_name() -> None:
@@ -279,13 +279,13 @@ def test_every_field_is_documented(part: Any) -> None:
     own = SCHEMA["$defs"][part.__name__]
     texts = described(part)
     assert own["properties"] == {
-        each.name: {"description": texts[each.name], **TYPES[str(each.type)]}
-        for each in fields(part)
+        field.name: {"description": texts[field.name], **TYPES[str(field.type)]}
+        for field in fields(part)
     }
     required = [
-        each.name
-        for each in fields(part)
-        if each.default is MISSING and each.default_factory is MISSING
+        field.name
+        for field in fields(part)
+        if field.default is MISSING and field.default_factory is MISSING
     ]
     assert own.get("required", []) == required
     assert own["additionalProperties"] is False
@@ -293,8 +293,8 @@ def test_every_field_is_documented(part: Any) -> None:
 
 def test_records_are_as_the_documentation_says() -> None:
     check = jsonschema.Draft202012Validator(SCHEMA)
-    for each in COMMITTED:
-        check.validate(each)
+    for committed in COMMITTED:
+        check.validate(committed)
     [record, *_] = COMMITTED
     for kind in KINDS:
         check.validate({**record, "payload": {**record["payload"], "facts": written(kind)}})

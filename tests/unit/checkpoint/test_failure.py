@@ -76,8 +76,8 @@ def test_a_reason(name: str, pre_flight: str, count: str, message: str) -> None:
 )
 def test_names_of_older_releases_warn(old: str, new: str) -> None:
     with pytest.warns(DeprecationWarning, match=f"{old} is a name of older .* use {new}"):
-        found = getattr(CheckpointFailureReason, old)
-    assert found is CheckpointFailureReason[new]
+        reason = getattr(CheckpointFailureReason, old)
+    assert reason is CheckpointFailureReason[new]
 
 
 def test_a_name_that_never_was() -> None:

@@ -41,13 +41,13 @@ def publish(folder: Location, notes: dict[str, Any] | None = None) -> tuple[str,
 def test_published_metadata_is_loaded_by_folder_or_by_file(folder: Location) -> None:
     digest, size = publish(folder, {"kind": "test"})
     for path in (folder, folder.child("_metadata")):
-        found = load_metadata_file(open_file_io(folder), path)
-        assert found.folder == folder
-        assert [each.operator_id for each in found.metadata.operators] == [
-            each.operator_id for each in METADATA.operators
+        file = load_metadata_file(open_file_io(folder), path)
+        assert file.folder == folder
+        assert [each.operator_id for each in file.metadata.operators] == [
+            operator.operator_id for operator in METADATA.operators
         ]
-        assert (found.sha256, found.size) == (digest, size)
-        assert found.sidecar == Sidecar(
+        assert (file.sha256, file.size) == (digest, size)
+        assert file.sidecar == Sidecar(
             digest, {OperatorID.for_uid("counter"): "counter"}, {"kind": "test"}
         )
     raw = Path(folder.path, "_metadata").read_bytes()
@@ -58,10 +58,10 @@ def test_a_snapshot_is_never_overwritten(folder: Location) -> None:
     digest, _ = publish(folder, {"n": 1})
     with pytest.raises(StorageError, match="A snapshot is already there"):
         publish(folder, {"n": 2})
-    found = load_metadata_file(open_file_io(folder), folder)
-    assert found.sha256 == digest
-    assert found.sidecar is not None
-    assert found.sidecar.notes == {"n": 1}
+    file = load_metadata_file(open_file_io(folder), folder)
+    assert file.sha256 == digest
+    assert file.sidecar is not None
+    assert file.sidecar.notes == {"n": 1}
 
 
 def test_the_sidecar_of_somebody_else_is_not_touched(folder: Location) -> None:

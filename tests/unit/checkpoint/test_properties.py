@@ -33,8 +33,8 @@ TABLE = [
 def test_the_table_of_retention(properties: CheckpointProperties, expected: str) -> None:
     statuses = (JobStatus.FINISHED, JobStatus.CANCELED, JobStatus.FAILED, JobStatus.SUSPENDED)
     flags = [properties.discard_subsumed, *(properties.discard_on_job(each) for each in statuses)]
-    found = "".join("T" if flag else "F" for flag in flags)
-    assert f"{found} {'T' if properties.forced else 'F'}" == expected
+    letters_of_flags = "".join("T" if flag else "F" for flag in flags)
+    assert f"{letters_of_flags} {'T' if properties.forced else 'F'}" == expected
 
 
 def test_types() -> None:

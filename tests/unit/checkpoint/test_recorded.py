@@ -100,11 +100,13 @@ class History:
         for steps in (2, 100, 10**6):
             assert seen.retained(3, steps * STEP_MS) == self.younger(steps * STEP_MS, 3)
         assert list(seen.commits()) == self.commits[::-1]
-        there = {each.checkpoint_id for each in self.held[::7]} | {0, 2, self.next_id, 10**6}
+        ids = {each.checkpoint_id for each in self.held[::7]} | {0, 2, self.next_id, 10**6}
         expected = [
-            each for each in self.held if each.checkpoint_id in there or each.location is not None
+            commit
+            for commit in self.held
+            if commit.checkpoint_id in ids or commit.location is not None
         ]
-        assert seen.held(there) == seen.held(there) == expected
+        assert seen.held(ids) == seen.held(ids) == expected
         for id_ in range(max(0, self.next_id - 5), self.next_id + 2):
             assert seen.has_id(id_) == (id_ in self.ids)
 

@@ -43,13 +43,13 @@ def handle(
 
 def plain(handles: tuple[OperatorStreamStateHandle, ...]) -> dict[str, Any]:
     """What the golden file says of one subtask."""
-    found = {}
-    for each in handles:
-        assert isinstance(each.stream, ByteStreamStateHandle)
-        found[each.stream.handle_name] = {
-            state.name: [state.mode.name, list(state.offsets)] for state in each.states
+    by_stream = {}
+    for state_handle in handles:
+        assert isinstance(state_handle.stream, ByteStreamStateHandle)
+        by_stream[state_handle.stream.handle_name] = {
+            state.name: [state.mode.name, list(state.offsets)] for state in state_handle.states
         }
-    return found
+    return by_stream
 
 
 @pytest.mark.parametrize("case", CASES, ids=range(len(CASES)))
@@ -74,8 +74,8 @@ def letters(
     previous = [[handle(name, {"s": (mode, list(range(n)))})] for name, n in counts.items()]
     repartitioned = repartition_operator_state(previous, new_parallelism)
     return [
-        [f"{name}{at}" for name, states in plain(each).items() for at in states["s"][1]]
-        for each in repartitioned
+        [f"{name}{at}" for name, states in plain(handles).items() for at in states["s"][1]]
+        for handles in repartitioned
     ]
 
 

@@ -40,8 +40,8 @@ def test_the_order_of_the_queue() -> None:
         request(6, SAVEPOINT),
         request(7, SAVEPOINT),
     ]
-    for each in requests:
-        assert queue.add(each) == []
+    for own_request in requests:
+        assert queue.add(own_request) == []
     chosen = [queue.choose(IDLE).chosen for _ in requests]
     assert [each.order for each in chosen if each is not None] == [6, 7, 5, 3, 2, 4, 1]
     assert queue.choose(IDLE).chosen is None

@@ -233,9 +233,9 @@ def _moved(value: Any, folders: dict[str, Path]) -> Any:
         return tuple(_moved(each, folders) for each in value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = {
-            each.name: _moved(getattr(value, each.name), folders)
-            for each in dataclasses.fields(value)
-            if each.init
+            field.name: _moved(getattr(value, field.name), folders)
+            for field in dataclasses.fields(value)
+            if field.init
         }
         return dataclasses.replace(value, **fields)
     return value
@@ -253,20 +253,20 @@ def started(pipeline: Pipeline, source: Source, claim_mode: ClaimMode) -> Job:
 
 def named(handles: Sequence[ChangelogStateBackendHandle]) -> set[str]:
     """Paths of the files behind some handles."""
-    found: set[str] = set()
-    _collect(tuple(handles), found)
-    return found
+    paths: set[str] = set()
+    _collect(tuple(handles), paths)
+    return paths
 
 
-def _collect(value: Any, found: set[str]) -> None:
+def _collect(value: Any, paths: set[str]) -> None:
     if isinstance(value, FileStateHandle):
-        found.add(value.path.removeprefix("file:"))
+        paths.add(value.path.removeprefix("file:"))
     elif isinstance(value, tuple | list):
-        for each in value:
-            _collect(each, found)
+        for field in value:
+            _collect(field, paths)
     elif dataclasses.is_dataclass(value) and not isinstance(value, type):
-        for each in dataclasses.fields(value):
-            _collect(getattr(value, each.name), found)
+        for field in dataclasses.fields(value):
+            _collect(getattr(value, field.name), paths)
 
 
 @pytest.fixture(params=FIXTURES)
@@ -348,7 +348,7 @@ def test_claim_goes_on_with_the_files_and_deletes_each_when_nothing_needs_it(
     theirs = {each for each in named(first) if each.startswith(str(source.root))}
     # Flink's bases and logs are carried over, and the new changes stand on top of them.
     assert {str(Path(each).relative_to(source.root)) for each in theirs} == {
-        each for each in before if "/taskowned/" in each or each in segments
+        path for path in before if "/taskowned/" in path or path in segments
     }
     assert sum(len(handle.non_materialized) for handle in first) > 2
     # The snapshot itself was subsumed, and what the new checkpoint names is still there.

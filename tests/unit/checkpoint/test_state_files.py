@@ -53,8 +53,8 @@ KINDS = [absolute, relative, merged, segment]
 
 
 def the_file(pipeline: Pipeline) -> Path:
-    [found] = Path(pipeline.layout.root.path).rglob("file")
-    return found
+    [path] = Path(pipeline.layout.root.path).rglob("file")
+    return path
 
 
 @pytest.mark.parametrize("damage", ["missing", "empty", "shorter", "longer"])

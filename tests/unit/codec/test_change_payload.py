@@ -42,7 +42,8 @@ QUEUE = StateMetaInfoSnapshot.priority_queue(
 
 def test_the_codes_are_flinks() -> None:
     assert [
-        each.name for each in sorted(StateChangeOperation, key=lambda operation: operation.value)
+        known_operation.name
+        for known_operation in sorted(StateChangeOperation, key=lambda operation: operation.value)
     ] == [
         *["CLEAR", "SET", "SET_INTERNAL", "ADD", "MERGE_NS", "ADD_ELEMENT"],
         *["ADD_OR_UPDATE_ELEMENT", "REMOVE_ELEMENT", "METADATA"],

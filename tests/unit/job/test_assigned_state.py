@@ -19,14 +19,14 @@ def assigned(fixture, parallelism):
     """
     operators = [
         replace(
-            each.state,
+            operator.state,
             subtasks=tuple(
                 replace(state, input_channel_state=(), result_subpartition_state=())
-                for state in each.state.subtasks
+                for state in operator.state.subtasks
             ),
         )
-        for each in Snapshot.load(fixture.snapshot).operators
-        if each.state.coordinator_state is None
+        for operator in Snapshot.load(fixture.snapshot).operators
+        if operator.state.coordinator_state is None
     ]
     for state in operators:
         plan = OperatorPlan(
@@ -36,21 +36,23 @@ def assigned(fixture, parallelism):
             state.max_parallelism,
             True,
         )
-        found = assign_state(7, [plan], [state], allow_non_restored_state=False, source="file:/s")
-        yield from found.subtasks[state.operator_id]
+        assignment = assign_state(
+            7, [plan], [state], allow_non_restored_state=False, source="file:/s"
+        )
+        yield from assignment.subtasks[state.operator_id]
 
 
 @pytest.mark.parametrize("parallelism", [None, 3])
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_every_assigned_state_is_the_same_again(fixture, parallelism):
-    for each in assigned(fixture, parallelism):
-        assert decode_assigned(encode_assigned(each)) == each
+    for state in assigned(fixture, parallelism):
+        assert decode_assigned(encode_assigned(state)) == state
 
 
 def test_a_start_without_state_is_not_a_restore():
-    found = decode_assigned(encode_assigned(PrioritizedOperatorSubtaskState()))
-    assert found == PrioritizedOperatorSubtaskState()
-    assert not found.is_restored
+    decoded = decode_assigned(encode_assigned(PrioritizedOperatorSubtaskState()))
+    assert decoded == PrioritizedOperatorSubtaskState()
+    assert not decoded.is_restored
 
 
 def test_damage_is_refused():

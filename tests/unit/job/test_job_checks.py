@@ -19,8 +19,8 @@ COUNTS = AggregateOperator("u", "k", {"n": aggregates.count()}, "string")
 
 
 def job(folder: Path, **arguments: Any) -> StatefulJob:
-    given = {"engine": None, "name": "j", "base_path": str(folder), "operator": COUNTS}
-    return StatefulJob(**{**given, **arguments})
+    defaults = {"engine": None, "name": "j", "base_path": str(folder), "operator": COUNTS}
+    return StatefulJob(**{**defaults, **arguments})
 
 
 @pytest.mark.parametrize(
@@ -59,9 +59,11 @@ def test_a_wrong_argument_is_one_sentence(
 
 
 def test_options_of_the_changelog_are_a_mapping_or_an_object() -> None:
-    for given in ({"max_attempts": 7}, ChangelogOptions.of(max_attempts=7)):
-        found = task_changelog_options("/data", {"compression_enabled": True, **plain(given)})
-        assert (found.max_attempts, found.compression_enabled) == (7, True)
+    for options_given in ({"max_attempts": 7}, ChangelogOptions.of(max_attempts=7)):
+        options = task_changelog_options(
+            "/data", {"compression_enabled": True, **plain(options_given)}
+        )
+        assert (options.max_attempts, options.compression_enabled) == (7, True)
 
 
 @pytest.mark.parametrize("path", [None, b"/data", 5])

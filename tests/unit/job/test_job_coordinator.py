@@ -65,9 +65,11 @@ class Pipeline:
             self.files.write_new(self.output(checkpoint_id), b"rows")
             meanwhile()
             return [
-                SubtaskReport(each.uid, subtask, encode_state(state(each, subtask)))
-                for each in plans
-                for subtask in range(each.parallelism)
+                SubtaskReport(
+                    operator_plan.uid, subtask, encode_state(state(operator_plan, subtask))
+                )
+                for operator_plan in plans
+                for subtask in range(operator_plan.parallelism)
             ]
 
         return coordinator.persist(
@@ -173,15 +175,15 @@ def test_a_folder_that_nobody_may_write_to_costs_only_the_epoch():
         committed = coordinator.confirm(JOB, [plan()], pipeline.persist(coordinator))
         before = everything_in(pipeline)
         folders = [folder, *(each for each in folder.rglob("*") if each.is_dir())]
-        for each in folders:
-            each.chmod(0o555)
+        for locked in folders:
+            locked.chmod(0o555)
         with unprivileged():
             for one in (coordinator, pipeline.coordinator()):
                 with pytest.raises(StorageError, match=r"Cannot .*: Permission denied"):
                     pipeline.persist(one)
         assert everything_in(pipeline) == before
-        for each in folders:
-            each.chmod(0o755)
+        for locked in folders:
+            locked.chmod(0o755)
         assert coordinator.latest() == committed
         again = coordinator.confirm(JOB, [plan()], pipeline.persist(coordinator))
         assert pipeline.coordinator().history() == [committed, again]

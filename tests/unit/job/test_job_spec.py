@@ -82,5 +82,5 @@ def test_the_log_stands_below_the_job_unless_its_options_say_another_place():
 def test_an_option_by_flinks_key_comes_before_what_a_job_takes_without_it(key, name, text, value):
     usual = task_changelog_options("/data/state", {}, compress=True)
     assert usual.upload_timeout_ms == UPLOAD_TIMEOUT_MS
-    given = task_changelog_options("/data/state", {key: text}, compress=True)
-    assert getattr(given, name) == value != getattr(usual, name)
+    options = task_changelog_options("/data/state", {key: text}, compress=True)
+    assert getattr(options, name) == value != getattr(usual, name)

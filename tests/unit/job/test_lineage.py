@@ -11,8 +11,8 @@ from dstl_core.job.spec.lineage import check_order_of_inputs, commit_before, fin
 
 
 def commit(number, parent, input_id=None, restored_from=None):
-    given = None if input_id is None else InputFacts(id=input_id, rows=1, hash_sum="0")
-    facts = EpochFacts(input=given, restored_from=restored_from)
+    epoch_input = None if input_id is None else InputFacts(id=input_id, rows=1, hash_sum="0")
+    facts = EpochFacts(input=epoch_input, restored_from=restored_from)
     return CompletedCheckpoint(number, parent, "", 0, facts)
 
 
@@ -108,7 +108,7 @@ def test_ids_that_look_alike_are_different_inputs():
     alike = ["", " ", "1", "1 ", "01", "A", "a", "a\0", "e\u0301", "\u00e9", "../x", "x" * 10_000]
     ids = sorted(alike)
     line = [commit(at + 2, at + 1, each, at + 1) for at, each in enumerate(ids)][::-1]
-    found = {each: find_input(line, each).commit.checkpoint_id for each in ids}
-    assert found == {each: at + 2 for at, each in enumerate(ids)}
+    places = {each: find_input(line, each).commit.checkpoint_id for each in ids}
+    assert places == {each: at + 2 for at, each in enumerate(ids)}
     with pytest.raises(ConfigError, match="one type: expected str, got int"):
         check_order_of_inputs("1", 1)

@@ -80,8 +80,8 @@ def test_the_nearest_copy_is_found(tmp_path):
     publish(copies, parts("a"))
     nearest = publish(copies, parts("a", "b"))
     publish(copies, parts("a", "x"))
-    path, manifest, found = copies.find(parts("a", "b", "c"))
-    assert (path, manifest["note"], found.log) == (
+    path, manifest, parts_kept = copies.find(parts("a", "b", "c"))
+    assert (path, manifest["note"], parts_kept.log) == (
         nearest,
         parts("a", "b").name,
         parts("a", "b").log,

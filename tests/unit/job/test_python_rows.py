@@ -31,14 +31,14 @@ NOON = dt.datetime(2026, 1, 2, 12)
         pa.array([{"a": 1}, None, {"a": None}]),
         pa.array([None, None, None]),
     ],
-    ids=lambda each: str(each.type),
+    ids=lambda case: str(case.type),
 )
 def test_rows_are_those_of_arrow(column):
     batch = pa.record_batch([column, pa.array([1, 2, 3])], names=["a", "b"])
     for part in (batch, batch.slice(1), batch.slice(1, 1), batch.slice(0, 0)):
-        found, expected = rows_of(part), part.to_pylist()
-        assert found == expected
-        assert [type(row["a"]) for row in found] == [type(row["a"]) for row in expected]
+        rows, expected = rows_of(part), part.to_pylist()
+        assert rows == expected
+        assert [type(row["a"]) for row in rows] == [type(row["a"]) for row in expected]
 
 
 def test_rows_without_columns_are_still_rows():

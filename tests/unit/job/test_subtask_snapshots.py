@@ -35,17 +35,17 @@ def files_of_the_log(subtask):
 @BY_ROW_AND_COLUMN
 def test_an_epoch_adds_a_log_and_a_full_checkpoint_makes_a_new_base(tmp_path, function, backend):
     subtask = Subtask(tmp_path, function, backend)
-    found = []
+    handles = []
     for kind in (CheckpointType.CHECKPOINT, CheckpointType.CHECKPOINT, FULL, FULL):
         subtask.run(float(subtask.count), 7.0, kind=kind)
         [handle] = subtask.handles
         assert isinstance(handle, ChangelogStateBackendHandle)
         assert handle.checkpoint_id == subtask.count
-        found.append(
+        handles.append(
             (handle.materialization_id, len(handle.materialized), len(handle.non_materialized))
         )
         assert restored(subtask) == {"key 0": subtask.count - 1.0, "key 1": 7.0}
-    assert found == [(0, 0, 1), (0, 0, 2), (1, 1, 0), (2, 1, 0)]
+    assert handles == [(0, 0, 1), (0, 0, 2), (1, 1, 0), (2, 1, 0)]
 
 
 @BY_ROW_AND_COLUMN

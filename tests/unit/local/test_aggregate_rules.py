@@ -50,9 +50,9 @@ def test_the_largest_of_nan_and_numbers_is_nan_and_the_smallest_a_number(session
         ("three", [[each] for each in rows]),
         ("back", [[each] for each in rows[::-1]]),
     ):
-        found = run(session, tmp_path / name, wanted, "k bigint, v double", *epochs)
-        assert math.isnan(found[1]["high"])
-        assert found[1]["low"] == 1.0
+        kept = run(session, tmp_path / name, wanted, "k bigint, v double", *epochs)
+        assert math.isnan(kept[1]["high"])
+        assert kept[1]["low"] == 1.0
 
 
 def test_rows_of_one_order_give_one_value_in_any_split(session, tmp_path):
@@ -69,8 +69,8 @@ def test_rows_of_one_order_give_one_value_in_any_split(session, tmp_path):
         ("five", [[each] for each in rows]),
         ("back", [[each] for each in rows[::-1]]),
     ):
-        found = run(session, tmp_path / name, wanted, "k bigint, o int, v string", *epochs)
-        assert {each: found[1][each] for each in expected} == expected
+        kept = run(session, tmp_path / name, wanted, "k bigint, o int, v string", *epochs)
+        assert {each: kept[1][each] for each in expected} == expected
 
 
 def test_the_last_value_batch_by_batch_keeps_no_order(session, tmp_path):
@@ -82,8 +82,8 @@ def test_the_last_value_batch_by_batch_keeps_no_order(session, tmp_path):
         [(1, 9, 1, "a"), (1, 9, 2, "b"), (1, None, 3, "n")],
         [(1, 1, 1, "c"), (1, 2, 0, None)],
     ]
-    found = run(session, tmp_path, wanted, "k bigint, o int, p int, v string", *epochs)
-    assert found[1] == {"state_key": 1, "first": "n", "last": "c"}
+    rows = run(session, tmp_path, wanted, "k bigint, o int, p int, v string", *epochs)
+    assert rows[1] == {"state_key": 1, "first": "n", "last": "c"}
 
 
 def test_the_output_of_an_epoch_has_the_keys_that_changed_with_their_values_after_it(
@@ -165,9 +165,9 @@ def test_a_sum_that_does_not_fit_names_its_state_and_commits_nothing(
 def test_a_sum_that_fits_in_the_end_is_exact_and_a_wider_type_holds_more(session, tmp_path):
     wanted = {"total": aggregates.sum("v"), "wide": aggregates.sum("v", "decimal(38, 0)")}
     values = [LARGEST, LARGEST, -LARGEST]
-    found = run(session, tmp_path, wanted, "k bigint, v bigint", [(1, each) for each in values])
-    assert found[1]["total"] == LARGEST
-    assert found[1]["wide"] == Decimal(LARGEST)
+    rows = run(session, tmp_path, wanted, "k bigint, v bigint", [(1, each) for each in values])
+    assert rows[1]["total"] == LARGEST
+    assert rows[1]["wide"] == Decimal(LARGEST)
 
 
 def test_a_narrow_state_takes_what_fits_and_names_itself_otherwise(session, tmp_path):
@@ -210,9 +210,9 @@ class ByRow(KeyedProcessFunction):
     def open(self, runtime_context):
         self.states = {
             name: runtime_context.get_state(
-                ValueStateDescriptor(name, getattr(each, "type", None) or "bigint")
+                ValueStateDescriptor(name, getattr(kept, "type", None) or "bigint")
             )
-            for name, each in KEPT.items()
+            for name, kept in KEPT.items()
         }
 
     def process_element(self, value, ctx):
@@ -225,8 +225,8 @@ class ByRow(KeyedProcessFunction):
             new |= {"weight": (held["weight"] or 0.0) + d, "high": max(d, held["high"] or d)}
         if s is not None:
             new |= {"early": held["early"] or s, "late": s}
-        for name, each in new.items():
-            self.states[name].update(each)
+        for name, new_value in new.items():
+            self.states[name].update(new_value)
 
 
 def test_a_pipeline_that_kept_aggregates_by_rows_goes_on_with_the_same_states(session, tmp_path):
@@ -299,6 +299,6 @@ def test_decimals_of_38_digits_keep_all_of_them(session, tmp_path):
     with StatefulJob(session, "digits", str(tmp_path), operator) as job:
         for day, rows in enumerate(([("a", small, 1)], [("a", large, 2), ("a", small, 1)])):
             job.run(session.createDataFrame(rows, schema), day)
-        [found] = [row for row in job.current_output()["u"].collect() if row["newest"] > 0]
-    assert (found["most"], found["least"], found["newest"]) == (large, small, large)
-    assert sorted(found["all"]) == [small, large]
+        [own_row] = [row for row in job.current_output()["u"].collect() if row["newest"] > 0]
+    assert (own_row["most"], own_row["least"], own_row["newest"]) == (large, small, large)
+    assert sorted(own_row["all"]) == [small, large]

@@ -122,19 +122,19 @@ def test_windows_keep_what_windows_by_row_keep_and_give_the_same(
     for seed in range(4):
         rows = random_windowed_batch(seed, 800 * seed)
         back = [(*row, -row[2]) for row in rows]
-        given, kept = [], []
+        outputs, kept = [], []
         for job in jobs:
             frame = session.createDataFrame(back, "k string, v bigint, ts bigint, back bigint")
             # A row that is late by itself is late by row, too, if no later row is there before it.
             done = job.run(frame, seed, order_by=["back"])
-            given.append([tuple(row) for row in done.outputs["w"].collect()])
+            outputs.append([tuple(row) for row in done.outputs["w"].collect()])
             too_late = sorted(tuple(row) for row in done.outputs["w.late"].collect())
             assert len(too_late) == done.facts.operators["w"].late_rows
             kept.append((too_late, dumped(job.latest_path())))
         assert kept[0] == kept[1]
         # By row, a window that has ended fires for each row; by column, once for the batch.
-        fired_late += len(given[0]) - len(whole(given[0]))
-        assert sorted(given[1]) == whole(given[0])
+        fired_late += len(outputs[0]) - len(whole(outputs[0]))
+        assert sorted(outputs[1]) == whole(outputs[0])
         late += len(kept[0][0])
     assert late > 0 and fired_late > 0
 
@@ -246,12 +246,12 @@ def test_late_rows_are_an_output_that_others_read_and_that_a_repetition_gives(
     )
     job = StatefulJob(session, "job", str(tmp_path), operator, downstream=[again], num_retained=9)
 
-    def rows(*given):
-        each = [
+    def rows(*late_rows):
+        input_rows = [
             (k, ord(k), dt.datetime.fromtimestamp(ms / 1000, dt.UTC), *others, at)
-            for at, (k, ms, *others) in enumerate(given)
+            for at, (k, ms, *others) in enumerate(late_rows)
         ]
-        return session.createDataFrame(each, f"{NESTED}, more int")
+        return session.createDataFrame(input_rows, f"{NESTED}, more int")
 
     parts = (Decimal("1.25"), [3, None], {"y": 1, "x": 2}, (0.5, b"b"))
     nothing = (None, None, None, None)
@@ -296,8 +296,8 @@ def test_late_rows_that_do_not_fit_their_declaration_are_refused_before_anything
         )
         return StatefulJob(session, "job", str(tmp_path), operator)
 
-    def rows(*given):
-        return session.createDataFrame(given, "k bigint, v string, t bigint")
+    def rows(*late_rows):
+        return session.createDataFrame(late_rows, "k bigint, v string, t bigint")
 
     for late, message in (
         ("k bigint, w string", "no column 'w' in the input of 'u', which side_output_late_data"),

@@ -71,7 +71,9 @@ BOTH = pytest.mark.parametrize("function", [Count(), CountColumns()], ids=["rows
 def job_of(session, tmp_path):
     def make(function=None, key_type=Types.STRING, name="job", **options):
         of_operator = {
-            each: options.pop(each) for each in ("event_time", "order_by") if each in options
+            option: options.pop(option)
+            for option in ("event_time", "order_by")
+            if option in options
         }
         schema = options.pop("output_schema", OUTPUT)
         operator = KeyedOperator("u", "k", key_type, function or Count(), schema, **of_operator)
@@ -161,10 +163,10 @@ def test_commits_count_the_keys_of_functions_on_columns(session, job_of):
     """As the snapshot has them: keys come and go, state is undone, moved and written in full."""
 
     def keys_of(job):
-        there = {line["key"] for line in job.snapshot()["u"].dump()}
+        dumped_keys = {line["key"] for line in job.snapshot()["u"].dump()}
         counted = job.latest().facts.keys["u"]
-        assert counted.count == len(there)
-        return there
+        assert counted.count == len(dumped_keys)
+        return dumped_keys
 
     def epoch(job, number, **rows):
         job.run(session.createDataFrame(list(rows.items()), SCHEMA), number, **options)

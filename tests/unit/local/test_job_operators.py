@@ -94,9 +94,9 @@ def test_every_kind_of_state_and_timer_equals_a_model(session, tmp_path):
     now = clock.now_ms()
     snapshot = Snapshot.load(job.savepoint(str(tmp_path / "savepoint")))
     for state in ("value", "reducing", "list"):
-        found = {line["key"]: line["value"] for line in snapshot["everything"].dump(state)}
+        dumped = {line["key"]: line["value"] for line in snapshot["everything"].dump(state)}
         wanted = {key: model.seen(key, now)[state] for key in model.keys}
-        assert found == {key: value for key, value in wanted.items() if value not in (None, [])}
+        assert dumped == {key: value for key, value in wanted.items() if value not in (None, [])}
 
 
 def test_rewind_goes_back_to_before_an_input(session, tmp_path):

@@ -119,7 +119,7 @@ def test_every_altered_byte_of_a_checkpoint_and_of_a_savepoint_is_found(
         assert report.findings == []
         assert report.digests_checked == report.files > 0
         files = {*report.file_names, f"{path}/_metadata"}
-        for each in files:
-            file = Path(each.removeprefix("file:"))
+        for text in files:
+            file = Path(text.removeprefix("file:"))
             missed = [at for at in flipped(file) if not is_found(path)]
             assert missed == [], file

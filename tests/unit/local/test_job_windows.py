@@ -71,9 +71,9 @@ def check_report(job, watermark):
     states = [each for each in operator["contents"]["states"] if each["entries"]]
     [timers] = [each["timers"] for each in states if each["timers"]]
     [windows] = [each["windows"] for each in states if each["windows"]]
-    for each in (timers, windows):
-        assert (each["counts_from"], each["from_ms"]) == ("watermark", watermark)
-        assert each["behind"] == 0
+    for part in (timers, windows):
+        assert (part["counts_from"], part["from_ms"]) == ("watermark", watermark)
+        assert part["behind"] == 0
     assert windows["entries"] == sum(1 for _ in job.snapshot()["w"].window_entries()) > 0
     assert timers["count"] == windows["entries"]
     page = job.history()._repr_html_()
@@ -166,7 +166,7 @@ def test_late_rows_are_counted_and_may_be_an_output_that_others_read(session, tm
         OUTPUT,
         event_time="ts",
     )
-    given = KeyedOperator(
+    on_time = KeyedOperator(
         "given",
         "k",
         Types.STRING,
@@ -189,7 +189,7 @@ def test_late_rows_are_counted_and_may_be_an_output_that_others_read(session, tm
         order_by=["v"],
     )
     job = StatefulJob(
-        session, "late", str(tmp_path), counted, downstream=[given, repaired], num_retained=9
+        session, "late", str(tmp_path), counted, downstream=[on_time, repaired], num_retained=9
     )
     first = session.createDataFrame([("a", 1, 100), ("b", 2, 3000)], SCHEMA)
     result = job.run(first, 1, order_by=["ts"])
@@ -242,8 +242,8 @@ def test_windows_by_the_clock_fire_before_the_rows_of_the_next_epoch(session, tm
     assert rows_of(job.run(rows, 1, order_by=["v"])) == []
     clock.advance(1000)
     rows = session.createDataFrame([("a", 4, 0)], SCHEMA)
-    found = rows_of(job.run(rows, 2, order_by=["v"]))
-    assert sorted(found) == [("a", 10_000, 11_000, 1), ("b", 10_000, 11_000, 2)]
+    rows_fired = rows_of(job.run(rows, 2, order_by=["v"]))
+    assert sorted(rows_fired) == [("a", 10_000, 11_000, 1), ("b", 10_000, 11_000, 2)]
 
 
 def test_windows_in_event_time_need_its_column(session, tmp_path):

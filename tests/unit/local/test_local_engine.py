@@ -134,10 +134,10 @@ def test_output_is_a_stream_of_arrow(tmp_path: Path) -> None:
     output = job(tmp_path, sums()).run(table_of(rows), 1).output
     read = pa.table(output)
     assert read.schema.names == ["k", "n", "total", "longest"]
-    found = {row["k"]: (row["n"], row["total"], row["longest"]) for row in read.to_pylist()}
-    assert found == by_hand([rows])
+    by_key = {row["k"]: (row["n"], row["total"], row["longest"]) for row in read.to_pylist()}
+    assert by_key == by_hand([rows])
     assert output.to_arrow().equals(read)
-    assert pl.from_arrow(output.to_arrow()).height == len(found) == len(pl.DataFrame(output))
+    assert pl.from_arrow(output.to_arrow()).height == len(by_key) == len(pl.DataFrame(output))
 
 
 @pytest.mark.parametrize("parallelism", [1, 3])

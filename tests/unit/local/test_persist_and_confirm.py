@@ -79,8 +79,8 @@ def test_what_was_not_confirmed_was_never_there(session, tmp_path, job):
     with pytest.raises(FencedError):
         job_on(session, tmp_path).confirm(old)
     assert totals(job) == {"a": 6, "b": 2}
-    found = collect_garbage(str(tmp_path), older_than_ms=0)
-    garbage = {str(each.location) for each in found.garbage}
+    report = collect_garbage(str(tmp_path), older_than_ms=0)
+    garbage = {str(each.location) for each in report.garbage}
     assert garbage, "what the first half wrote is found"
     assert not garbage & {str(each.location) for each in _named(job)}
 

@@ -123,11 +123,15 @@ def test_a_job_id_is_not_an_operator_id() -> None:
 
 
 def test_ids_survive_pickle() -> None:
-    for each in (JobID.for_name("a"), OperatorID.for_uid("a"), OperatorIdentifier.for_uid("a")):
-        again = pickle.loads(pickle.dumps(each))
-        assert again == each
-        assert type(again) is type(each)
-        assert hash(again) == hash(each)
+    for identifier in (
+        JobID.for_name("a"),
+        OperatorID.for_uid("a"),
+        OperatorIdentifier.for_uid("a"),
+    ):
+        again = pickle.loads(pickle.dumps(identifier))
+        assert again == identifier
+        assert type(again) is type(identifier)
+        assert hash(again) == hash(identifier)
 
 
 def test_an_identifier_is_equal_by_id_alone() -> None:

@@ -91,13 +91,13 @@ def inverse_murmur(h: int) -> int:
 def test_ranges_of_subtasks(
     max_parallelism: int, parallelism: int, ranges: list[tuple[int, int]]
 ) -> None:
-    found = [
+    ranges_computed = [
         compute_key_group_range_for_operator_index(max_parallelism, parallelism, index)
         for index in range(parallelism)
     ]
-    assert [(each.start_key_group, each.end_key_group) for each in found] == ranges
-    for index, each in enumerate(found):
-        for key_group in each:
+    assert [(each.start_key_group, each.end_key_group) for each in ranges_computed] == ranges
+    for index, key_groups in enumerate(ranges_computed):
+        for key_group in key_groups:
             owner = compute_operator_index_for_key_group(max_parallelism, parallelism, key_group)
             assert owner == index
 

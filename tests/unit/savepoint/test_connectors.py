@@ -71,16 +71,16 @@ def test_splits_and_enumerators_are_those_of_the_truth(name: str) -> None:
     expected = {op: each for op, each in truth(name).items() if each.get("splits")}
     sources = {each.operator.uid: each for each in sources_of(loaded(name))}
     assert set(sources) >= set(expected)
-    for op, each in expected.items():
+    for op, states in expected.items():
         source = sources[op]
         assert [
             {"subtask": subtask, "version": split.version, "hex": split.data.hex()}
             for subtask, split in source.splits
         ] == [
-            {key: split[key] for key in ("subtask", "version", "hex")} for split in each["splits"]
+            {key: split[key] for key in ("subtask", "version", "hex")} for split in states["splits"]
         ]
         assert source.enumerator is not None
-        stored = each["coordinator"]
+        stored = states["coordinator"]
         assert (source.enumerator.version, source.enumerator.data.hex()) == (
             stored["version"],
             stored["hex"],
@@ -89,7 +89,7 @@ def test_splits_and_enumerators_are_those_of_the_truth(name: str) -> None:
         if source.form is None:
             continue
         fields = [source.form.split(split.version, split.data) for _, split in source.splits]
-        assert fields == [split["split"] for split in each["splits"]]
+        assert fields == [split["split"] for split in states["splits"]]
         enumerator = source.form.enumerator(source.enumerator.version, source.enumerator.data)
         assert enumerator == stored["enumerator"]
 
@@ -97,21 +97,28 @@ def test_splits_and_enumerators_are_those_of_the_truth(name: str) -> None:
 def test_transactions_of_a_sink_of_two_phases_are_pending() -> None:
     [truth] = json.loads((CONNECTORS / "c-twophase" / "truth.json").read_bytes())["operators"]
     expected = [
-        (each["subtask"], state, one["transaction"], one["startTime"])
-        for each in truth["twoPhase"]
+        (sink_state["subtask"], state, one["transaction"], one["startTime"])
+        for sink_state in truth["twoPhase"]
         for state, listed in (
-            ("PRECOMMITTED", each["pendingCommit"]),
-            ("OPEN", [each["pending"]]),
+            ("PRECOMMITTED", sink_state["pendingCommit"]),
+            ("OPEN", [sink_state["pending"]]),
         )
         for one in listed
     ]
-    found = list(pending_commits(loaded("c-twophase")))
+    commits = list(pending_commits(loaded("c-twophase")))
     assert [
-        (each.subtask, each.state, each.committable["transaction"], each.committable["start"])
-        for each in found
+        (
+            commit.subtask,
+            commit.state,
+            commit.committable["transaction"],
+            commit.committable["start"],
+        )
+        for commit in commits
     ] == expected
-    assert {(each.op, each.sink, each.checkpoint_id) for each in found} == {("sink", "sink", None)}
-    assert found[0].text.startswith("txn-0-0 (since 2026-11-")
+    assert {(each.op, each.sink, each.checkpoint_id) for each in commits} == {
+        ("sink", "sink", None)
+    }
+    assert commits[0].text.startswith("txn-0-0 (since 2026-11-")
     assert report_figures(loaded("c-twophase"))["pending"] == [
         {"sink": "sink", "checkpoint_id": None, "committables": 4}
     ]
@@ -120,8 +127,8 @@ def test_transactions_of_a_sink_of_two_phases_are_pending() -> None:
 @pytest.mark.parametrize("name", NAMES)
 def test_pending_commits_are_those_of_the_truth(name: str) -> None:
     expected = []
-    for op, each in truth(name).items():
-        for committer in each.get("committers", []):
+    for op, states in truth(name).items():
+        for committer in states.get("committers", []):
             collector = committer.get("collector", committer)
             expected += [
                 (
@@ -136,12 +143,19 @@ def test_pending_commits_are_those_of_the_truth(name: str) -> None:
                 for subtask in checkpoint["subtasks"]
                 for request in subtask["requests"]
             ]
-    found = [
-        (each.op, each.checkpoint_id, each.subtask, each.state, each.retries, each.committable)
-        for each in pending_commits(loaded(name))
-        if each.kind != "transaction"
+    pending = [
+        (
+            pending_commit.op,
+            pending_commit.checkpoint_id,
+            pending_commit.subtask,
+            pending_commit.state,
+            pending_commit.retries,
+            pending_commit.committable,
+        )
+        for pending_commit in pending_commits(loaded(name))
+        if pending_commit.kind != "transaction"
     ]
-    assert sorted(found, key=str) == sorted(expected, key=str)
+    assert sorted(pending, key=str) == sorted(expected, key=str)
 
 
 # --------------------------------------------------------------------------------- payloads
@@ -184,13 +198,14 @@ def test_a_partition_that_was_not_read_yet_stands_at_a_marker() -> None:
     ],
 )
 def test_enumerators_of_kafka(version: int, raw: str, partitions: Any, pending: Any) -> None:
-    found = KAFKA.enumerator(version, bytes.fromhex(raw))
+    enumerator = KAFKA.enumerator(version, bytes.fromhex(raw))
     assert [
-        (each["topic"], each["partition"], each["status"]) for each in found["partitions"]
+        (partition["topic"], partition["partition"], partition["status"])
+        for partition in enumerator["partitions"]
     ] == partitions
-    assert [each.split for each in KAFKA.pending(found)] == pending
+    assert [each.split for each in KAFKA.pending(enumerator)] == pending
     if version > 0:  # version 0 is written as version 1
-        assert write_enumerator(version, found) == (version, bytes.fromhex(raw))
+        assert write_enumerator(version, enumerator) == (version, bytes.fromhex(raw))
 
 
 def test_shards_of_kinesis() -> None:
@@ -248,14 +263,14 @@ COLLECTORS = {
 @pytest.mark.parametrize("release", COLLECTORS)
 def test_committers_of_every_release(release: str) -> None:
     raw = bytes.fromhex(COLLECTORS[release])
-    version, found = parse_collector(write_versioned(Versioned(2, raw)))
+    version, collector = parse_collector(write_versioned(Versioned(2, raw)))
     assert version == 2
     assert [
-        (each.checkpoint_id, each.committable.data, each.retries, each.state)
-        for each in found.requests
+        (request.checkpoint_id, request.committable.data, request.retries, request.state)
+        for request in collector.requests
     ] == [(5, b"aa", 0, "RECEIVED"), (5, b"bb", 2, "RETRY")]
-    assert found.without(frozenset()) == raw
-    empty = found.without(None)
+    assert collector.without(frozenset()) == raw
+    empty = collector.without(None)
     assert empty == raw[:8] + bytes(4)
     assert parse_collector(write_versioned(Versioned(2, empty)))[1].requests == ()
 
@@ -341,13 +356,13 @@ def test_every_partition_of_kafka_starts_over(tmp_path: Path) -> None:
     changed, moved = set_positions(loaded("c-kafka"), {"orders/1": "11"}, earliest=True)
     assert len(moved) == len(rows(loaded("c-kafka")))
     edit_savepoint(changed).write(tmp_path / "out")
-    found = rows(Snapshot.load(tmp_path / "out"))
-    assert found.pop("orders/1")[0] == "11"
-    assert {position for position, _ in found.values()} == {"earliest"}
+    positions = rows(Snapshot.load(tmp_path / "out"))
+    assert positions.pop("orders/1")[0] == "11"
+    assert {position for position, _ in positions.values()} == {"earliest"}
     # Who holds a split stays.
     holders = {name: subtask for name, (_, subtask) in rows(loaded("c-kafka")).items()}
-    assert {name: subtask for name, (_, subtask) in found.items()} == {
-        name: holders[name] for name in found
+    assert {name: subtask for name, (_, subtask) in positions.items()} == {
+        name: holders[name] for name in positions
     }
 
 
@@ -376,9 +391,9 @@ def test_a_position_that_cannot_be_set(name: str, positions: dict[str, str], pro
 def test_an_unassigned_partition_without_an_offset_cannot_be_set() -> None:
     pending = [each for each in source_positions(loaded("c-kafka-v2")) if each.subtask is None]
     assert [each.position for each in pending] == ["not set"] * len(pending)
-    for each in pending:
+    for split in pending:
         with pytest.raises(SavepointError, match="stores no offset for such a split"):
-            set_positions(loaded("c-kafka-v2"), {each.split: "3"})
+            set_positions(loaded("c-kafka-v2"), {split.split: "3"})
 
 
 def test_committables_are_dropped_in_a_copy(tmp_path: Path) -> None:

@@ -42,8 +42,8 @@ def contents_changed(change: Callable[[bytes], bytes]) -> Callable[[str], bytes]
     def changed(name: str) -> bytes:
         out = io.BytesIO()
         with zipfile.ZipFile(io.BytesIO(RAW)) as old, zipfile.ZipFile(out, "w") as new:
-            for each in old.namelist():
-                new.writestr(each, change(old.read(each)) if each == name else old.read(each))
+            for entry in old.namelist():
+                new.writestr(entry, change(old.read(entry)) if entry == name else old.read(entry))
         return out.getvalue()
 
     return changed

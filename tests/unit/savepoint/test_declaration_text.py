@@ -92,9 +92,9 @@ def test_aliases_are_welcome() -> None:
     ],
 )
 def test_plain_values(text: str, value: object) -> None:
-    found = read_declaration(text)
-    assert type(found) is type(value)
-    assert found == value
+    parsed = read_declaration(text)
+    assert type(parsed) is type(value)
+    assert parsed == value
 
 
 @pytest.mark.parametrize(

@@ -59,8 +59,8 @@ CASES: list[tuple[pa.DataType, DeclaredDecimals, Any, pa.DataType, Any]] = [
 def test_a_part_comes_back_as_it_was_declared(
     stored: pa.DataType, declared: DeclaredDecimals, value: Any, kind: pa.DataType, shown: Any
 ) -> None:
-    found = declared_types({"s": declared}, "keyed", {"s": stored}, DEFAULT_OPTIONS)
-    assert found["s"].equals(kind)
+    types = declared_types({"s": declared}, "keyed", {"s": stored}, DEFAULT_OPTIONS)
+    assert types["s"].equals(kind)
     assert declared_types({"s": declared}, "keyed", {"s": stored}, EXACT_OPTIONS) == {}
     column = pa.array([value, None, value, value], stored)
     for part, expected in (
@@ -68,7 +68,7 @@ def test_a_part_comes_back_as_it_was_declared(
         (column.slice(1, 2), [None, shown]),
         (column.slice(0, 0), []),
     ):
-        result = as_declared(part, found["s"], "s")
+        result = as_declared(part, types["s"], "s")
         result.validate(full=True)
         assert result.type.equals(kind)
         assert result.to_pylist() == expected
@@ -80,6 +80,6 @@ def test_columns_of_keys_and_of_entries_of_maps_have_their_types() -> None:
         "prices": {"key": (18, 2), "value": (9, 1)},
     }
     columns = {"state_key": BIG_DECIMAL, "map_key": BIG_DECIMAL, "map_value": BIG_DECIMAL}
-    found = declared_types(declared, "prices", columns, DEFAULT_OPTIONS)
-    assert found == {"state_key": ONE, "map_key": TWO, "map_value": ONE}
+    types = declared_types(declared, "prices", columns, DEFAULT_OPTIONS)
+    assert types == {"state_key": ONE, "map_key": TWO, "map_value": ONE}
     assert declared_types(declared, "others", columns, DEFAULT_OPTIONS) == {"state_key": ONE}

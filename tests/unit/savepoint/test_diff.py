@@ -97,17 +97,17 @@ EXPECTED = {
 
 
 def by_place(differences):
-    found = {}
-    for each in differences:
-        line = each.to_json()
+    places = {}
+    for difference in differences:
+        line = difference.to_json()
         if "ts" in line:
             place = line["service"], line["key"], line["ts"]
         else:
             ns = line["ns"]
             place = line["state"], line["key"], tuple(ns) if isinstance(ns, list) else ns
-        assert place not in found
-        found[place] = line["change"], line.get("before"), line.get("after")
-    return found
+        assert place not in places
+        places[place] = line["change"], line.get("before"), line.get("after")
+    return places
 
 
 @pytest.mark.slow
@@ -137,8 +137,10 @@ def test_another_type_of_a_state(tmp_path):
 @pytest.mark.slow
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_a_snapshot_does_not_differ_from_itself(fixture):
-    found = list(diff_snapshots(Snapshot.load(fixture.snapshot), Snapshot.load(fixture.snapshot)))
-    assert found == []
+    differences = list(
+        diff_snapshots(Snapshot.load(fixture.snapshot), Snapshot.load(fixture.snapshot))
+    )
+    assert differences == []
 
 
 SAME_STATE = [
@@ -197,8 +199,8 @@ def test_the_inside_of_a_type_that_keeps_its_name(tmp_path):
     stored = EnumSerializer("com.example.Level", ("LOW", "HIGH"))
     wanted = EnumSerializer("com.example.Level", ("LOW",))
     ours, theirs = (
-        StateMetaInfoSnapshot.key_value("level", KeyedStateType.VALUE, each)
-        for each in (stored, wanted)
+        StateMetaInfoSnapshot.key_value("level", KeyedStateType.VALUE, stored_type)
+        for stored_type in (stored, wanted)
     )
     assert structure(tmp_path, [ours], [theirs]) == [
         "op value level: type changed from Enum<com.example.Level> to Enum<com.example.Level> "
@@ -223,10 +225,10 @@ def test_operators_that_only_one_has():
 def test_everything_is_new_in_another_job(fixture, tmp_path):
     empty = write(tmp_path / "a", {}, states=[])
     full = Snapshot.load(fixture.snapshot)
-    found = list(diff_snapshots(empty, full))
-    assert {each.change for each in found} <= {"added"}
+    differences = list(diff_snapshots(empty, full))
+    assert {each.change for each in differences} <= {"added"}
     readable = sum(1 for operator in full.operators for _ in operator.dump())
-    assert len(found) >= readable > 0
+    assert len(differences) >= readable > 0
 
 
 class TestCommandLine:

@@ -30,8 +30,8 @@ def golden(name: str = "a-hashmap-canonical-files") -> Snapshot:
     return Snapshot.load(snapshot(name))
 
 
-def lines(found: Snapshot) -> list[dict]:
-    return [line for operator in found.operators for line in operator.dump()]
+def lines(loaded: Snapshot) -> list[dict]:
+    return [line for operator in loaded.operators for line in operator.dump()]
 
 
 @pytest.mark.parametrize("count", [0, -1, 32769])
@@ -82,17 +82,17 @@ def test_hashes_and_uids_are_the_same_operator(tmp_path: Path) -> None:
         .change_operator_identifier(by_hash, UID("new-uid"))
         .write(tmp_path / "out")
     )
-    found = Snapshot.load(out)
-    assert found["new-uid"].operator_id.hex == "e99dadaacdbb2ac71d935fdcc2674591"
-    assert UID("a-keyed").operator_id not in {each.operator_id for each in found.operators}
+    edited = Snapshot.load(out)
+    assert edited["new-uid"].operator_id.hex == "e99dadaacdbb2ac71d935fdcc2674591"
+    assert UID("a-keyed").operator_id not in {each.operator_id for each in edited.operators}
 
 
 def test_changes_are_not_followed_in_chains(tmp_path: Path) -> None:
     edit = edit_savepoint(golden()).change_operator_identifier(UID("a-keyed"), UID("sink"))
     edit = edit.change_operator_identifier(UID("sink"), UID("third"))
-    found = Snapshot.load(edit.write(tmp_path / "out"))
-    assert len(list(found["sink"].dump())) == len(list(golden()["a-keyed"].dump()))
-    assert list(found["third"].dump()) == []
+    edited = Snapshot.load(edit.write(tmp_path / "out"))
+    assert len(list(edited["sink"].dump())) == len(list(golden()["a-keyed"].dump()))
+    assert list(edited["third"].dump()) == []
 
 
 def test_an_edit_in_place_writes_no_state(tmp_path: Path) -> None:
@@ -135,7 +135,9 @@ def test_files_are_known_byte_for_byte_also_after_an_edit_in_place(
         file.write_bytes(raw)
         raw[at] ^= 1
         [finding] = [
-            each for each in verify_snapshot(Snapshot.load(out)).findings if "sha256" in str(each)
+            remark
+            for remark in verify_snapshot(Snapshot.load(out)).findings
+            if "sha256" in str(remark)
         ]
         assert finding.problem.endswith(f": file:{file}")
 
@@ -221,12 +223,12 @@ def test_progress_is_told_up_to_the_end(
 @pytest.mark.parametrize("name", ["a-hashmap-canonical", "a-rocksdb-native-incremental"])
 def test_rescaling_to_and_fro_keeps_every_entry(tmp_path: Path, name: str) -> None:
     source = golden(name)
-    found = source
+    rescaled = source
     for count in (4096, 17, 128):
-        edit = edit_savepoint(found).with_max_parallelism(count)
-        found = Snapshot.load(edit.write(tmp_path / str(count)))
-        assert found["a-keyed"].max_parallelism == count
-    assert as_lines(found["a-keyed"].dump()) == as_lines(source["a-keyed"].dump())
+        edit = edit_savepoint(rescaled).with_max_parallelism(count)
+        rescaled = Snapshot.load(edit.write(tmp_path / str(count)))
+        assert rescaled["a-keyed"].max_parallelism == count
+    assert as_lines(rescaled["a-keyed"].dump()) == as_lines(source["a-keyed"].dump())
 
 
 def test_an_operator_that_is_none_is_refused() -> None:

@@ -62,9 +62,9 @@ def test_what_an_overwritten_savepoint_left_is_found_and_deleted(
     first = {path.name for path in out.iterdir()} - {"_metadata", "_dstl.json"}
     savepoint(out, "overwrite")
     make_old(tmp_path)
-    found = collect_garbage(str(tmp_path))
-    assert {each.location.name for each in found.garbage} == first
-    assert found.deleted == 0
+    report = collect_garbage(str(tmp_path))
+    assert {each.location.name for each in report.garbage} == first
+    assert report.deleted == 0
     assert first <= {path.name for path in out.iterdir()}, "listing deletes nothing"
     assert collect_garbage(str(tmp_path), delete=True).deleted == len(first)
     list(Snapshot.load(out)["op"].dump())
@@ -142,8 +142,8 @@ def test_a_base_folder_may_have_a_name_that_flink_gives_a_folder_of_files(
     lost = savepoint(base / "savepoints" / "sp") / str(uuid4())
     lost.write_bytes(b"of nobody")
     make_old(tmp_path)
-    found = collect_garbage(str(base), also_referenced_from=[str(base)])
-    assert [each.location.name for each in found.garbage] == [lost.name]
+    report = collect_garbage(str(base), also_referenced_from=[str(base)])
+    assert [each.location.name for each in report.garbage] == [lost.name]
 
 
 @pytest.mark.parametrize("folder", ["shared", "taskowned"])
@@ -169,9 +169,9 @@ def test_what_is_younger_than_the_latest_claim_stays_at_any_age_limit(tmp_path: 
     run = job.run(STATES, parallelism=2)
     run.apply([{"key": "k", "state": "n", "do": "update", "value": 1}])
     run.materialize()  # its files are named by the next checkpoint only
-    found = collect_garbage(str(tmp_path), older_than_ms=0, delete=True)
-    assert [each.location.name for each in found.garbage] == [before.name]
-    assert "of a live claim" in found.kept
+    report = collect_garbage(str(tmp_path), older_than_ms=0, delete=True)
+    assert [each.location.name for each in report.garbage] == [before.name]
+    assert "of a live claim" in report.kept
     checkpoint = run.checkpoint()
     run.close()
     assert [line["value"] for line in Snapshot.load(checkpoint)["op"].dump()] == [1]
@@ -188,11 +188,11 @@ class Meanwhile:
         return getattr(self._files, name)
 
     def list_folder(self, location: Location) -> list[FileStatus]:
-        found = self._files.list_folder(location)
+        statuses = self._files.list_folder(location)
         if location.name == self._at and self.rounds:
             self.rounds -= 1
             self._then()
-        return found
+        return statuses
 
 
 class OfTwoOwners:
@@ -226,7 +226,7 @@ def test_what_a_pipeline_commits_while_files_are_listed_is_known(
 ) -> None:
     pipeline = OfTwoOwners(tmp_path)
     files = Meanwhile(open_file_io(Location.parse(tmp_path)), "_dstl", pipeline.commit)
-    found = collect_garbage(
+    report = collect_garbage(
         str(tmp_path),
         older_than_ms=0,
         delete=True,
@@ -234,7 +234,7 @@ def test_what_a_pipeline_commits_while_files_are_listed_is_known(
         file_io=files,  # type: ignore[arg-type]  # it is one
     )
     assert files.rounds == 0
-    assert found.garbage == []
+    assert report.garbage == []
     assert len(list(Snapshot.load(pipeline.run.checkpoint())["op"].dump())) == 501
     pipeline.run.close()
 
@@ -273,8 +273,8 @@ def test_the_output_of_a_job_is_no_flink_job(tmp_path: Path) -> None:
     left.parent.mkdir()
     left.write_bytes(b"left by a lost task")
     make_old(tmp_path)
-    found = collect_garbage(str(tmp_path)).garbage
-    assert [each.location.name for each in found] == [left.name]
+    garbage = collect_garbage(str(tmp_path)).garbage
+    assert [each.location.name for each in garbage] == [left.name]
 
 
 @pytest.mark.parametrize("linked", ["the folder", "the metadata"])

@@ -39,16 +39,16 @@ def test_every_entry_is_what_real_flink_restored(fixture: Fixture) -> None:
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_what_only_java_can_read_is_reported_entry_by_entry(fixture: Fixture) -> None:
     loaded = Snapshot.load(fixture.snapshot)
-    found = [each for operator in loaded.operators for each in operator.unreadable()]
+    unreadable = [each for operator in loaded.operators for each in operator.unreadable()]
     assert Counter(
-        (each.operator, each.kind, each.state, json.dumps(each.entry.to_line()["key"]))
-        for each in found
-        if isinstance(each.entry, KeyedEntry)
+        (unread.operator, unread.kind, unread.state, json.dumps(unread.entry.to_line()["key"]))
+        for unread in unreadable
+        if isinstance(unread.entry, KeyedEntry)
     ) == Counter(
-        (each["op"], each["kind"], each["state"], json.dumps(each["key"]))
-        for each in fixture.unreadable
+        (line["op"], line["kind"], line["state"], json.dumps(line["key"]))
+        for line in fixture.unreadable
     )
-    assert len(found) == len(fixture.unreadable)
+    assert len(unreadable) == len(fixture.unreadable)
 
 
 def test_the_snapshots_cover_backends_formats_and_releases() -> None:
@@ -68,20 +68,22 @@ def test_the_snapshots_cover_backends_formats_and_releases() -> None:
 def test_a_moved_snapshot_is_read_at_its_new_place(fixture: Fixture, tmp_path: Path) -> None:
     moved = tmp_path / "elsewhere"
     shutil.copytree(fixture.folder, moved)
-    found = dumped(Fixture(moved).snapshot)
-    assert as_lines(found) == as_lines(fixture.truth)
+    lines = dumped(Fixture(moved).snapshot)
+    assert as_lines(lines) == as_lines(fixture.truth)
 
 
 @pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
 def test_operators_and_states_are_those_of_the_job(fixture: Fixture) -> None:
     loaded = Snapshot.load(fixture.snapshot)
     for operator in fixture.descriptor["operators"]:
-        found = loaded[f"hash:{operator['uidHash']}"]
-        assert (found.parallelism, found.max_parallelism) == (
+        operator_loaded = loaded[f"hash:{operator['uidHash']}"]
+        assert (operator_loaded.parallelism, operator_loaded.max_parallelism) == (
             operator["parallelism"],
             operator["maxParallelism"],
         )
-        names = {info.name for info in found.states if not info.name.startswith("_timer_state")}
+        names = {
+            info.name for info in operator_loaded.states if not info.name.startswith("_timer_state")
+        }
         assert names >= {state["name"] for state in operator.get("states", [])}
 
 

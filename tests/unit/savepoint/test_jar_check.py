@@ -36,15 +36,15 @@ def changed() -> RestoreCheck:
     return check_jar(old, [CHANGED_CLASSES / "new.jar"], to="2.2", unchanged=["source"])
 
 
-def verdict(found: RestoreCheck, operator: str) -> Verdict:
-    lines = [each.verdict for each in found.lines if each.operator == operator]
+def verdict(check: RestoreCheck, operator: str) -> Verdict:
+    lines = [each.verdict for each in check.lines if each.operator == operator]
     assert lines
     return max(lines)
 
 
-def reason(found: RestoreCheck, operator: str) -> str:
-    lines = [each for each in found.lines if each.operator == operator]
-    return max(lines, key=lambda each: each.verdict).reason
+def reason(check: RestoreCheck, operator: str) -> str:
+    lines = [each for each in check.lines if each.operator == operator]
+    return max(lines, key=lambda line: line.verdict).reason
 
 
 def names(operator: OperatorSnapshot) -> set[str]:
@@ -56,21 +56,21 @@ def names(operator: OperatorSnapshot) -> set[str]:
 
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_no_verdict_contradicts_flink(name: str) -> None:
-    found = verdict(changed(), name)
+    by_flink = verdict(changed(), name)
     if any(each != "restored" for each in OUTCOMES[name].values()) or name in LOSES:
-        assert found >= Verdict.UNKNOWN
+        assert by_flink >= Verdict.UNKNOWN
     else:
-        assert found is not Verdict.INCOMPATIBLE
+        assert by_flink is not Verdict.INCOMPATIBLE
 
 
 def test_the_same_jar_is_compatible_but_for_what_no_header_shows() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old")
-    found = check_jar(old, [CHANGED_CLASSES / "old.jar"], unchanged=["source"])
-    unsure = {name for name in OUTCOMES if verdict(found, name) is not Verdict.COMPATIBLE_AS_IS}
+    check = check_jar(old, [CHANGED_CLASSES / "old.jar"], unchanged=["source"])
+    unsure = {name for name in OUTCOMES if verdict(check, name) is not Verdict.COMPATIBLE_AS_IS}
     assert unsure == {"generic", "genericsame", "optional", "becamepojo"} | {
         name for name in OUTCOMES if name.startswith(("kryo", "abstract", "subclass"))
     } - {"kryotopojo"}
-    assert found.verdict is Verdict.UNKNOWN
+    assert check.verdict is Verdict.UNKNOWN
 
 
 @pytest.mark.parametrize(
@@ -102,12 +102,12 @@ def test_flink_2_does_not_take_jobs_of_flink_1(name: str) -> None:
     [path] = job.glob("savepoint-*")
     outcome = json.loads((job / "outcome.json").read_bytes())
     assert not any(outcome[each].get("equal") for each in ("hashmap", "rocksdb"))
-    found = check_jar(Snapshot.load(path), [job / "job.jar"], to="2.2")
-    assert found.verdict is Verdict.INCOMPATIBLE
-    assert found.notes[-1].endswith("convert it first (dstl upgrade)")
+    check = check_jar(Snapshot.load(path), [job / "job.jar"], to="2.2")
+    assert check.verdict is Verdict.INCOMPATIBLE
+    assert check.notes[-1].endswith("convert it first (dstl upgrade)")
     # The same Flink as before does.
-    found = check_jar(Snapshot.load(path), [job / "job.jar"], to="1.20")
-    assert found.verdict <= Verdict.UNKNOWN
+    check = check_jar(Snapshot.load(path), [job / "job.jar"], to="1.20")
+    assert check.verdict <= Verdict.UNKNOWN
 
 
 def test_what_is_upgraded_is_compatible(tmp_path: Path) -> None:
@@ -116,8 +116,8 @@ def test_what_is_upgraded_is_compatible(tmp_path: Path) -> None:
     upgrade = SavepointUpgrade(Snapshot.load(path, jars=[job / "job.jar"]))
     upgraded = Snapshot.load(upgrade.write(tmp_path / "upgraded"))
     [source] = [each for each in upgraded.operators if "SourceReaderState" in names(each)]
-    found = check_jar(upgraded, [job / "job.jar"], unchanged=[source.label])
-    assert found.verdict is Verdict.COMPATIBLE_AS_IS
+    check = check_jar(upgraded, [job / "job.jar"], unchanged=[source.label])
+    assert check.verdict is Verdict.COMPATIBLE_AS_IS
 
 
 # ------------------------------------------------------------------------------- arguments
@@ -127,20 +127,20 @@ def test_a_declaration_that_did_not_change_has_the_classes_of_the_jar() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old")
     jars = [CHANGED_CLASSES / "new.jar"]
     names = ["staterenamed/total", "factory", "partwidened", "fieldadded/fieldadded-state"]
-    found = check_jar(old, jars, unchanged=names)
-    assert verdict(found, "staterenamed") is Verdict.COMPATIBLE_AS_IS
-    assert verdict(found, "factory") is Verdict.UNKNOWN
-    assert verdict(found, "partwidened") is Verdict.INCOMPATIBLE
-    assert verdict(found, "fieldadded") is Verdict.AFTER_MIGRATION
+    check = check_jar(old, jars, unchanged=names)
+    assert verdict(check, "staterenamed") is Verdict.COMPATIBLE_AS_IS
+    assert verdict(check, "factory") is Verdict.UNKNOWN
+    assert verdict(check, "partwidened") is Verdict.INCOMPATIBLE
+    assert verdict(check, "fieldadded") is Verdict.AFTER_MIGRATION
 
 
 @pytest.mark.slow
 def test_a_loss_is_accepted_by_name() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old")
     jars = [CHANGED_CLASSES / "new.jar"]
-    found = check_jar(old, jars, drop=["uidchanged", "staterenamed/total"])
-    assert verdict(found, "uidchanged") is Verdict.COMPATIBLE_AS_IS
-    assert verdict(found, "staterenamed") is Verdict.COMPATIBLE_AS_IS
+    check = check_jar(old, jars, drop=["uidchanged", "staterenamed/total"])
+    assert verdict(check, "uidchanged") is Verdict.COMPATIBLE_AS_IS
+    assert verdict(check, "staterenamed") is Verdict.COMPATIBLE_AS_IS
 
 
 def test_wrong_arguments_are_one_sentence() -> None:
@@ -156,9 +156,9 @@ def test_the_command_takes_a_jar_or_a_savepoint(run: Any) -> None:
     old, jar = str(CHANGED_CLASSES / "old"), str(CHANGED_CLASSES / "new.jar")
     ran = run("check", jar, old, "--to", "2.2", "--json")
     assert (ran.code, ran.err) == (1, "")
-    found = json.loads(ran.out)
-    Draft202012Validator(json.loads(SCHEMA.read_bytes())).validate(found)
-    assert (found["expect"], found["to"]) == (jar, "2.2")
+    report = json.loads(ran.out)
+    Draft202012Validator(json.loads(SCHEMA.read_bytes())).validate(report)
+    assert (report["expect"], report["to"]) == (jar, "2.2")
     for wrong in ([old], [jar, old, "--expect", old]):
         ran = run("check", *wrong)
         assert (ran.code, "expected its jar and then the savepoint" in ran.err) == (2, True)
@@ -172,8 +172,8 @@ def test_the_command_takes_a_jar_or_a_savepoint(run: Any) -> None:
 
 def test_a_savepoint_of_the_new_job_gives_no_better_verdict_than_flink() -> None:
     old, new = (Snapshot.load(CHANGED_CLASSES / each) for each in ("old", "new"))
-    found = check_restore(old, new, to="2.2")
-    assert not {name for name in OUTCOMES if verdict(found, name) <= Verdict.AFTER_MIGRATION} & {
+    check = check_restore(old, new, to="2.2")
+    assert not {name for name in OUTCOMES if verdict(check, name) <= Verdict.AFTER_MIGRATION} & {
         name
         for name, outcome in OUTCOMES.items()
         if name in LOSES or any(each != "restored" for each in outcome.values())
@@ -182,12 +182,12 @@ def test_a_savepoint_of_the_new_job_gives_no_better_verdict_than_flink() -> None
 
 def test_with_the_jar_it_knows_whether_a_field_is_gone() -> None:
     old, new = (Snapshot.load(CHANGED_CLASSES / each) for each in ("old", "new"))
-    found = check_restore(old, new)
-    assert verdict(found, "fieldremoved") is Verdict.UNKNOWN
-    assert reason(found, "fieldtransient").endswith("give the jar of the new job (--jar)")
-    found = check_restore(old, new, jars=[CHANGED_CLASSES / "new.jar"])
-    assert verdict(found, "fieldremoved") is Verdict.AFTER_MIGRATION
-    assert verdict(found, "fieldtransient") is Verdict.INCOMPATIBLE
+    check = check_restore(old, new)
+    assert verdict(check, "fieldremoved") is Verdict.UNKNOWN
+    assert reason(check, "fieldtransient").endswith("give the jar of the new job (--jar)")
+    check = check_restore(old, new, jars=[CHANGED_CLASSES / "new.jar"])
+    assert verdict(check, "fieldremoved") is Verdict.AFTER_MIGRATION
+    assert verdict(check, "fieldtransient") is Verdict.INCOMPATIBLE
 
 
 @pytest.mark.slow
@@ -196,10 +196,10 @@ def test_subclasses_are_found_in_a_snapshot_with_its_jar() -> None:
     new = Snapshot.load(CHANGED_CLASSES / "new")
     by_savepoint = check_restore(old, new)
     by_jar = check_jar(old, [CHANGED_CLASSES / "new.jar"])
-    for found in (by_savepoint, by_jar):
+    for check in (by_savepoint, by_jar):
         for name in ("subclassgone", "subclassadded", "abstractsame"):
-            assert reason(found, name).startswith("values are of a subclass")
-        assert verdict(found, "partlistadded") is Verdict.AFTER_MIGRATION
+            assert reason(check, name).startswith("values are of a subclass")
+        assert verdict(check, "partlistadded") is Verdict.AFTER_MIGRATION
 
 
 def test_of_several_jobs_in_a_jar_one_is_named(tmp_path: Path) -> None:
@@ -207,22 +207,22 @@ def test_of_several_jobs_in_a_jar_one_is_named(tmp_path: Path) -> None:
     with zipfile.ZipFile(both, "w") as out:
         for name in ("orders", "carts"):
             with zipfile.ZipFile(UPGRADE_JOBS / name / "job.jar") as job:
-                for each in job.namelist():
-                    if each.endswith(".class"):
-                        out.writestr(each, job.read(each))
+                for entry in job.namelist():
+                    if entry.endswith(".class"):
+                        out.writestr(entry, job.read(entry))
     [path] = (UPGRADE_JOBS / "orders").glob("savepoint-*")
     old = Snapshot.load(path)
-    found = check_jar(old, [both])
-    assert reason(found, "job") == (
+    check = check_jar(old, [both])
+    assert reason(check, "job") == (
         "the jar has several jobs; name the main class (--class): orders.Orders, carts.Carts"
     )
     [label] = [each.label for each in old.operators if each.states]
-    found = check_jar(old, [both], main="orders.Orders", to="1.20")
-    assert not [each for each in found.lines if each.operator == "job"]
-    assert "Kryo stores no field names" in reason(found, label)
+    check = check_jar(old, [both], main="orders.Orders", to="1.20")
+    assert not [each for each in check.lines if each.operator == "job"]
+    assert "Kryo stores no field names" in reason(check, label)
     # The other job has no operator with this uid.
-    found = check_jar(old, [both], main="carts.Carts", to="1.20")
-    assert "no class of the jar gives an operator this uid" in reason(found, label)
+    check = check_jar(old, [both], main="carts.Carts", to="1.20")
+    assert "no class of the jar gives an operator this uid" in reason(check, label)
     with pytest.raises(ConfigError, match=r"class orders\.None is not in the jar"):
         check_jar(old, [both], main="orders.None")
 

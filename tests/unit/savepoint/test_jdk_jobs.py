@@ -16,8 +16,8 @@ from tests.unit.savepoint.test_job_values import lines, savepoint
 JOBS = sorted(path for path in JDK_JOBS.iterdir() if path.is_dir())
 
 
-def check(found: Snapshot, job: Path) -> None:
-    held = [line for operator in found.operators for line in operator.dump()]
+def check(snapshot: Snapshot, job: Path) -> None:
+    held = [line for operator in snapshot.operators for line in operator.dump()]
     assert lines(json.loads(json.dumps(held))) == lines(entries_of(job / "truth.json"))
 
 

@@ -26,20 +26,20 @@ def truth(job: str, state: str) -> dict[str, Any]:
 
 
 def test_a_state_alone() -> None:
-    schema, found = rows("sessions", "session", jar=True)
+    schema, table = rows("sessions", "session", jar=True)
     assert schema.field("state_value").type == pa.string()
-    values = {row["state_key"]: plain(json.loads(row["state_value"])) for row in found}
+    values = {row["state_key"]: plain(json.loads(row["state_value"])) for row in table}
     assert values == {key: plain(value) for key, value in truth("sessions", "session").items()}
 
 
 def test_a_row_per_key_with_lists_of_the_job() -> None:
-    schema, found = rows("sessions", "keyed", jar=True)
+    schema, table = rows("sessions", "keyed", jar=True)
     assert schema.field("events").type == pa.string()
-    values = {row["state_key"]: plain(json.loads(row["events"])) for row in found}
+    values = {row["state_key"]: plain(json.loads(row["events"])) for row in table}
     assert values == {key: plain(value) for key, value in truth("sessions", "events").items()}
 
 
 def test_without_the_jar_values_stay_bytes() -> None:
-    schema, found = rows("sessions", "session", jar=False)
+    schema, table = rows("sessions", "session", jar=False)
     assert schema.field("state_value").type == pa.binary()
-    assert all(row["state_value"].startswith(b"\x57\x01") for row in found)
+    assert all(row["state_value"].startswith(b"\x57\x01") for row in table)

@@ -19,8 +19,8 @@ JOBS = sorted(path for path in UPGRADE_JOBS.iterdir() if path.is_dir())
 
 
 def savepoint(job: Path) -> Path:
-    [found] = job.glob("savepoint-*")
-    return found
+    [folder] = job.glob("savepoint-*")
+    return folder
 
 
 def plain(value: Any) -> Any:
@@ -46,9 +46,9 @@ def lines(entries: list[dict[str, Any]]) -> Counter[str]:
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_with_the_jar_every_value_is_what_flink_holds(job: Path) -> None:
     snapshot = Snapshot.load(savepoint(job), jars=[job / "job.jar"])
-    found = [json.loads(json.dumps(line)) for each in snapshot.operators for line in each.dump()]
+    read = [json.loads(json.dumps(line)) for each in snapshot.operators for line in each.dump()]
     truth = json.loads((job / "truth.json").read_bytes())["entries"]
-    assert lines(found) == lines(truth)
+    assert lines(read) == lines(truth)
     assert all(not each.unreadable() for each in snapshot.operators)
 
 

@@ -150,9 +150,9 @@ def test_a_relocation_is_an_edit(tmp_path: Path) -> None:
     job = snapshot(CHECKPOINT).parent
     shutil.copytree(job, elsewhere)
     [old] = {
-        each.path.rsplit("/", 2)[0]
-        for each in file_handles(Snapshot.load(elsewhere / "chk-1").metadata)
-        if isinstance(each, FileStateHandle)
+        handle.path.rsplit("/", 2)[0]
+        for handle in file_handles(Snapshot.load(elsewhere / "chk-1").metadata)
+        if isinstance(handle, FileStateHandle)
     }
     alone = tmp_path / "alone" / "chk-1"
     shutil.copytree(elsewhere / "chk-1", alone)
@@ -171,12 +171,12 @@ def test_an_operator_that_changes_is_canonical_and_the_others_stay(tmp_path: Pat
     after = Snapshot.load(tmp_path / "out", allow_roots=[str(tmp_path)])
     handles = after["a-keyed"].keyed_handles
     assert all(isinstance(each, KeyGroupsSavepointStateHandle) for each in handles)
-    found = in_any_order(lines(after))
-    assert found == in_any_order(lines(before))
+    sorted_lines = in_any_order(lines(after))
+    assert sorted_lines == in_any_order(lines(before))
 
 
-def in_any_order(found: Iterable[dict[str, Any]]) -> list[str]:
-    return as_lines({k: v for k, v in line.items() if k != "kg"} for line in found)
+def in_any_order(dumped: Iterable[dict[str, Any]]) -> list[str]:
+    return as_lines({k: v for k, v in line.items() if k != "kg"} for line in dumped)
 
 
 def test_onto_its_own_folder_only_the_metadata_changes(tmp_path: Path) -> None:
@@ -277,10 +277,12 @@ def test_objects_are_shared_and_copied(on_s3: str) -> None:
     shared = rewrite_savepoint(before, f"{base}/shared", rename=RENAME)
     copied = rewrite_savepoint(before, f"{base}/copied", rename=RENAME, files="copy")
 
-    found = Snapshot.load(shared, allow_roots=[job_folder])
-    assert as_lines(lines(found, renamed="a-keyed")) == expected
+    loaded = Snapshot.load(shared, allow_roots=[job_folder])
+    assert as_lines(lines(loaded, renamed="a-keyed")) == expected
     paths = {
-        each.path for each in file_handles(found.metadata) if isinstance(each, FileStateHandle)
+        file_handle.path
+        for file_handle in file_handles(loaded.metadata)
+        if isinstance(file_handle, FileStateHandle)
     }
     assert {path.split("://")[0] for path in paths} == {"s3a", "s3"}
     files = open_file_io(Location.parse(base))
@@ -380,8 +382,8 @@ def make_old(folder: Path) -> None:
 
 
 def collect(base: Path, **options: Any) -> set[str]:
-    found = collect_garbage(str(base), flink_job_stopped=True, delete=True, **options)
-    return {each.location.name for each in found.garbage}
+    garbage_report = collect_garbage(str(base), flink_job_stopped=True, delete=True, **options)
+    return {each.location.name for each in garbage_report.garbage}
 
 
 def test_gc_keeps_what_a_snapshot_elsewhere_shares(job: Path, tmp_path: Path) -> None:

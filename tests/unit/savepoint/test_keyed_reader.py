@@ -73,18 +73,18 @@ def as_rows(schema, rows):
 
 
 def rows_of(reader):
-    found = Counter()
+    counted = Counter()
     for batch in reader.read():
         batch.validate(full=True)
         columns = {
             name: plain(column)
             for name, column in zip(batch.schema.names, batch.columns, strict=True)
         }
-        found.update(
+        counted.update(
             in_order({name: column[at] for name, column in columns.items()})
             for at in range(batch.num_rows)
         )
-    return found
+    return counted
 
 
 def in_order(row):
@@ -111,12 +111,12 @@ def test_a_value_of_an_unknown_class_is_named():
 def test_deduplicated_rows_are_read_with_their_kind_and_without_options():
     """A replaced row is +U in this state; the expected rows are those that Flink restores."""
     operator = Snapshot.load(CHANGED_JOBS / "dedup-reorder" / "old")["4_deduplicate"]
-    found = [
+    deduplicated = [
         list(row["state_value"].values())
         for batch in operator.flat("deduplicate-state").read()
         for row in batch.to_pylist()
     ]
-    assert sorted(found) == [
+    assert sorted(deduplicated) == [
         ["+U", "ada", "a10", "b10", 10, None],
         ["+U", "bob", "a11", "b11", 11, None],
         ["+U", "cyd", "a7", "b7", 7, None],
@@ -200,10 +200,10 @@ def test_keys_are_looked_up():
     everything = pa.Table.from_batches(list(A.keyed().read()))
     keys = everything["state_key"].to_pylist()
     chosen = (keys[0], keys[-1])
-    found = pa.Table.from_batches(list(A.keyed(keys=chosen).read()))
-    assert sorted(found["state_key"].to_pylist()) == sorted(chosen)
+    rows = pa.Table.from_batches(list(A.keyed(keys=chosen).read()))
+    assert sorted(rows["state_key"].to_pylist()) == sorted(chosen)
     assert [row for row in everything.to_pylist() if row["state_key"] == chosen[0]] == [
-        row for row in found.to_pylist() if row["state_key"] == chosen[0]
+        row for row in rows.to_pylist() if row["state_key"] == chosen[0]
     ]
 
 
@@ -211,10 +211,10 @@ def test_key_groups_are_a_column_where_asked_for():
     info = next(each for each in A.states if each.kind == "value")
     reader = A.flat(info.name, columns=("state_key", "key_group"))
     expected = Counter((each.key, each.key_group) for each in A.keyed_entries(info.name))
-    found = Counter(
+    counted = Counter(
         (row["state_key"], row["key_group"]) for batch in reader.read() for row in batch.to_pylist()
     )
-    assert found == expected
+    assert counted == expected
 
 
 WINDOWED = ["d-window-state", "d-tumble-reduce", "d-tumble-agg", "d-sliding", "d-process"]
@@ -240,10 +240,10 @@ def test_timers_of_windows_are_columns_where_they_are_asked_for():
     operator = Snapshot.load(snapshot("d-windows-hashmap"))["d-tumble-agg"]
     name = next(info.name for info in operator.states if info.kind == "event-timer")
     columns = ("state_key", "state_window", "window-contents", name)
-    found = pa.Table.from_batches(list(operator.windows(columns=columns).read())).to_pylist()
-    assert found
+    rows = pa.Table.from_batches(list(operator.windows(columns=columns).read())).to_pylist()
+    assert rows
     # A tumbling window's timer is at its last millisecond.
-    assert all(row[name] == [row["state_window"]["end"] - 1] for row in found)
+    assert all(row[name] == [row["state_window"]["end"] - 1] for row in rows)
 
 
 def test_an_operator_without_windows():

@@ -95,22 +95,22 @@ def test_files_that_are_read_by_readfile() -> None:
 
 @pytest.mark.parametrize("name", KAFKA)
 def test_partitions_of_a_consumer_of_kafka(name: str) -> None:
-    found = places(LEGACY_CONNECTORS / name / "savepoint")
-    assert [row[1:] for row in found] == [
+    partitions = places(LEGACY_CONNECTORS / name / "savepoint")
+    assert [row[1:] for row in partitions] == [
         ("FlinkKafkaConsumer", "abc/13", "last", "16768", None, 0, "assigned"),
         ("FlinkKafkaConsumer", "def/7", "last", "987654321", None, 0, "assigned"),
     ]
 
 
 def test_partitions_that_were_not_read_yet() -> None:
-    found = places(LEGACY_CONNECTORS / "kafka-two-subtasks" / "savepoint")
+    partitions = places(LEGACY_CONNECTORS / "kafka-two-subtasks" / "savepoint")
     held = [
         ("abc/13", "last", "16768", 0),
         ("ü.no-ascii/3", "", "committed", 0),
         ("orders/0", "last", "41", 1),
         ("orders/1", "", "earliest", 1),
     ]
-    assert [(row[2], row[3], row[4], row[6]) for row in found] == [*held, *held]
+    assert [(row[2], row[3], row[4], row[6]) for row in partitions] == [*held, *held]
 
 
 def test_sources_of_flink_and_of_users() -> None:
@@ -159,8 +159,8 @@ def without_readers(path: Path, coordinator: bytes | None = None) -> Snapshot:
 def test_an_enumerator_without_readers_is_a_source(tmp_path: Path) -> None:
     whole = list(source_positions(Snapshot.load(CONNECTORS / "c-filesource" / "savepoint")))
     expected = {row.split for row in whole if row.status == "unassigned"}
-    found = list(source_positions(without_readers(tmp_path / "s")))
-    assert {row.split for row in found} == expected
+    sources = list(source_positions(without_readers(tmp_path / "s")))
+    assert {row.split for row in sources} == expected
     assert expected
 
 
@@ -173,7 +173,7 @@ def test_state_of_another_coordinator_is_suspected(tmp_path: Path) -> None:
 
 
 def test_sinks_of_flink_and_of_users() -> None:
-    found = [
+    commits = [
         (row.op, row.checkpoint_id, row.subtask, row.state, row.kind)
         for row in pending_commits(Snapshot.load(OLD))
     ]
@@ -182,7 +182,7 @@ def test_sinks_of_flink_and_of_users() -> None:
         for subtask in (0, 1)
         for state in ("PRECOMMITTED", "OPEN")
     ]
-    assert sorted(found, key=str) == sorted(
+    assert sorted(commits, key=str) == sorted(
         [
             *transactions,
             *[(op("files"), 1, subtask, "PRECOMMITTED", "file") for subtask in (0, 0, 1, 1)],

@@ -56,17 +56,19 @@ class Bootstrap:
         return OperatorState(identifier.operator_id, 1, max_parallelism, (), uid=str(identifier))
 
 
-def with_numbers(source: Snapshot, folder: Path, given: dict[str, int]) -> Snapshot:
+def with_numbers(source: Snapshot, folder: Path, own_numbers: dict[str, int]) -> Snapshot:
     """A copy of a savepoint without files whose operators have other numbers. Operators with fewer
     key groups than subtasks lose subtasks.
     """
     operators = []
-    for each in source.operators:
-        number = given.get(each.label, each.max_parallelism)
-        parallelism = min(each.parallelism, number)
-        subtasks = each.state.subtasks[:parallelism]
+    for operator in source.operators:
+        number = own_numbers.get(operator.label, operator.max_parallelism)
+        parallelism = min(operator.parallelism, number)
+        subtasks = operator.state.subtasks[:parallelism]
         operators.append(
-            replace(each.state, max_parallelism=number, parallelism=parallelism, subtasks=subtasks)
+            replace(
+                operator.state, max_parallelism=number, parallelism=parallelism, subtasks=subtasks
+            )
         )
     metadata = replace(source.metadata, operators=tuple(operators))
     return Snapshot.load(SavepointFolder(folder).publish(metadata, {"kind": "test"}))
@@ -97,9 +99,9 @@ def test_an_edit_gives_one_number(
     edit = EDITS[name](edit)
     if number is not None and is_last:
         edit = edit.with_max_parallelism(number)
-    found = numbers(edit.write(tmp_path / "out"))
-    assert len(found) >= 3
-    assert set(found.values()) == {number or 128}
+    written = numbers(edit.write(tmp_path / "out"))
+    assert len(written) >= 3
+    assert set(written.values()) == {number or 128}
 
 
 @pytest.mark.parametrize(
@@ -144,8 +146,8 @@ def test_an_operator_without_keyed_state_needs_key_groups_for_its_subtasks(tmp_p
 
 def test_an_upgrade_keeps_the_numbers(tmp_path: Path) -> None:
     old = Snapshot.load(snapshot("a-hashmap-canonical-flink1.20.5"))
-    found = numbers(SavepointUpgrade(old, "2.2").write(tmp_path / "out"))
-    assert found == {each.label: each.max_parallelism for each in old.operators}
+    written = numbers(SavepointUpgrade(old, "2.2").write(tmp_path / "out"))
+    assert written == {each.label: each.max_parallelism for each in old.operators}
 
 
 # ------------------------------------------------------------------------------- migrations
@@ -155,10 +157,10 @@ def migration(old: Snapshot, new: Snapshot | None, **declared: object) -> Savepo
     return SavepointMigration(Migration.of({"migration": 1, **declared}), old, new)
 
 
-def rescaled(folder: Path, given: dict[str, int]) -> Snapshot:
+def rescaled(folder: Path, own_numbers: dict[str, int]) -> Snapshot:
     """The golden savepoint with these numbers; the keys are in their key groups."""
-    out = rewrite_savepoint(golden(), folder / "keyed", max_parallelism=given["keyed"])
-    return with_numbers(Snapshot.load(out), folder / "all", given)
+    out = rewrite_savepoint(golden(), folder / "keyed", max_parallelism=own_numbers["keyed"])
+    return with_numbers(Snapshot.load(out), folder / "all", own_numbers)
 
 
 @pytest.mark.parametrize(
@@ -184,9 +186,9 @@ def test_a_migration_gives_one_number(
     old = rescaled(tmp_path / "old", {**dict.fromkeys(ALL, 128), **stored})
     new = rescaled(tmp_path / "new", start)
     declared = {} if wanted is None else {"max_parallelism": wanted}
-    found = migration(old, new, **declared)
-    assert found.plan.problems == []
-    assert numbers(found.write(tmp_path / "out")) == {**start, **expected}
+    prepared = migration(old, new, **declared)
+    assert prepared.plan.problems == []
+    assert numbers(prepared.write(tmp_path / "out")) == {**start, **expected}
 
 
 def test_a_declared_number_that_the_template_lacks_is_a_problem() -> None:
@@ -202,8 +204,8 @@ def test_a_declared_number_that_the_template_lacks_is_a_problem() -> None:
 
 def test_the_check_sees_operators_without_keyed_state(tmp_path: Path) -> None:
     bad = with_numbers(golden(), tmp_path / "bad", {"src": 64})
-    found = check_restore(bad, golden())
-    [line] = [each for each in found.lines if each.verdict is Verdict.UNKNOWN]
+    check = check_restore(bad, golden())
+    [line] = [each for each in check.lines if each.verdict is Verdict.UNKNOWN]
     assert line.operator == "src"
     assert "the max parallelism is 64, and 128 in the new job" in line.reason
     assert line.reason.endswith(
@@ -213,9 +215,9 @@ def test_the_check_sees_operators_without_keyed_state(tmp_path: Path) -> None:
 
 def test_the_check_sees_a_vertex_with_two_numbers(tmp_path: Path) -> None:
     bad = with_numbers(golden(), tmp_path / "bad", {"after": 256})
-    found = check_restore(bad, golden())
-    assert not found.is_compatible
-    [line] = [each for each in found.lines if each.operator == "keyed" and each.state is None]
+    check = check_restore(bad, golden())
+    assert not check.is_compatible
+    [line] = [each for each in check.lines if each.operator == "keyed" and each.state is None]
     assert line.verdict is Verdict.UNKNOWN
     assert "(keyed 128, first 128, after 256)" in line.reason
     assert "keys can be lost without an error" in line.reason
@@ -236,9 +238,9 @@ def test_what_flink_wrote_is_no_doubt(path: Path) -> None:
 def test_a_job_that_sets_a_number_is_refused_for_every_operator() -> None:
     job = JobDescription([JobOperator(UID(each), max_parallelism=256) for each in ALL])
     assert plan_restore(golden(), job).problems == [
-        f"{each.label}: max parallelism 128 cannot become 256 on restore; dstl rewrite "
+        f"{operator.label}: max parallelism 128 cannot become 256 on restore; dstl rewrite "
         f"--max-parallelism 256 writes that number for all operators"
-        for each in golden().operators
+        for operator in golden().operators
     ]
 
 

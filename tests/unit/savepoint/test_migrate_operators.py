@@ -32,22 +32,22 @@ def migration_of(
     return SavepointMigration(Migration.of({"migration": 1, **declared}), source, template)
 
 
-def values(found: Snapshot, operator: str, state: str) -> list[Any]:
+def values(loaded: Snapshot, operator: str, state: str) -> list[Any]:
     """The values of an operator state: one for each subtask, or one in all."""
-    return [each["value"] for each in found[operator].dump() if each.get("state") == state]
+    return [each["value"] for each in loaded[operator].dump() if each.get("state") == state]
 
 
-def elements(found: Snapshot, operator: str, state: str) -> list[str]:
+def elements(loaded: Snapshot, operator: str, state: str) -> list[str]:
     """The elements of an operator state, of all subtasks, in any order."""
-    return sorted(str(each) for part in values(found, operator, state) for each in part)
+    return sorted(str(each) for part in values(loaded, operator, state) for each in part)
 
 
-def lines(found: Snapshot, operator: str) -> list[str]:
+def lines(loaded: Snapshot, operator: str) -> list[str]:
     """The entries; a union has no order between its subtasks."""
-    every = list(found[operator].dump())
-    for each in every:
-        if each["kind"] == "op-union":
-            each["value"].sort()
+    every = list(loaded[operator].dump())
+    for line in every:
+        if line["kind"] == "op-union":
+            line["value"].sort()
     return sorted(map(str, every))
 
 
@@ -65,12 +65,12 @@ def test_lists_unions_and_broadcasts_convert_and_come_back(tmp_path: Path) -> No
         migration = migration_of(source, declared)
         assert migration.plan.problems == []
         source = Snapshot.load(migration.write(tmp_path / name))
-    there = Snapshot.load(tmp_path / "there")
+    forth = Snapshot.load(tmp_path / "there")
     for before, after in zip(
-        values(old, "c-list", "buf"), values(there, "c-list", "buf"), strict=True
+        values(old, "c-list", "buf"), values(forth, "c-list", "buf"), strict=True
     ):
         assert after == [str(each) for each in before] != []
-    [rules], [texts] = (values(each, "c-broadcast", "rules") for each in (old, there))
+    [rules], [texts] = (values(each, "c-broadcast", "rules") for each in (old, forth))
     assert texts == [[name, str(number)] for name, number in rules] != []
     for operator in ("c-list", "c-broadcast"):
         assert lines(source, operator) == lines(old, operator)
@@ -88,16 +88,18 @@ def test_an_element_that_does_not_fit_stops_the_migration(tmp_path: Path) -> Non
 def test_fewer_key_groups_than_subtasks_lose_no_element(tmp_path: Path) -> None:
     old = Snapshot.load(snapshot("o-opstate-p4"))
     migration = migration_of(old, {"max_parallelism": 2})
-    found = Snapshot.load(migration.write(tmp_path / "out"))
+    migrated = Snapshot.load(migration.write(tmp_path / "out"))
     for label in ("lists", "broadcast"):
         says = f"operator {label} had parallelism 4 and has 2 key groups now"
         assert any(says in each for each in migration.plan.notes)
-        operator = found[label]
+        operator = migrated[label]
         assert (operator.parallelism, operator.max_parallelism) == (2, 2)
         for info in old[label].operator_states:
-            before, after = (elements(each, label, info.name) for each in (old, found))
+            before, after = (elements(each, label, info.name) for each in (old, migrated))
             assert after == before != []
-    keyed = [[x for x in each["broadcast"].dump() if x["kind"] == "value"] for each in (old, found)]
+    keyed = [
+        [x for x in each["broadcast"].dump() if x["kind"] == "value"] for each in (old, migrated)
+    ]
     before, after = (sorted((x["key"], x["value"]) for x in each) for each in keyed)
     assert after == before != []
 
@@ -130,10 +132,12 @@ def test_a_rule_that_keeps_each_column_keeps_each_value(name: str, tmp_path: Pat
     migration = migration_of(old, {"operators": operators}, old)
     assert migration.plan.problems == []
     assert any(
-        state.action == CONVERT for each in migration.plan.operators for state in each.states
+        state.action == CONVERT
+        for operator_plan in migration.plan.operators
+        for state in operator_plan.states
     )
-    found = Snapshot.load(migration.write(tmp_path / "out"))
-    before, after = ([x for op in each.operators for x in op.dump()] for each in (old, found))
+    migrated = Snapshot.load(migration.write(tmp_path / "out"))
+    before, after = ([x for op in each.operators for x in op.dump()] for each in (old, migrated))
     assert sorted(map(str, after)) == sorted(map(str, before)) != []
 
 
@@ -154,13 +158,13 @@ def texts(length: int) -> LogicalType:
 def test_rows_in_rows_take_new_names_and_wider_types() -> None:
     old = row(nested(("a", LogicalType("INT", False)), ("b", texts(5))), LogicalType("BIGINT"))
     new = row(nested(("x", LogicalType("BIGINT")), ("y", texts(9))), LogicalType("BIGINT"))
-    given = [
+    written_rows = [
         {"$row_kind": "+U", "f0": {"$row_kind": "+I", "a": 1, "b": "one"}, "f1": 7},
         {"$row_kind": "+I", "f0": None, "f1": None},
     ]
-    column = pa.array(given, arrow_of(old))
-    found = Conversion("here", old, new).apply(column, {}).to_pylist()
-    assert found == [
+    column = pa.array(written_rows, arrow_of(old))
+    converted = Conversion("here", old, new).apply(column, {}).to_pylist()
+    assert converted == [
         {"$row_kind": "+U", "f0": {"$row_kind": "+I", "x": 1, "y": "one"}, "f1": 7},
         {"$row_kind": "+I", "f0": None, "f1": None},
     ]
@@ -217,14 +221,14 @@ def test_a_state_that_the_new_job_registers_late_has_its_type_in_the_rule(tmp_pa
         declared["operators"] = {"accounts": {"states": {"total": rule}}}
         migration = migration_of(old, declared, template)
         assert migration.plan.problems == []
-        found = Snapshot.load(migration.write(tmp_path / str(number)))
-        before, after = (sorted_values(each, "total") for each in (old, found))
+        migrated = Snapshot.load(migration.write(tmp_path / str(number)))
+        before, after = (sorted_values(each, "total") for each in (old, migrated))
         assert after == {key: becomes(each) for key, each in before.items()} != {}
-        assert values(found, "accounts", "sum") == []
+        assert values(migrated, "accounts", "sum") == []
 
 
-def sorted_values(found: Snapshot, state: str) -> dict[str, Any]:
-    return {e["key"]: e["value"] for e in found["accounts"].dump() if e.get("state") == state}
+def sorted_values(loaded: Snapshot, state: str) -> dict[str, Any]:
+    return {e["key"]: e["value"] for e in loaded["accounts"].dump() if e.get("state") == state}
 
 
 @pytest.mark.slow
@@ -232,24 +236,24 @@ def sorted_values(found: Snapshot, state: str) -> dict[str, Any]:
 def test_several_handles_of_one_operator_migrate(name: str, tmp_path: Path) -> None:
     """Checkpoints after a rescale, whose subtasks still use files of the subtasks before it."""
     old, label = Snapshot.load(snapshot(name)), "count"
-    there = {"operators": {label: {"key": "cast(key, STRING)"}}}
-    found = Snapshot.load(migration_of(old, there).write(tmp_path / "there"))
-    before, after = (contents(each, label) for each in (old, found))
+    forth = {"operators": {label: {"key": "cast(key, STRING)"}}}
+    migrated = Snapshot.load(migration_of(old, forth).write(tmp_path / "there"))
+    before, after = (contents(each, label) for each in (old, migrated))
     assert after == sorted((kind, state, str(key), value) for kind, state, key, value in before)
     back = {"operators": {label: {"key": "cast(key, BIGINT)"}}}
-    found = Snapshot.load(migration_of(found, back).write(tmp_path / "back"))
-    assert contents(found, label) == before != []
+    migrated = Snapshot.load(migration_of(migrated, back).write(tmp_path / "back"))
+    assert contents(migrated, label) == before != []
 
 
-def contents(found: Snapshot, operator: str) -> list[tuple[str, str, Any, str]]:
+def contents(loaded: Snapshot, operator: str) -> list[tuple[str, str, Any, str]]:
     """Kind, state or timer service, key, and value or time."""
     lines = []
-    for each in found[operator].dump():
-        value = each["ts"] if "ts" in each else each["value"]
-        if each["kind"] == "map":
+    for line in loaded[operator].dump():
+        value = line["ts"] if "ts" in line else line["value"]
+        if line["kind"] == "map":
             value = sorted(value)
-        name = each.get("state", each.get("service"))
-        lines.append((each["kind"], name, each["key"], json.dumps(value)))
+        name = line.get("state", line.get("service"))
+        lines.append((line["kind"], name, line["key"], json.dumps(value)))
     return sorted(lines)
 
 
@@ -261,9 +265,9 @@ def test_a_template_with_entries_is_read_for_its_types_only(tmp_path: Path) -> N
     [note] = migration.plan.notes
     assert "the template has entries in accounts (" in note
     assert f"note: {note}" in migration.plan_lines()
-    found = Snapshot.load(migration.write(tmp_path / "out"))
-    assert values(found, "accounts", "total") == []
+    migrated = Snapshot.load(migration.write(tmp_path / "out"))
+    assert values(migrated, "accounts", "total") == []
     kept = [each for each in old["accounts"].dump() if each.get("state") != "total"]
-    assert sorted(map(str, found["accounts"].dump())) == sorted(map(str, kept)) != []
+    assert sorted(map(str, migrated["accounts"].dump())) == sorted(map(str, kept)) != []
     report = json.loads((tmp_path / "out" / "_migration.json").read_bytes())
     assert report["notes"] == [note]

@@ -42,10 +42,10 @@ def proposal_of(pair: str, *, with_plans: bool = True) -> Proposal:
 
 def entries_of(proposal: Proposal) -> dict[str, Any]:
     """The proposal without its head, as a reader of YAML gets it from the text."""
-    found = yaml.safe_load(proposal.text)
-    assert found == proposal.declaration
-    assert (found.pop("migration"), found.pop("from")) == (1, "old")
-    return {**found.pop("operators", {}), **found}
+    declared = yaml.safe_load(proposal.text)
+    assert declared == proposal.declaration
+    assert (declared.pop("migration"), declared.pop("from")) == (1, "old")
+    return {**declared.pop("operators", {}), **declared}
 
 
 # Each is what the change of the query means, written by hand. An empty one keeps all as it is.
@@ -251,7 +251,8 @@ def test_names_of_columns_may_hold_every_sign() -> None:
 def test_conditions_and_expressions_have_names_not_positions() -> None:
     old, new = (PlanColumns(each) for each in plans_of("agg-add") or ())
     calls = [
-        [call.column.name for call in each.aggregates(each.plan.nodes[4])] for each in (old, new)
+        [call.column.name for call in plan_columns.aggregates(plan_columns.plan.nodes[4])]
+        for plan_columns in (old, new)
     ]
     assert calls == [
         ["COUNT(*)", "SUM(amount)", "MAX(amount)"],
@@ -306,18 +307,18 @@ def test_an_expression_that_uses_itself_many_times_stays_small() -> None:
     ]
     nodes += [
         {
-            "id": each,
+            "id": number,
             "type": "stream-exec-calc_1",
             "outputType": "ROW<`$f0` INT>",
             "projection": [double],
         }
-        for each in range(1, 81)
+        for number in range(1, 81)
     ]
     edges = [{"source": each, "target": each + 1} for each in range(80)]
     plan = CompiledPlan.parse(json.dumps({"nodes": nodes, "edges": edges}))
-    found = PlanColumns(plan).of(plan.nodes[80])[0]
-    assert len(found.meaning) < 500
-    assert len(found.name) < 500
+    last_column = PlanColumns(plan).of(plan.nodes[80])[0]
+    assert len(last_column.meaning) < 500
+    assert len(last_column.name) < 500
 
 
 @pytest.mark.slow
@@ -381,8 +382,8 @@ def test_a_proposal_with_a_decision_is_a_declaration_that_is_not_ready(tmp_path:
 @pytest.mark.parametrize("pair", [*WITH_PLANS, *OF_DATA_STREAMS])
 def test_every_proposal_follows_the_format_of_declarations(pair: str) -> None:
     proposal = proposal_of(pair)
-    found = Migration.of(yaml.safe_load(proposal.text))
-    assert len(found.undecided) == proposal.decisions
+    migration = Migration.of(yaml.safe_load(proposal.text))
+    assert len(migration.undecided) == proposal.decisions
 
 
 @pytest.mark.parametrize(
@@ -418,8 +419,8 @@ def test_what_a_declaration_forgets_is_asked_about(pair: str) -> None:
     migration = Migration.of({"migration": 1, "operators": yaml.safe_load(operators)})
     new = Snapshot.load(JOBS / pair / "new")
     proposal = proposal_of(pair)
-    found = list(forgotten_changes(migration, proposal, new))
-    assert any(re.search(question, each) for each in found), found
+    questions = list(forgotten_changes(migration, proposal, new))
+    assert any(re.search(question, each) for each in questions), questions
     # Whoever declares what is proposed is asked nothing.
     declared = Migration.of(dict(proposal.declaration))
     assert list(forgotten_changes(declared, proposal, new)) == []
@@ -439,8 +440,10 @@ def accumulator(pair: str, which: int) -> Any:
     assert plans is not None
     snapshot = Snapshot.load(JOBS / pair / ("old", "new")[which])
     columns = PlanColumns(plans[which])
-    found = operator_columns(snapshot["4_group-aggregate"], columns.plan.nodes[4], columns)
-    return found.rows["accState"]
+    operator_columns_ = operator_columns(
+        snapshot["4_group-aggregate"], columns.plan.nodes[4], columns
+    )
+    return operator_columns_.rows["accState"]
 
 
 def test_aggregates_are_added_by_name() -> None:
@@ -455,29 +458,29 @@ def test_a_wrong_name_of_an_added_aggregate_is_named() -> None:
     old, new = accumulator("agg-add", 0), accumulator("agg-add", 1)
     with pytest.raises(ConfigError, match=r"here lacks 'MIN\(bonus\)'"):
         added_columns(old, new, {"COUNT(tag)": "0"}, "here")
-    given = {"COUNT(tag)": "0", "MIN(bonus)": "null", "SUM(amount)": "0"}
+    defaults = {"COUNT(tag)": "0", "MIN(bonus)": "null", "SUM(amount)": "0"}
     with pytest.raises(ConfigError, match=r"names 'SUM\(amount\)', which is not new"):
-        added_columns(old, new, given, "here")
+        added_columns(old, new, defaults, "here")
 
 
 @pytest.mark.parametrize("pair", WITH_PLANS)
 def test_every_operator_of_a_plan_has_columns_or_none(pair: str) -> None:
     """Sources, sinks and calcs, too: a connector may give them state."""
-    for plan, each in zip(plans_of(pair) or (), ("old", "new"), strict=True):
+    for plan, version in zip(plans_of(pair) or (), ("old", "new"), strict=True):
         columns = PlanColumns(plan)
-        for operator in Snapshot.load(JOBS / pair / each).operators:
-            found = JobOperator(operator, columns)
-            assert found.node is not None
-            assert found.columns is not None
+        for operator in Snapshot.load(JOBS / pair / version).operators:
+            job_operator = JobOperator(operator, columns)
+            assert job_operator.node is not None
+            assert job_operator.columns is not None
             has_rows = bool(operator.states) and pair != "udaf"  # a user's function has its own
-            assert bool(found.columns.rows or found.columns.map_keys) == has_rows
+            assert bool(job_operator.columns.rows or job_operator.columns.map_keys) == has_rows
 
 
 def names_of(pair: str, operators: str) -> PlanNames:
     plans = {each: str(JOBS / pair / f"{each}.plan.json") for each in ("old", "new")}
-    given = {"migration": 1, "plans": plans, "operators": yaml.safe_load(operators)}
+    declaration = {"migration": 1, "plans": plans, "operators": yaml.safe_load(operators)}
     old, new = (Snapshot.load(JOBS / pair / each) for each in ("old", "new"))
-    return PlanNames(Migration.of(given), old, new)
+    return PlanNames(Migration.of(declaration), old, new)
 
 
 @pytest.mark.parametrize(
@@ -505,9 +508,9 @@ def test_names_of_columns_become_places(pair: str, operators: str, columns: list
     names = names_of(pair, operators)
     [rule] = names.resolved().operators.values()
     [state] = rule.states.values()
-    found = state.map_key if pair == "join-addcol" else state.columns
-    assert isinstance(found, tuple)
-    assert [str(each) for each in found] == columns
+    places = state.map_key if pair == "join-addcol" else state.columns
+    assert isinstance(places, tuple)
+    assert [str(each) for each in places] == columns
     assert state.add == {}
     assert names.problems == []
 
@@ -518,13 +521,13 @@ def test_a_declaration_that_forgets_moved_columns_has_problems() -> None:
 
 
 def test_aggregates_are_added_by_name_only_with_plans() -> None:
-    given = {
+    declaration = {
         "migration": 1,
         "operators": {"4_group-aggregate": {"states": {"accState": {"add": {"COUNT(tag)": 0}}}}},
     }
     old, new = (Snapshot.load(JOBS / "agg-add" / each) for each in ("old", "new"))
     with pytest.raises(ConfigError, match="no compiled plan explains this state: give plans"):
-        PlanNames(Migration.of(given), old, new).resolved()
+        PlanNames(Migration.of(declaration), old, new).resolved()
 
 
 @pytest.mark.parametrize(

@@ -27,8 +27,8 @@ OPTIONS = [part for name, text in TYPES.items() for part in ("--type", f"{name}=
 
 
 def truth() -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((JOB / "truth.json").read_bytes())["entries"]
-    return found
+    entries: list[dict[str, Any]] = json.loads((JOB / "truth.json").read_bytes())["entries"]
+    return entries
 
 
 def lines(text: str) -> list[dict[str, Any]]:
@@ -42,10 +42,10 @@ def in_order(entries: Any) -> list[str]:
 def test_a_dump_has_the_messages_that_the_job_kept(run: Any) -> None:
     """A length in front is not in the file of the type, so the way that fits is named."""
     ran = run("dump", PATH, "--proto", DESC, *OPTIONS)
-    found = lines(ran.out)
-    guesses = {each["state"]: each.pop("guess") for each in found if "guess" in each}
-    assert (ran.code, ran.err, len(found)) == (0, "", 35)
-    assert in_order(found) == in_order(truth())
+    dumped = lines(ran.out)
+    guesses = {each["state"]: each.pop("guess") for each in dumped if "guess" in each}
+    assert (ran.code, ran.err, len(dumped)) == (0, "", 35)
+    assert in_order(dumped) == in_order(truth())
     assert guesses == {
         "prefixed": "shop.Order, i32 length",
         "delimited": "shop.Order, varint length",
@@ -57,7 +57,7 @@ def test_messages_in_kryo_need_no_type(run: Any) -> None:
     ran = run("dump", PATH, "--proto", DESC)
     kept = {"kryo", "lines", "byId"}
     assert in_order(each for each in lines(ran.out) if each["state"] in kept) == in_order(
-        each for each in truth() if each["state"] in kept
+        line for line in truth() if line["state"] in kept
     )
     assert [name for name in ("prefixed", "delimited") if name in ran.err] == [
         "prefixed",
@@ -113,13 +113,13 @@ def test_descriptor_sets_are_an_argument_of_load() -> None:
     loaded = Snapshot.load(PATH, protos=[DESC], state_types={"raw": "shop.Order"})
     operator = next(each for each in loaded.operators if each.states)
     assert in_order(operator.dump("raw")) == in_order(
-        each for each in truth() if each["state"] == "raw"
+        line for line in truth() if line["state"] == "raw"
     )
 
 
 def test_no_upgrade_converts_a_message_of_kryo(run: Any) -> None:
     ran = run("upgrade", PATH, "--to", "2.2", "--plan", "--json")
     blocked = {
-        each["state"] for each in json.loads(ran.out)["states"] if each["action"] == "blocked"
+        line["state"] for line in json.loads(ran.out)["states"] if line["action"] == "blocked"
     }
     assert {"kryo", "lines", "byId"} <= blocked

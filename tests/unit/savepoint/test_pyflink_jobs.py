@@ -27,8 +27,8 @@ def savepoint(mode: str) -> str:
 
 
 def truth(mode: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((JOBS / mode / "truth.json").read_bytes())["entries"]
-    return found
+    entries: list[dict[str, Any]] = json.loads((JOBS / mode / "truth.json").read_bytes())["entries"]
+    return entries
 
 
 def type_text(declared: Any) -> str:
@@ -43,10 +43,10 @@ def declared(mode: str) -> dict[str, str]:
     """What the job declares of its states, as ``--type`` takes it."""
     states = json.loads((JOBS / mode / "declared.json").read_bytes())["states"]
     return {
-        name: f"map[{type_text(each['k'])}, {type_text(each['type'])}]"
-        if "k" in each
-        else f"{each['kind']}[{type_text(each['type'])}]"
-        for name, each in states.items()
+        name: f"map[{type_text(state['k'])}, {type_text(state['type'])}]"
+        if "k" in state
+        else f"{state['kind']}[{type_text(state['type'])}]"
+        for name, state in states.items()
     }
 
 
@@ -65,45 +65,48 @@ def in_order(entries: Any) -> list[str]:
 @pytest.mark.parametrize("mode", COUNTS)
 def test_a_dump_is_what_the_job_wrote(mode: str, run: Any) -> None:
     ran = run("dump", savepoint(mode), *options(mode))
-    found = lines(ran.out)
-    own = [each for each in found if each.get("value") == CUSTOM]
+    dumped = lines(ran.out)
+    own = [each for each in dumped if each.get("value") == CUSTOM]
     assert (ran.code, ran.err) == (0, "")
-    assert len(found) == COUNTS[mode] + len(own)
-    assert in_order(each for each in found if each not in own) == in_order(truth(mode))
+    assert len(dumped) == COUNTS[mode] + len(own)
+    assert in_order(each for each in dumped if each not in own) == in_order(truth(mode))
     assert [each["key"] for each in own] == (["key-3"] if mode == "process" else [])
 
 
 def test_a_type_that_nobody_declared_is_a_guess_or_hex(run: Any) -> None:
     """Nothing in the file says whether it is a value or a list, so it stays the stored list."""
     ran = run("dump", savepoint("process"))
-    found = {
-        each["state"]: each for each in lines(ran.out) if each["key"] == "key-4" and "state" in each
+    by_state = {
+        line["state"]: line for line in lines(ran.out) if line["key"] == "key-4" and "state" in line
     }
     held = {
-        each["state"]: each
-        for each in truth("process")
-        if each["key"] == "key-4" and "state" in each
+        entry["state"]: entry
+        for entry in truth("process")
+        if entry["key"] == "key-4" and "state" in entry
     }
-    assert set(found) == set(held)
-    assert {each["kind"] for each in found.values()} == {"list", "map"}
-    assert {name for name, each in found.items() if each.get("guess") == "PICKLED"} == {
+    assert set(by_state) == set(held)
+    assert {each["kind"] for each in by_state.values()} == {"list", "map"}
+    assert {name for name, each in by_state.items() if each.get("guess") == "PICKLED"} == {
         "plain",
         "events",
         "seen",
     }
-    assert found["events"]["value"] == held["events"]["value"]
-    assert found["plain"]["value"] == [held["plain"]["value"]]
+    assert by_state["events"]["value"] == held["events"]["value"]
+    assert by_state["plain"]["value"] == [held["plain"]["value"]]
     for name in ("v_string", "v_char", "v_dec"):
-        assert (found[name]["value"], found[name]["guess"]) == ([held[name]["value"]], "STRING")
-    assert found["v_int"]["value"] == ["0000003c"]
-    assert "guess" not in found["v_int"]
+        assert (by_state[name]["value"], by_state[name]["guess"]) == (
+            [held[name]["value"]],
+            "STRING",
+        )
+    assert by_state["v_int"]["value"] == ["0000003c"]
+    assert "guess" not in by_state["v_int"]
 
 
 def test_pickles_of_thread_mode_need_no_type(run: Any) -> None:
     ran = run("dump", savepoint("thread"))
     expected = [
-        each | {"kind": each["stored"]["kind"]} if "stored" in each else each
-        for each in truth("thread")
+        entry | {"kind": entry["stored"]["kind"]} if "stored" in entry else entry
+        for entry in truth("thread")
     ]
     assert in_order(lines(ran.out)) == in_order(expected)
 
@@ -117,7 +120,7 @@ def test_a_state_has_the_name_that_the_job_gave(name: str, run: Any) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "message"),
+    ("option", "message"),
     [
         ("totall=LONG", "no operator with keyed state has such a state"),
         ("total=long", "is no type of PyFlink"),
@@ -125,19 +128,19 @@ def test_a_state_has_the_name_that_the_job_gave(name: str, run: Any) -> None:
         ("counts=LONG", "is stored as map"),
     ],
 )
-def test_a_wrong_type_is_one_sentence(given: str, message: str, run: Any) -> None:
-    ran = run("dump", savepoint("process"), "--op", "py", "--type", given)
+def test_a_wrong_type_is_one_sentence(option: str, message: str, run: Any) -> None:
+    ran = run("dump", savepoint("process"), "--op", "py", "--type", option)
     assert ran.code == 2
     assert message in ran.err
     is_one_sentence(ran.err)
 
 
-@pytest.mark.parametrize("given", ["total=STRING", "longs=LONG", "v_int=LONG", "plain=INT"])
-def test_values_that_are_not_of_the_type_cost_their_state_alone(given: str, run: Any) -> None:
-    name = given.partition("=")[0]
-    ran = run("dump", savepoint("process"), "--type", given)
+@pytest.mark.parametrize("option", ["total=STRING", "longs=LONG", "v_int=LONG", "plain=INT"])
+def test_values_that_are_not_of_the_type_cost_their_state_alone(option: str, run: Any) -> None:
+    name = option.partition("=")[0]
+    ran = run("dump", savepoint("process"), "--type", option)
     others = [
-        each for each in lines(run("dump", savepoint("process")).out) if each.get("state") != name
+        line for line in lines(run("dump", savepoint("process")).out) if line.get("state") != name
     ]
     kept = [each for each in lines(ran.out) if each.get("state") != name]
     assert in_order(kept) == in_order(others)

@@ -85,8 +85,8 @@ def table_files(snapshot: Snapshot) -> set[str]:
         for name, stream in handle.shared + handle.private
         if name.endswith(".sst")
     ]
-    found = [snapshot.resolver.resolve(stream).location for stream in streams]
-    return {location.name for location in found if location is not None}
+    locations = [snapshot.resolver.resolve(stream).location for stream in streams]
+    return {location.name for location in locations if location is not None}
 
 
 @pytest.mark.parametrize("read", [verified, reported, dumped_by_columns])

@@ -62,13 +62,13 @@ def test_planted_skew_and_empty_key_groups(tmp_path: Path) -> None:
     # Key groups of 10, 0, 20 and 900 bytes, then of 10, 10, 0 and 30 behind a header of 50.
     subtasks = (keyed(0, 0, (50, 0, 60, 80), 980), keyed(1, 4, (50, 60, 0, 70), 100))
     loaded = written(tmp_path / "skewed", operator("hot", *subtasks))
-    [found] = report_figures(loaded)["operators"]
-    assert found["key_groups"]["bytes"] == (10, 0, 20, 900, 10, 10, 0, 30)
-    assert found["key_groups"]["empty"] == 2
-    assert (found["key_groups"]["largest"], found["key_groups"]["median"]) == (900, 15)
-    assert found["key_groups"]["skew"] == 60
-    assert found["subtasks"]["bytes"] == (980, 100)
-    assert found["subtasks"]["skew"] == 1.81
+    [figures] = report_figures(loaded)["operators"]
+    assert figures["key_groups"]["bytes"] == (10, 0, 20, 900, 10, 10, 0, 30)
+    assert figures["key_groups"]["empty"] == 2
+    assert (figures["key_groups"]["largest"], figures["key_groups"]["median"]) == (900, 15)
+    assert figures["key_groups"]["skew"] == 60
+    assert figures["subtasks"]["bytes"] == (980, 100)
+    assert figures["subtasks"]["skew"] == 1.81
     texts = [each["what"] for each in report_figures(loaded)["attention"]]
     assert "the largest key group has 60 times the bytes of the median" in texts
 
@@ -83,10 +83,10 @@ def test_a_job_that_has_read_nothing_has_a_report() -> None:
     # MAX with retraction, started and stopped: a header and no record.
     started = Snapshot.load(CHANGED_JOBS / "agg-retract" / "new")
     figures = report_figures(started, contents=CountOptions(at_ms=0))
-    for found in figures["operators"]:
-        assert found["contents"]["problem"] is None
-        if found["key_groups"] is not None:
-            assert found["key_groups"]["empty"] == found["max_parallelism"]
+    for operator_figures in figures["operators"]:
+        assert operator_figures["contents"]["problem"] is None
+        if operator_figures["key_groups"] is not None:
+            assert operator_figures["key_groups"]["empty"] == operator_figures["max_parallelism"]
 
 
 def test_a_command_is_safe_to_paste_whatever_the_uid(tmp_path: Path) -> None:
@@ -123,20 +123,20 @@ def test_sizes_of_every_form(name: str, kinds: set[str], has_key_groups: bool) -
     assert kinds <= set(figures["bytes_by_kind"])
     assert sum(figures["bytes_by_kind"].values()) == figures["bytes"]
     assert sum(each["bytes"] for each in figures["operators"]) == figures["bytes"]
-    for each in figures["files"]:
-        path = Path(each["path"].removeprefix("file:"))
+    for figure in figures["files"]:
+        path = Path(figure["path"].removeprefix("file:"))
         # A segment of a log may go on behind the last change that the checkpoint needs.
-        assert path.stat().st_size == each["bytes"] or "/dstl/" in each["path"]
+        assert path.stat().st_size == figure["bytes"] or "/dstl/" in figure["path"]
     spread = [each for each in figures["operators"] if each["key_groups"] is not None]
     assert bool(spread) is has_key_groups
 
 
 def test_state_that_needs_java_is_named_with_a_command(tmp_path: Path) -> None:
     figures = report_figures(Snapshot.load(snapshot("x-kryo-hashmap")))
-    found = [each for each in figures["attention"] if "h3.Opaque" in each["what"]]
-    assert {each["operator"] for each in found} == {"with-kryo"}
-    assert all(each["command"].startswith("dstl dump file:") for each in found)
-    assert all(each["command"].endswith("--jar JOB.jar") for each in found)
+    attention = [each for each in figures["attention"] if "h3.Opaque" in each["what"]]
+    assert {each["operator"] for each in attention} == {"with-kryo"}
+    assert all(each["command"].startswith("dstl dump file:") for each in attention)
+    assert all(each["command"].endswith("--jar JOB.jar") for each in attention)
 
 
 def test_sources_and_pending_commits() -> None:

@@ -82,11 +82,13 @@ def plain(name: str) -> str:
 
 def truth_of(fixture: Fixture) -> Expected:
     """Flink's entries by operator, kind and state or timer service."""
-    found: Expected = defaultdict(list)
-    for each in fixture.truth:
-        if not each["kind"].startswith("op-"):
-            found[each["op"], each["kind"], each.get("service") or each["state"]].append(each)
-    return found
+    expected: Expected = defaultdict(list)
+    for entry in fixture.truth:
+        if not entry["kind"].startswith("op-"):
+            expected[entry["op"], entry["kind"], entry.get("service") or entry["state"]].append(
+                entry
+            )
+    return expected
 
 
 def records(entry: dict[str, Any]) -> int:
@@ -136,9 +138,9 @@ def test_figures_equal_what_flink_restored(name: str) -> None:
 def check_counts(state: dict[str, Any], entries: list[dict[str, Any]], groups: int) -> None:
     by_group = Counter()
     by_key: Counter[str] = Counter()
-    for each in entries:
-        by_group[each["kg"]] += records(each)
-        by_key[json.dumps(each["key"], ensure_ascii=False)] += records(each)
+    for entry in entries:
+        by_group[entry["kg"]] += records(entry)
+        by_key[json.dumps(entry["key"], ensure_ascii=False)] += records(entry)
     spread = state["key_groups"]
     assert list(spread["entries"]) == [by_group[each] for each in range(groups)]
     assert spread["empty"] == groups - len(by_group)
@@ -148,8 +150,8 @@ def check_counts(state: dict[str, Any], entries: list[dict[str, Any]], groups: i
     if state["kind"] == "list":
         assert state["elements"] == sum(len(each["value"]) for each in entries)
     digests = {hashlib.sha256(key.encode()).hexdigest()[:16]: key for key in by_key}
-    for each in state["most_entries"]:
-        assert by_key[digests[each["key"]]] == each["entries"]
+    for entry in state["most_entries"]:
+        assert by_key[digests[entry["key"]]] == entry["entries"]
     if state["most_entries"]:
         assert state["most_entries"][0]["entries"] == max(by_key.values())
 
@@ -170,21 +172,21 @@ def test_new_gone_and_changed_entries_equal_what_flink_restored(old: str, new: s
     for operator in one.operators:
         if operator.operator_id not in {each.operator_id for each in two.operators}:
             continue  # sources have no keyed state
-        for each in count_changes(operator, two[f"hash:{operator.operator_id.hex}"]):
-            key = (operator.label, each.kind, plain(each.state))
+        for count_change in count_changes(operator, two[f"hash:{operator.operator_id.hex}"]):
+            key = (operator.label, count_change.kind, plain(count_change.state))
             ours, theirs = by_place(before.get(key, [])), by_place(after.get(key, []))
-            assert each.new == len(theirs.keys() - ours.keys())
-            assert each.gone == len(ours.keys() - theirs.keys())
+            assert count_change.new == len(theirs.keys() - ours.keys())
+            assert count_change.gone == len(ours.keys() - theirs.keys())
             both = ours.keys() & theirs.keys()
-            assert each.changed == sum(ours[place] != theirs[place] for place in both)
+            assert count_change.changed == sum(ours[place] != theirs[place] for place in both)
 
 
 def by_place(entries: list[dict[str, Any]]) -> dict[str, str]:
     return {
-        json.dumps([each["key"], each["ns"], each.get("ts")]): json.dumps(
-            each.get("value"), sort_keys=True
+        json.dumps([entry["key"], entry["ns"], entry.get("ts")]): json.dumps(
+            entry.get("value"), sort_keys=True
         )
-        for each in entries
+        for entry in entries
     }
 
 
@@ -192,13 +194,16 @@ def test_windows_of_sql_count_from_the_watermark() -> None:
     snapshot = Snapshot.load(Fixture(GOLDEN / "o-sql-window-tvf").snapshot)
     [states] = [
         contents["states"]
-        for each in snapshot.operators
-        if (contents := operator_contents(each, CountOptions(NOON)))["states"]
+        for candidate in snapshot.operators
+        if (contents := operator_contents(candidate, CountOptions(NOON)))["states"]
     ]
     aggregates = next(each for each in states if each["name"] == "window-aggs")
     entries = truth_of(Fixture(GOLDEN / "o-sql-window-tvf"))
     ends = [
-        each["ns"] for key, listed in entries.items() if key[2] == "window-aggs" for each in listed
+        window["ns"]
+        for key, listed in entries.items()
+        if key[2] == "window-aggs"
+        for window in listed
     ]
     windows = aggregates["windows"]
     assert windows["counts_from"] == "watermark"
@@ -227,7 +232,7 @@ GROUPS = 8
 
 def published(folder: Path, *handles: KeyedStateHandle) -> Snapshot:
     subtasks = tuple(
-        OperatorSubtaskState(at, managed_keyed_state=each) for at, each in enumerate(handles)
+        OperatorSubtaskState(at, managed_keyed_state=handle) for at, handle in enumerate(handles)
     )
     operator = OperatorState(OperatorID.for_uid("op"), len(handles), GROUPS, subtasks, uid="op")
     SavepointFolder(folder).publish(CheckpointMetadata(3, 1, (operator,)), {})
@@ -297,8 +302,8 @@ def planted_changelog(folder: Path, keys: list[str]) -> Snapshot:
 
 
 def contents_of(snapshot: Snapshot, **options: Any) -> dict[str, dict[str, Any]]:
-    found = operator_contents(snapshot["op"], CountOptions(AT, **options))
-    return {each["name"]: each for each in found["states"]}
+    contents = operator_contents(snapshot["op"], CountOptions(AT, **options))
+    return {each["name"]: each for each in contents["states"]}
 
 
 @pytest.mark.parametrize("form", ["canonical", "changelog"])
@@ -337,7 +342,7 @@ def test_planted_hot_key_skew_and_timers(tmp_path: Path) -> None:
     # Key with its length, namespace, item with its length; a flag and a number.
     assert hot["bytes"] == 5001 * (len("user-0007") + 1 + 1 + 1 + 1 + 8) + items
     groups = Counter(
-        assign_to_key_group(Types.STRING.java_hash(each), GROUPS) for each in names(KEYS)
+        assign_to_key_group(Types.STRING.java_hash(key), GROUPS) for key in names(KEYS)
     )
     groups[assign_to_key_group(Types.STRING.java_hash("user-0007"), GROUPS)] += 5000
     assert list(seen["key_groups"]["entries"]) == [groups[each] for each in range(GROUPS)]
@@ -439,7 +444,7 @@ def test_planted_state_has_the_same_figures_in_every_form(form: str, tmp_path: P
     # Growth since the savepoint of 300 keys.
     grown = {each["state"]: each for each in figures["compared"]["states"]}
     changes = {
-        name: tuple(each[c] for c in ("new", "gone", "changed")) for name, each in grown.items()
+        name: tuple(change[c] for c in ("new", "gone", "changed")) for name, change in grown.items()
     }
     assert changes["total"] == (0, len(CLEARED), 0)
     assert changes["seen"] == (30, len(CLEARED), 1)
@@ -457,9 +462,9 @@ def test_planted_state_has_the_same_figures_in_every_form(form: str, tmp_path: P
 def test_the_page_says_the_same_in_every_form(form: str) -> None:
     """All parts about keyed state; ties between keys of one size are in the order of reading."""
     pages = []
-    for each in (FLINK_FORMS[0], form):
+    for form_shown in (FLINK_FORMS[0], form):
         figures = report_figures(
-            Snapshot.load(Fixture(PLANTED / each).snapshot), contents=CountOptions(AT)
+            Snapshot.load(Fixture(PLANTED / form_shown).snapshot), contents=CountOptions(AT)
         )
         [operator] = [op for op in figures["operators"] if op["uid"] == "op"]
         for state in operator["contents"]["states"]:
@@ -479,14 +484,14 @@ def test_growth_of_each_state_over_the_snapshots_of_a_folder(run: Any, tmp_path:
         planted(tmp_path / f"chk-{number}", keys, hot=hot)
     ran = run("ls", str(tmp_path), "--states", "--json")
     assert (ran.code, ran.err) == (0, "")
-    found = [
+    growth = [
         {each["state"]: (each["entries"], each["bytes"]) for each in snapshot["states"]}
         for snapshot in ran.lines
     ]
-    for each, (keys, hot) in zip(found, sizes, strict=True):
-        assert each["total"] == (len(keys), 27 * len(keys))
-        assert each["seen"][0] == len(keys) + hot
-        assert each[TIMERS.name] == (len(keys) // 10, 19 * len(keys) // 10)
+    for sizes_of_snapshot, (keys, hot) in zip(growth, sizes, strict=True):
+        assert sizes_of_snapshot["total"] == (len(keys), 27 * len(keys))
+        assert sizes_of_snapshot["seen"][0] == len(keys) + hot
+        assert sizes_of_snapshot[TIMERS.name] == (len(keys) // 10, 19 * len(keys) // 10)
     lines = run("ls", str(tmp_path), "--states").out.splitlines()
     rows = [line.split() for line in lines if " total " in line]
     assert [row[:6] for row in rows] == [
@@ -519,9 +524,11 @@ def test_numbers_of_a_column(tmp_path: Path) -> None:
     for part in shown["histogram"]:
         low, high = part["from"], part["to"]
         inside = [
-            each
-            for each in numbers
-            if (low <= each < high) or (high <= 0 and low < each <= high) or (low == high == each)
+            number
+            for number in numbers
+            if (low <= number < high)
+            or (high <= 0 and low < number <= high)
+            or (low == high == number)
         ]
         inside = [each for each in inside if (each < 0) == (low < 0)]
         assert part["count"] == len(inside)
@@ -539,10 +546,10 @@ def test_numbers_of_a_column(tmp_path: Path) -> None:
 def test_edges_of_numbers(values_: list[Any], expected: list[Any]) -> None:
     counts = NumberCounts("n")
     counts.add(pa.array(values_))
-    found = counts.to_json(show_values=False)
-    assert [(p["from"], p["to"], p["count"]) for p in found["histogram"]] == expected
-    assert found["nulls"] == values_.count(None)
-    assert found["not_finite"] == sum(each != each or each == float("inf") for each in values_)
+    shown = counts.to_json(show_values=False)
+    assert [(p["from"], p["to"], p["count"]) for p in shown["histogram"]] == expected
+    assert shown["nulls"] == values_.count(None)
+    assert shown["not_finite"] == sum(each != each or each == float("inf") for each in values_)
 
 
 @pytest.mark.slow
@@ -551,8 +558,8 @@ def test_distinct_windows_are_bounded() -> None:
     for at in range(3):
         ends = np.arange(60_000, dtype=np.int64) + 60_000 * at
         counts.add(ends - 10, ends)
-    found = counts.to_json()
-    assert (found["windows"], found["more"], found["entries"]) == (MAX_WINDOWS, True, 180_000)
+    shown = counts.to_json()
+    assert (shown["windows"], shown["more"], shown["entries"]) == (MAX_WINDOWS, True, 180_000)
 
 
 def test_keys_and_values_are_shown_on_request_only(tmp_path: Path) -> None:
@@ -575,8 +582,8 @@ def test_damaged_state_is_a_finding_and_the_sizes_stay(tmp_path: Path) -> None:
     [operator] = figures["operators"]
     assert operator["bytes"] == len(raw)
     assert operator["contents"]["problem"]
-    found = [each for each in figures["attention"] if each["what"].startswith("not readable")]
-    assert found[0]["command"].startswith("dstl verify")
+    attention = [each for each in figures["attention"] if each["what"].startswith("not readable")]
+    assert attention[0]["command"].startswith("dstl verify")
     assert "Its records cannot be read" in report_page(figures)
     assert key_group_prefix_bytes(GROUPS) == 1
     assert snapshot["op"].max_parallelism == GROUPS

@@ -39,18 +39,18 @@ def pair(tmp_path: Path) -> Callable[[str], tuple[Snapshot, Snapshot]]:
     """The savepoint of a job, and one of its next version."""
 
     def load(name: str) -> tuple[Snapshot, Snapshot]:
-        found = []
+        snapshots = []
         for version in ("old", "new"):
             (tmp_path / version).mkdir()
             shutil.copyfile(MATRIX / f"{name}.{version}", tmp_path / version / "_metadata")
-            found.append(Snapshot.load(tmp_path / version))
-        return found[0], found[1]
+            snapshots.append(Snapshot.load(tmp_path / version))
+        return snapshots[0], snapshots[1]
 
     return load
 
 
-def worst(found: RestoreCheck) -> str:
-    return str(max(found.lines, key=lambda each: each.verdict))
+def worst(check: RestoreCheck) -> str:
+    return str(max(check.lines, key=lambda line: line.verdict))
 
 
 # ------------------------------------------------------------------------------ real Flink
@@ -58,12 +58,12 @@ def worst(found: RestoreCheck) -> str:
 
 @pytest.mark.parametrize("name", OUTCOMES)
 def test_what_flink_refuses_or_restores_wrong_is_never_compatible(name: str, pair: Any) -> None:
-    found = check_restore(*pair(name), to="2.2")
+    check = check_restore(*pair(name), to="2.2")
     assert OUTCOMES[name]["result"] in ("fails", "restored, output WRONG")
-    assert not found.is_compatible
+    assert not check.is_compatible
     # What Flink refuses is not merely unknown.
     if OUTCOMES[name]["result"] == "fails":
-        assert found.verdict is REFUSED
+        assert check.verdict is REFUSED
 
 
 @pytest.mark.parametrize(
@@ -95,33 +95,33 @@ def test_a_swap_of_columns_is_ruled_out_by_the_user(pair: Any) -> None:
 
 def test_a_loss_is_accepted_by_name(pair: Any) -> None:
     old, new = pair("state-rename")
-    found = check_restore(old, new, drop=["accounts/total"])
-    assert found.is_compatible
-    assert "state 'sum' of operator 'accounts' is new and starts empty" in found.notes
+    check = check_restore(old, new, drop=["accounts/total"])
+    assert check.is_compatible
+    assert "state 'sum' of operator 'accounts' is new and starts empty" in check.notes
     with pytest.raises(ConfigError, match="'accounts' cannot be dropped: the new job has it"):
         check_restore(old, new, drop=["accounts", "accounts/total"])
 
 
 def test_an_operator_is_dropped_by_name(pair: Any) -> None:
-    found = check_restore(*pair("split"), drop=["accounts"])
-    assert found.is_compatible
-    assert "start the job with --allowNonRestoredState" in worst(found)
+    check = check_restore(*pair("split"), drop=["accounts"])
+    assert check.is_compatible
+    assert "start the job with --allowNonRestoredState" in worst(check)
 
 
 @pytest.mark.parametrize("name", ["a-rocksdb-canonical", "a-hashmap-changelog-multi"])
 def test_the_same_job_is_compatible(name: str) -> None:
     source = Snapshot.load(snapshot("a-hashmap-canonical"))
-    found = check_restore(source, Snapshot.load(snapshot(name)))
-    assert found.verdict is SAME
-    assert found.notes == ()
+    check = check_restore(source, Snapshot.load(snapshot(name)))
+    assert check.verdict is SAME
+    assert check.notes == ()
 
 
 def test_an_operator_without_a_uid_is_noted(tmp_path: Path) -> None:
     source = Snapshot.load(snapshot("o-sql-match"))
-    found = check_restore(source, source, columns_kept=True)
-    assert found.verdict is SAME
+    check = check_restore(source, source, columns_kept=True)
+    assert check.verdict is SAME
     note = "operator '68c5834515458df702fc117efc6ed40f' has no uid: its id depends on the whole job"
-    assert any(each.startswith(note) for each in found.notes)
+    assert any(each.startswith(note) for each in check.notes)
     # dstl does not know the uids of jobs of Flink 1.
     ours = Snapshot.load(rewrite_savepoint(source, tmp_path / "ours"))
     assert check_restore(ours, source, columns_kept=True).notes == ()
@@ -131,9 +131,9 @@ def test_another_max_parallelism_may_be_set_by_the_job_or_not() -> None:
     old, new = (
         Snapshot.load(snapshot(name)) for name in ("a-hashmap-canonical", "a-rocksdb-p2-max4096")
     )
-    found = check_restore(old, new)
-    assert found.verdict is UNKNOWN
-    assert "the max parallelism is 128, and 4096 in the new job" in worst(found)
+    check = check_restore(old, new)
+    assert check.verdict is UNKNOWN
+    assert "the max parallelism is 128, and 4096 in the new job" in worst(check)
 
 
 # -------------------------------------------------------------------------------- versions
@@ -145,10 +145,10 @@ def test_another_max_parallelism_may_be_set_by_the_job_or_not() -> None:
 def test_metadata_that_an_older_flink_does_not_read(to: str, verdict: Verdict) -> None:
     source = Snapshot.load(snapshot("a-hashmap-canonical"))
     assert source.metadata.version == 6
-    found = check_restore(source, source, to=to)
-    assert found.verdict is verdict
+    check = check_restore(source, source, to=to)
+    assert check.verdict is verdict
     if verdict is REFUSED:
-        assert str(found.lines[0]).startswith("incompatible: _metadata: Flink ")
+        assert str(check.lines[0]).startswith("incompatible: _metadata: Flink ")
 
 
 def test_a_version_whose_rules_nobody_knows() -> None:
@@ -168,9 +168,9 @@ def of_flink_1(folder: Path) -> Snapshot:
 
 def test_kryo_of_flink_1_is_refused_by_flink_2(tmp_path: Path) -> None:
     old, new = of_flink_1(tmp_path / "old"), Snapshot.load(snapshot("x-kryo-hashmap"))
-    found = check_restore(old, new, to="2.2")
-    assert found.verdict is REFUSED
-    assert "Flink 1 wrote h3.Opaque with another Kryo than Flink 2 reads" in worst(found)
+    check = check_restore(old, new, to="2.2")
+    assert check.verdict is REFUSED
+    assert "Flink 1 wrote h3.Opaque with another Kryo than Flink 2 reads" in worst(check)
     # Between versions of one line only the classes tell.
     assert check_restore(new, new).verdict is UNKNOWN
     assert check_restore(old, old).verdict is UNKNOWN
@@ -248,8 +248,10 @@ UUID = kryo("java.util.UUID")
 def test_rules_of_types(
     stored: AnySerializer, wanted: AnySerializer, rules: Rules, verdict: Verdict, reason: str
 ) -> None:
-    found = compatibility_of(stored, wanted, rules)
-    assert (found.verdict, reason in found.reason) == (verdict, True), found.reason
+    compatibility = compatibility_of(stored, wanted, rules)
+    assert (compatibility.verdict, reason in compatibility.reason) == (verdict, True), (
+        compatibility.reason
+    )
 
 
 # ---------------------------------------------------------------------------- command line

@@ -63,8 +63,8 @@ def test_kinds_types_keys_and_max_parallelism_are_compared() -> None:
     assert "the kind changed from list to value" in text
     assert "key: the type changed from String to Long" in text
     assert "max parallelism 128 cannot become 256" in text
-    found = next(each for each in plan.operators if each.operator == "a-keyed")
-    assert {each.name: each.fate for each in found.states}["fresh"] == "new"
+    fates = next(each for each in plan.operators if each.operator == "a-keyed")
+    assert {each.name: each.fate for each in fates.states}["fresh"] == "new"
 
 
 def test_a_rest_plan_names_heads_of_chains_only() -> None:
@@ -136,9 +136,9 @@ COLOR = Types.ENUM("a.Color", "RED", "GREEN")
     ],
 )
 def test_evolution_of_types(stored: Any, wanted: Any, verdict: Verdict, reason: str) -> None:
-    found = compatibility_of(stored, wanted)
-    assert found.verdict is verdict
-    assert reason in found.reason
+    compatibility = compatibility_of(stored, wanted)
+    assert compatibility.verdict is verdict
+    assert reason in compatibility.reason
 
 
 ONE, TWO = pojo(("a", Types.INT)), pojo(("a", Types.INT), ("b", Types.INT))
@@ -158,6 +158,6 @@ def test_user_keys_of_map_state_do_not_migrate(
     wanted: Any, is_map: bool, verdict: Verdict, reason: str
 ) -> None:
     """A map that is the value of value state does, keys and all."""
-    found = compatibility_of_state(Types.MAP(ONE, ONE), wanted, is_map=is_map)
-    assert found.verdict is verdict
-    assert reason in found.reason
+    compatibility = compatibility_of_state(Types.MAP(ONE, ONE), wanted, is_map=is_map)
+    assert compatibility.verdict is verdict
+    assert reason in compatibility.reason

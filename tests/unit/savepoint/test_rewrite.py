@@ -67,8 +67,8 @@ def test_a_rewrite_without_edits_is_a_copy(fixture: Fixture, out: Path) -> None:
         before.metadata.version,
         before.metadata.properties,
     )
-    found, expected = in_any_union_order(lines(after)), in_any_union_order(lines(before))
-    assert as_lines(found) == as_lines(expected)
+    written, expected = in_any_union_order(lines(after)), in_any_union_order(lines(before))
+    assert as_lines(written) == as_lines(expected)
     for old, new in zip(before.operators, after.operators, strict=True):
         assert (new.operator_id, new.name, new.uid) == (old.operator_id, old.name, old.uid)
         for one, other in zip(old.keyed_handles, new.keyed_handles, strict=True):
@@ -242,7 +242,8 @@ def test_an_edit_keeps_the_version_and_what_it_does_not_edit(
     ending: dict[str, Any] = {"fully_finished": True, "subtasks": ()}
     names: dict[str, Any] = {} if version >= 5 else {"name": "", "uid": ""}
     operators = [
-        replace(each, **names, **(ending if each is ended else {})) for each in real.operators
+        replace(operator, **names, **(ending if operator is ended else {}))
+        for operator in real.operators
     ]
     metadata = replace(
         real,
@@ -261,12 +262,12 @@ def test_an_edit_keeps_the_version_and_what_it_does_not_edit(
     assert any(coordinators)
     assert coordinators == [each.coordinator_state for each in metadata.operators]
     assert [each.fully_finished for each in after.operators] == [
-        each.fully_finished for each in metadata.operators
+        operator.fully_finished for operator in metadata.operators
     ]
     assert [each.name for each in after.operators] == [each.name for each in metadata.operators]
     assert [each.operator_id for each in after.operators] == [
         OperatorID.for_uid("counter")
-        if each.operator_id == OperatorID.for_uid("count")
-        else each.operator_id
-        for each in metadata.operators
+        if operator.operator_id == OperatorID.for_uid("count")
+        else operator.operator_id
+        for operator in metadata.operators
     ]

@@ -34,8 +34,8 @@ def jar(job: str) -> str:
 
 
 def truth(job: str) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = json.loads((JOBS / job / "truth.json").read_bytes())["entries"]
-    return found
+    entries_: list[dict[str, Any]] = json.loads((JOBS / job / "truth.json").read_bytes())["entries"]
+    return entries_
 
 
 def without_names(value: Any) -> Any:
@@ -57,9 +57,9 @@ COUNTS = {"orders": 60, "keys": 230, "colls": 54, "enum-gaps": 60}
 @pytest.mark.parametrize("job", COUNTS)
 def test_a_dump_is_what_flink_holds(job: str, run: Any) -> None:
     ran = run("dump", str(savepoint(job)), "--jar", jar(job))
-    found = [json.loads(line) for line in ran.out.splitlines()]
-    assert (ran.code, ran.err, len(found)) == (0, "", COUNTS[job])
-    assert entries(found) == entries(truth(job))
+    dumped = [json.loads(line) for line in ran.out.splitlines()]
+    assert (ran.code, ran.err, len(dumped)) == (0, "", COUNTS[job])
+    assert entries(dumped) == entries(truth(job))
 
 
 @pytest.mark.parametrize("job", COUNTS)
@@ -88,13 +88,13 @@ def test_a_damaged_class_file_costs_the_values_of_its_class(run: Any, tmp_path: 
 
 def without_own_class(line: dict[str, Any]) -> dict[str, Any]:
     """The truth has no class of a whole value or element, only of fields of another class."""
-    found: Any = line["value"]
-    if isinstance(found, dict):
-        return line | {"value": {key: item for key, item in found.items() if key != "@class"}}
+    value: Any = line["value"]
+    if isinstance(value, dict):
+        return line | {"value": {key: item for key, item in value.items() if key != "@class"}}
     shown = (
-        [without_own_class({"value": each})["value"] for each in found]
+        [without_own_class({"value": each})["value"] for each in value]
         if line.get("kind") == "list"
-        else found
+        else value
     )
     return line | {"value": shown}
 
@@ -102,13 +102,13 @@ def without_own_class(line: dict[str, Any]) -> dict[str, Any]:
 def test_values_that_chill_wrote_are_what_flink_holds(run: Any) -> None:
     """Sealed traits, sorted collections, ``Any`` and numbers of Scala, in Kryo and beside it."""
     ran = run("dump", str(savepoint("adt")), "--jar", jar("adt"))
-    found = [json.loads(line) for line in ran.out.splitlines()]
-    assert (ran.code, ran.err, len(found)) == (0, "", 64)
-    assert entries(map(without_own_class, found)) == entries(truth("adt"))
+    dumped = [json.loads(line) for line in ran.out.splitlines()]
+    assert (ran.code, ran.err, len(dumped)) == (0, "", 64)
+    assert entries(map(without_own_class, dumped)) == entries(truth("adt"))
     shapes = {
-        json.dumps(each["value"].get("@class"))
-        for each in found
-        if each["state"] == "shape" and isinstance(each["value"], dict)
+        json.dumps(line["value"].get("@class"))
+        for line in dumped
+        if line["state"] == "shape" and isinstance(line["value"], dict)
     }
     assert shapes == {'"adt.Circle"', '"adt.Rect"', '"adt.Group"'}
 
@@ -151,7 +151,7 @@ def test_what_check_calls_incompatible_blocks_the_upgrade(
 
     ran = run("upgrade", str(path), "--to", "2.2", "--plan", "--json")
     blocked = [
-        each["state"] for each in json.loads(ran.out)["states"] if each["action"] == "blocked"
+        load["state"] for load in json.loads(ran.out)["states"] if load["action"] == "blocked"
     ]
     assert (ran.code, sorted(blocked)) == (1, OF_SCALA)
     with pytest.raises(SavepointError, match=r"Flink 2\.0 removed .* states blocked in all: 3"):
@@ -184,12 +184,12 @@ def test_columns_have_the_names_of_fields() -> None:
             continue
         rows = [row for batch in operator.flat("n").read() for row in batch.to_pylist()]
         held = [
-            each
-            for each in truth("keys")
-            if (each["op"], each.get("state")) == (operator.label, "n")
+            entry
+            for entry in truth("keys")
+            if (entry["op"], entry.get("state")) == (operator.label, "n")
         ]
         assert sorted(_as_json(row["state_key"], row["state_value"]) for row in rows) == sorted(
-            _as_json(each["key"], each["value"]) for each in held
+            _as_json(entry["key"], entry["value"]) for entry in held
         )
         compared += len(rows)
     assert compared > 0

@@ -84,8 +84,8 @@ def test_uids_come_from_the_sidecar_where_the_metadata_has_none(tmp_path: Path) 
 def test_a_name_that_two_operators_have_is_no_name(golden: Snapshot) -> None:
     first, second = golden.operators[:2]
     twin = Snapshot(golden.file, golden.file_io, golden.resolver, golden.registry)
-    for each in twin.operators:
-        each.name = "Map"
+    for twin_operator in twin.operators:
+        twin_operator.name = "Map"
     with pytest.raises(NoSuchOperatorError, match="'Map' is in the snapshot more than once"):
         _ = twin["Map"]
     assert {first.label, second.label} <= {each.label for each in golden.operators}
@@ -100,8 +100,8 @@ def test_a_uid_comes_before_a_hash_and_a_hash_before_a_name(tmp_path: Path) -> N
 
 
 def test_states_by_name(golden: Snapshot) -> None:
-    found = {info.name: (info.kind, info.type) for info in golden["a-keyed"].states}
-    assert found == {
+    states = {info.name: (info.kind, info.type) for info in golden["a-keyed"].states}
+    assert states == {
         "_timer_state/event_user-timers": ("event-timer", "Timer<String, VoidNamespace>"),
         "_timer_state/processing_user-timers": ("proc-timer", "Timer<String, VoidNamespace>"),
         "agg": ("aggregating", "Tuple2<Long, Long>"),
@@ -161,9 +161,9 @@ def test_no_snapshot(tmp_path: Path) -> None:
 
 
 def test_a_restored_part_is_that_part(golden: Snapshot) -> None:
-    found = golden["a-keyed"]
-    state = found.restore(found.keyed_handles, KeyGroupRange(35, 35))
+    keyed = golden["a-keyed"]
+    state = keyed.restore(keyed.keyed_handles, KeyGroupRange(35, 35))
     assert state.key_groups == KeyGroupRange(35, 35)
-    lines = [line for line in found.dump("cnt") if line["kg"] == 35]
+    lines = [line for line in keyed.dump("cnt") if line["kg"] == 35]
     rows = [(key, value) for table, (key, _, value) in state.rows(35) if table.meta.name == "cnt"]
     assert rows == [(line["key"], line["value"]) for line in lines]

@@ -35,8 +35,8 @@ def golden(name: str) -> Snapshot:
     return Snapshot.load(snapshot(name))
 
 
-def of_operator(found: Snapshot, name: str, as_: str = "") -> list[dict[str, Any]]:
-    return [{**line, "op": as_ or line["op"]} for line in found[name].dump()]
+def of_operator(loaded: Snapshot, name: str, as_: str = "") -> list[dict[str, Any]]:
+    return [{**line, "op": as_ or line["op"]} for line in loaded[name].dump()]
 
 
 def in_any_union_order(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
@@ -108,9 +108,9 @@ def test_elements_are_spread_over_another_number_of_subtasks(tmp_path: Path) -> 
     wide = next(each for each in source.operators if each.parallelism == 4 and each.operator_states)
     lists = [info.name for info in wide.operator_states if info.kind == "op-list"]
     narrow = next(
-        each
-        for each in source.operators
-        if each.parallelism != 4 and not each.operator_states and not each.keyed_handles
+        operator
+        for operator in source.operators
+        if operator.parallelism != 4 and not operator.operator_states and not operator.keyed_handles
     )
     edit = edit_savepoint(source).merge_operators(
         OperatorIdentifier(wide.operator_id), OperatorIdentifier(narrow.operator_id)
@@ -142,10 +142,14 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path)
     source = golden("f-two-ops-hashmap")
     edit = edit_savepoint(source)
     one, other = (
-        OperatorIdentifier(each.operator_id) for each in source.operators if each.keyed_handles
+        OperatorIdentifier(operator.operator_id)
+        for operator in source.operators
+        if operator.keyed_handles
     )
     third = next(
-        OperatorIdentifier(each.operator_id) for each in source.operators if not each.keyed_handles
+        OperatorIdentifier(operator.operator_id)
+        for operator in source.operators
+        if not operator.keyed_handles
     )
     with pytest.raises(NoSuchStateError, match="'nothing' is not in operator"):
         edit.split_operator(one, UID("new"), ["nothing"])
@@ -170,7 +174,9 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(tmp_path: Path)
 def test_timers_of_one_service_become_one_queue(tmp_path: Path) -> None:
     source = golden("f-two-ops-hashmap")
     one, other = (
-        OperatorIdentifier(each.operator_id) for each in source.operators if each.keyed_handles
+        OperatorIdentifier(operator.operator_id)
+        for operator in source.operators
+        if operator.keyed_handles
     )
     names = ["agg", "cnt", "m", "names", "red"]
     edit = (
@@ -179,12 +185,14 @@ def test_timers_of_one_service_become_one_queue(tmp_path: Path) -> None:
     merged = Snapshot.load(edit.write(tmp_path / "out"))
     timers = [
         {**line, "op": ""}
-        for each in (one, other)
-        for line in source.operator(each).dump()
+        for source_operator in (one, other)
+        for line in source.operator(source_operator).dump()
         if "ts" in line and line["kind"].endswith("timer")
     ]
-    found = [line for line in merged.operator(other).dump() if line["kind"].endswith("timer")]
-    assert {str(line) for line in ({**each, "op": ""} for each in found)} == {
+    timers_written = [
+        line for line in merged.operator(other).dump() if line["kind"].endswith("timer")
+    ]
+    assert {str(line) for line in ({**each, "op": ""} for each in timers_written)} == {
         str(line) for line in timers
     }
     assert len(list(merged["apart"].dump())) == sum(
@@ -214,15 +222,15 @@ def test_of_an_operator_that_is_removed_the_states_that_were_moved_stay(
         for line in of_operator(golden(FORMS[0]), "a-keyed", "apart")
         if line.get("state") == "cnt"
     ]
-    found = Snapshot.load(edit.write(tmp_path / "out"))
-    assert {each.label for each in found.operators} == {"apart", "sink", "src"}
-    assert as_lines(found["apart"].dump()) == as_lines(expected)
+    edited = Snapshot.load(edit.write(tmp_path / "out"))
+    assert {each.label for each in edited.operators} == {"apart", "sink", "src"}
+    assert as_lines(edited["apart"].dump()) == as_lines(expected)
 
 
 def test_a_plan_keeps_no_operator_that_is_merged_into_another() -> None:
     edit = edit_savepoint(golden(FORMS[0])).merge_operators(UID("src"), UID("sink"))
-    found = [(line["operator"], line["action"]) for line in edit.plan()]
-    assert sorted(found) == [
+    steps = [(line["operator"], line["action"]) for line in edit.plan()]
+    assert sorted(steps) == [
         ("a-keyed", "keep"),
         ("sink", "keep"),
         ("src", "merge"),

@@ -43,11 +43,11 @@ def lines(loaded: Snapshot, operator: str) -> list[dict[str, Any]]:
     return list(loaded[operator].dump())
 
 
-def renamed(found: list[dict[str, Any]], names: dict[str, str | None]) -> list[str]:
+def renamed(dumped: list[dict[str, Any]], names: dict[str, str | None]) -> list[str]:
     """Lines with other names of states, in plain Python."""
     return as_lines(
         line if "state" not in line else line | {"state": names.get(line["state"], line["state"])}
-        for line in found
+        for line in dumped
         if names.get(line.get("state", ""), "") is not None
     )
 
@@ -87,8 +87,8 @@ def test_files_of_a_dropped_state_are_named_no_more(source: Snapshot, tmp_path: 
     rewrite_savepoint(source, tmp_path / "out", drop_states=[("a-keyed", "cnt")])
     after = Snapshot.load(tmp_path / "out", allow_roots=[str(tmp_path)])
     counts = []
-    for each in (source, after):
-        for handle in each["a-keyed"].keyed_handles:
+    for loaded in (source, after):
+        for handle in loaded["a-keyed"].keyed_handles:
             assert isinstance(handle, IncrementalRemoteKeyedStateHandle)
             counts.append(len(handle.shared))
     assert counts[2] < counts[0] and counts[3] < counts[1]
@@ -118,8 +118,8 @@ def test_another_uid_and_number_of_key_groups_at_once(source: Snapshot, tmp_path
     after = Snapshot.load(tmp_path / "out")
     assert after["accounts"].form() == "canonical"
     values = {e["key"]: e["value"] for e in lines(source, "a-keyed") if e.get("state") == "cnt"}
-    found = {e["key"]: e["value"] for e in lines(after, "accounts") if e.get("state") == "visits"}
-    assert found == values != {}
+    visits = {e["key"]: e["value"] for e in lines(after, "accounts") if e.get("state") == "visits"}
+    assert visits == values != {}
 
 
 @pytest.mark.parametrize(

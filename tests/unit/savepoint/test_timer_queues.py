@@ -59,16 +59,16 @@ def of_any_key_group(entries: Iterable[dict[str, Any]]) -> Iterator[dict[str, An
 
 def test_they_become_what_flinks_own_savepoint_of_the_job_has(tmp_path: Path) -> None:
     rewrite_savepoint(golden(CHECKPOINT), tmp_path / "out")
-    found, expected = Snapshot.load(tmp_path / "out"), golden(SAVEPOINT)
-    assert [each.meta for each in found["a-keyed"].states] == [
-        each.meta for each in expected["a-keyed"].states
+    written, expected = Snapshot.load(tmp_path / "out"), golden(SAVEPOINT)
+    assert [each.meta for each in written["a-keyed"].states] == [
+        state.meta for state in expected["a-keyed"].states
     ]
     assert (
-        as_lines(lines(found)) == as_lines(lines(expected)) == as_lines(lines(golden(CHECKPOINT)))
+        as_lines(lines(written)) == as_lines(lines(expected)) == as_lines(lines(golden(CHECKPOINT)))
     )
-    assert sum(each["kind"].endswith("timer") for each in lines(found)) == 217
-    assert {each.raw_keyed_state for each in found["a-keyed"].state.subtasks} == {None}
-    assert found["a-keyed"].form() == "canonical"
+    assert sum(each["kind"].endswith("timer") for each in lines(written)) == 217
+    assert {each.raw_keyed_state for each in written["a-keyed"].state.subtasks} == {None}
+    assert written["a-keyed"].form() == "canonical"
 
 
 @pytest.mark.parametrize("other", [SAVEPOINT, CHECKPOINT, "rewritten"])
@@ -83,18 +83,20 @@ def test_both_forms_of_them_compare_equal(tmp_path: Path, other: str) -> None:
 
 def test_they_go_where_the_keys_go(tmp_path: Path) -> None:
     rewrite_savepoint(golden(CHECKPOINT), tmp_path / "out", max_parallelism=17)
-    found = list(lines(Snapshot.load(tmp_path / "out")))
-    assert as_lines(of_any_key_group(found)) == as_lines(of_any_key_group(lines(golden(SAVEPOINT))))
-    assert {each["kg"] for each in found if "timer" in each["kind"]} <= set(range(17))
+    dumped = list(lines(Snapshot.load(tmp_path / "out")))
+    assert as_lines(of_any_key_group(dumped)) == as_lines(
+        of_any_key_group(lines(golden(SAVEPOINT)))
+    )
+    assert {each["kg"] for each in dumped if "timer" in each["kind"]} <= set(range(17))
 
 
 def test_they_can_be_split_off_like_any_state(tmp_path: Path) -> None:
     split = {("a-keyed", "by-event"): [EVENT_TIMERS]}
     rewrite_savepoint(golden(CHECKPOINT), tmp_path / "out", split=split)
-    found = Snapshot.load(tmp_path / "out")
-    assert [each.name for each in found["by-event"].states] == [EVENT_TIMERS]
-    assert PROCESSING_TIMERS in [each.name for each in found["a-keyed"].states]
-    both = [*lines(found), *({**each, "op": "a-keyed"} for each in lines(found, "by-event"))]
+    edited = Snapshot.load(tmp_path / "out")
+    assert [each.name for each in edited["by-event"].states] == [EVENT_TIMERS]
+    assert PROCESSING_TIMERS in [each.name for each in edited["a-keyed"].states]
+    both = [*lines(edited), *({**each, "op": "a-keyed"} for each in lines(edited, "by-event"))]
     assert as_lines(both) == as_lines(lines(golden(SAVEPOINT)))
 
 
@@ -111,15 +113,15 @@ class Times(KeyedStateReaderFunction):
 
 def test_a_reader_function_is_given_them() -> None:
     every = KeyGroupRange(0, 127)
-    found, expected = (
+    read, expected = (
         sorted(
             (key, sorted(event), sorted(processing))
             for key, event, processing in read_keys(golden(name)["a-keyed"], every, Times())
         )
         for name in (CHECKPOINT, SAVEPOINT)
     )
-    assert found == expected
-    assert any(event and processing for _, event, processing in found)
+    assert read == expected
+    assert any(event and processing for _, event, processing in read)
 
 
 def rows_of(name: str, **options: Any) -> list[str]:
@@ -140,16 +142,16 @@ def test_they_are_columns_of_their_keys(
     monkeypatch: pytest.MonkeyPatch, keys: tuple[str, ...] | None, at_once: int
 ) -> None:
     monkeypatch.setattr(keyed_copy, "BYTES_AT_ONCE", at_once)
-    found, expected = (rows_of(name, keys=keys) for name in (CHECKPOINT, SAVEPOINT))
-    assert found == expected
-    assert len(found) == (36 if keys is None else 2)
-    assert all("'event_time_timers': [" in row for row in found)
+    rows, expected = (rows_of(name, keys=keys) for name in (CHECKPOINT, SAVEPOINT))
+    assert rows == expected
+    assert len(rows) == (36 if keys is None else 2)
+    assert all("'event_time_timers': [" in row for row in rows)
     without = rows_of(CHECKPOINT, keys=keys, timers=False)
     assert not any("timers" in row for row in without)
 
 
 def test_a_service_of_them_is_a_flat_table() -> None:
-    found, expected = (
+    rows, expected = (
         sorted(
             repr(row)
             for batch in golden(name)["a-keyed"].flat(EVENT_TIMERS).read()
@@ -157,10 +159,10 @@ def test_a_service_of_them_is_a_flat_table() -> None:
         )
         for name in (CHECKPOINT, SAVEPOINT)
     )
-    assert found == expected
-    assert len(found) > 100
+    assert rows == expected
+    assert len(rows) > 100
     table = open_table(golden(CHECKPOINT)["a-keyed"], None, EVENT_TIMERS, TableOptions())
-    assert sum(batch.num_rows for batch in table.read((0, 127))) == len(found)
+    assert sum(batch.num_rows for batch in table.read((0, 127))) == len(rows)
 
 
 # ------------------------------------------------------------------------------- made by hand
@@ -196,8 +198,10 @@ def with_raw_state(
     subtasks = own.subtasks or (OperatorSubtaskState(0),)
     subtasks = (replace(subtasks[0], raw_keyed_state=handle), *subtasks[1:])
     operators = tuple(
-        replace(each, subtasks=subtasks) if each.operator_id == own.operator_id else each
-        for each in before.metadata.operators
+        replace(operator, subtasks=subtasks)
+        if operator.operator_id == own.operator_id
+        else operator
+        for operator in before.metadata.operators
     )
     place = Location.parse(folder)
     metadata = replace(before.metadata, operators=operators)
@@ -223,9 +227,9 @@ def test_an_operator_of_nothing_but_timers_gets_a_queue_for_every_service(tmp_pa
     source = with_raw_state(name, "src", KeyGroupRange(0, 127), raw, tmp_path / "in")
 
     rewrite_savepoint(source, tmp_path / "out", max_parallelism=64)
-    found = Snapshot.load(tmp_path / "out")["src"]
+    operator = Snapshot.load(tmp_path / "out")["src"]
 
-    assert [each.name for each in found.states] == [
+    assert [each.name for each in operator.states] == [
         "_timer_state/event_user-timers",
         "_timer_state/event_windows",
         "_timer_state/processing_user-timers",
@@ -240,7 +244,7 @@ def test_an_operator_of_nothing_but_timers_gets_a_queue_for_every_service(tmp_pa
         ("b", [7]),
     ]
 
-    timers = sorted((each.service, each.key, each.timestamp) for each in found.timer_entries())
+    timers = sorted((each.service, each.key, each.timestamp) for each in operator.timer_entries())
     assert timers == [
         ("user-timers", "a", 7),
         ("user-timers", "b", 7),
@@ -249,7 +253,7 @@ def test_an_operator_of_nothing_but_timers_gets_a_queue_for_every_service(tmp_pa
         ("windows", "b", -1),
         ("windows", "b", 9),
     ]
-    namespaces = {each.namespace for each in found.timer_entries() if each.service == "windows"}
+    namespaces = {each.namespace for each in operator.timer_entries() if each.service == "windows"}
     assert namespaces == {first, last}
 
 
@@ -272,11 +276,11 @@ def test_other_raw_state_is_refused_before_anything_is_written(
     assert [each.label for each in Snapshot.load(tmp_path / "out").operators] == ["sink", "src"]
     # Who reads it is not kept from the rest.
     every = KeyGroupRange(0, 127)
-    found, expected = (
-        list(read_keys(each["a-keyed"], every, Times())) for each in (source, golden(name))
+    timers, expected = (
+        list(read_keys(loaded["a-keyed"], every, Times())) for loaded in (source, golden(name))
     )
     assert expected
-    assert found == expected
+    assert timers == expected
 
 
 def test_damage_behind_the_first_key_group_is_no_fewer_timers(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ RESTORED = str(UNION_GROWTH / "restored")
 
 def test_the_report_names_the_state_and_a_command_that_shrinks_it(run: Any, tmp_path: Path) -> None:
     figures = json.loads(run("report", RESTORED, "--json").out)
-    [found] = [each for each in figures["attention"] if "union" in each["what"]]
-    assert found["operator"] == "writer"
-    assert found["what"].startswith(
+    [finding] = [each for each in figures["attention"] if "union" in each["what"]]
+    assert finding["operator"] == "writer"
+    assert finding["what"].startswith(
         "union state commit_user_state holds 16 equal elements, at parallelism 4: it multiplies "
     )
-    program, *arguments = shlex.split(found["command"])
+    program, *arguments = shlex.split(finding["command"])
     assert (program, arguments[2]) == ("dstl", "OUT")
     out = str(tmp_path / "out")
     ran = run(*(out if each == "OUT" else each for each in arguments))
@@ -96,8 +96,8 @@ def test_different_elements_and_other_states_stay(tmp_path: Path) -> None:
     ][:1]
     out = rewrite_savepoint(source, tmp_path / "out", distinct=[(operator.label, name)])
     before, after = (
-        {(line["state"], line.get("subtask")): line["value"] for line in each.dump()}
-        for each in (operator, Snapshot.load(out)[operator.label])
+        {(line["state"], line.get("subtask")): line["value"] for line in writer.dump()}
+        for writer in (operator, Snapshot.load(out)[operator.label])
     )
     assert sorted(after[name, None]) == sorted(before[name, None])  # all are different
     assert {key: value for key, value in after.items() if key[0] != name} == {

@@ -30,35 +30,35 @@ def loaded(job: str) -> Snapshot:
     return Snapshot.load(savepoint(folder), jars=[folder / "job.jar"])
 
 
-def dumped(found: Snapshot) -> list[dict[str, Any]]:
-    return json.loads(json.dumps([line for each in found.operators for line in each.dump()]))
+def dumped(upgraded: Snapshot) -> list[dict[str, Any]]:
+    return json.loads(json.dumps([line for each in upgraded.operators for line in each.dump()]))
 
 
 @pytest.mark.parametrize("job", JOBS, ids=lambda job: job.name)
 def test_the_upgraded_state_is_what_flink_holds(job: Path, tmp_path: Path) -> None:
     path = SavepointUpgrade(loaded(job.name)).write(tmp_path / "out")
-    found = Snapshot.load(path, jars=[job / "job.jar"])
-    assert found.kryo.dialect is Dialect.KRYO_5
+    upgraded = Snapshot.load(path, jars=[job / "job.jar"])
+    assert upgraded.kryo.dialect is Dialect.KRYO_5
     truth = json.loads((job / "truth.json").read_bytes())["entries"]
-    assert lines(dumped(found)) == lines(truth)
+    assert lines(dumped(upgraded)) == lines(truth)
 
 
 @pytest.mark.parametrize(("to", "version"), [("2.0", 5), ("2.1", 6), ("2.2", 6), ("2.3", 6)])
 def test_the_metadata_has_the_version_of_the_target(to: str, version: int, tmp_path: Path) -> None:
     """As real Flink 2.0.2, 2.1.3, 2.2.1 and 2.3.0 write it."""
     source = loaded("orders")
-    found = Snapshot.load(SavepointUpgrade(source, to).write(tmp_path / "out"))
-    assert found.metadata.version == version
-    assert found.metadata.properties == source.metadata.properties
+    upgraded = Snapshot.load(SavepointUpgrade(source, to).write(tmp_path / "out"))
+    assert upgraded.metadata.version == version
+    assert upgraded.metadata.properties == source.metadata.properties
 
 
 def test_metadata_without_properties_gets_those_of_a_savepoint(tmp_path: Path) -> None:
     """Versions of Flink that write version 3 have none."""
     source = loaded("orders")
     source.metadata = replace(source.metadata, version=3, properties=None)
-    found = Snapshot.load(SavepointUpgrade(source).write(tmp_path / "out"))
+    upgraded = Snapshot.load(SavepointUpgrade(source).write(tmp_path / "out"))
     theirs = Snapshot.load(snapshot("a-hashmap-canonical-flink1.20.5")).metadata.properties
-    assert found.metadata.properties == theirs
+    assert upgraded.metadata.properties == theirs
 
 
 def test_the_plan_has_the_types_of_the_same_job_in_flink_2() -> None:
@@ -84,10 +84,10 @@ def test_fields_of_a_pojo_get_the_types_of_its_class() -> None:
     )
 
 
-def stored(found: Snapshot, states: set[str]) -> dict[tuple[str, bytes], Any]:
+def stored(upgraded: Snapshot, states: set[str]) -> dict[tuple[str, bytes], Any]:
     """The records of some states as bytes."""
     records = {}
-    for operator in found.operators:
+    for operator in upgraded.operators:
         for handle in operator.keyed_handles:
             restored = operator.restore([handle], handle.key_group_range)
             for table in restored.tables.values():
@@ -114,7 +114,7 @@ def test_kernels_write_the_bytes_that_single_objects_become(
     job: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each handle of the metadata has the bytes, or the name of a file that has them."""
-    found = []
+    upgrades = []
     for limit in (1 << 40, 0):
         monkeypatch.setattr(converted_state, "KERNELS_FROM_BYTES", limit)
         upgrade = SavepointUpgrade(loaded(job.name))
@@ -124,8 +124,8 @@ def test_kernels_write_the_bytes_that_single_objects_become(
             for operator in Snapshot.load(path).operators
             for handle in operator.keyed_handles
         ]
-        found.append((upgrade.converted, keyed))
-    assert found[0] == found[1]
+        upgrades.append((upgrade.converted, keyed))
+    assert upgrades[0] == upgrades[1]
 
 
 def test_a_damaged_value_is_the_same_sentence_with_kernels(
@@ -195,8 +195,8 @@ def test_a_field_whose_class_is_missing_is_named() -> None:
     [step] = [each for each in SavepointUpgrade(orders).plan() if each.state == "order"]
     assert "java.util.Map in orders.Order.attributes holds" in step.reason
     assert "--type 'orders.Order.attributes=Map<.., ..>'" in step.reason
-    given = {"orders.Order.attributes": "Map<String, String>", "orders.Order.tags": "Set<String>"}
-    [step] = [s for s in SavepointUpgrade(orders, types=given).plan() if s.state == "order"]
+    types = {"orders.Order.attributes": "Map<String, String>", "orders.Order.tags": "Set<String>"}
+    [step] = [s for s in SavepointUpgrade(orders, types=types).plan() if s.state == "order"]
     assert "java.util.List in orders.Order.items holds" in step.reason
 
 
@@ -228,12 +228,12 @@ def test_named_types_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
 
 def test_the_command_takes_types(run: Any) -> None:
     folder = JDK_JOBS / "undeclared"
-    given = ["upgrade", str(savepoint(folder)), "--plan", "--jar", str(folder / "job.jar")]
-    assert run(*given).code == 1
+    arguments = ["upgrade", str(savepoint(folder)), "--plan", "--jar", str(folder / "job.jar")]
+    assert run(*arguments).code == 1
     for name, text in JDK_TYPES["undeclared"].items():
-        given += ["--type", f"{name}={text}"]
-    assert run(*given).code == 0
-    assert "expected NAME=TYPE" in run(*given, "--type", "lines").err
+        arguments += ["--type", f"{name}={text}"]
+    assert run(*arguments).code == 0
+    assert "expected NAME=TYPE" in run(*arguments, "--type", "lines").err
 
 
 def test_without_the_jar_states_are_blocked_and_nothing_is_written(tmp_path: Path) -> None:

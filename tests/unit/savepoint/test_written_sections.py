@@ -27,7 +27,7 @@ def test_sections_have_the_bytes_that_they_had(name: str, tmp_path: Path) -> Non
 
 @pytest.mark.soak
 def test_all_sections_have_the_bytes_that_they_had(tmp_path: Path) -> None:
-    found = {
+    outcomes = {
         name: outcome(write, tmp_path / name / "out") for name, write in sorted(corpus().items())
     }
-    assert found == recorded()
+    assert outcomes == recorded()

@@ -26,15 +26,15 @@ Batches = list[list[tuple[int, int]]]
 def test_each_subtask_gets_its_rows_in_their_order(
     batches: Batches, expected: list[tuple[int, list[int]]]
 ) -> None:
-    given = [
+    sorted_batches = [
         pa.RecordBatch.from_pydict(
             {"v": [value for _, value in rows], SUBTASK_COLUMN: [own for own, _ in rows]},
             schema=pa.schema([("v", pa.int64()), (SUBTASK_COLUMN, pa.int32())]),
         )
         for rows in batches
     ]
-    found = [
+    split = [
         (subtask, [value for batch in own for value in batch.column("v").to_pylist()])
-        for subtask, own in split_by_subtask(given)
+        for subtask, own in split_by_subtask(sorted_batches)
     ]
-    assert found == expected
+    assert split == expected

@@ -43,20 +43,20 @@ def test_each_row_reaches_its_subtask_whatever_the_order_of_the_parts(
     assert sent.num_rows > 4 * parallelism
     parts = sent.to_pylist()
     random.Random(1).shuffle(parts)
-    found, fingerprint = [], Fingerprint(0, 0)
+    rows_received, fingerprint = [], Fingerprint(0, 0)
     for subtask in range(parallelism):
         own = [part for part in parts if part[SUBTASK_COLUMN] == subtask]
         batches = pa.Table.from_pylist(own, sent.schema).to_batches(max_chunksize=7)
         for batch in received(batches):
             fingerprint += Fingerprint.of_batch(batch)
             for row in batch.select(["k", "v"]).to_pylist():
-                found.append(row)
+                rows_received.append(row)
                 if key_by is not None:
                     group = assign_to_key_group(Types.STRING.java_hash(row["k"]), 64)
                     owner = compute_operator_index_for_key_group(64, parallelism, group)
                     assert owner == subtask
     expected = [{"k": row["k"], "v": row["v"]} for row in ROWS]
-    assert sorted(found, key=lambda row: row["v"]) == expected
+    assert sorted(rows_received, key=lambda row: row["v"]) == expected
     hashes = (Fingerprint.of_column(ROW_HASH.of(batch)) for batch in BATCHES)
     assert fingerprint == sum(hashes, Fingerprint(0, 0))
 
@@ -74,11 +74,11 @@ def test_rows_of_few_keys_are_reduced_on_their_way(
     rows = pa.table({"k": [f"key-{row % keys}" for row in range(2_000)]})
     row_hash = RowHash.of_schema(rows.schema)
     send = SendRows(Placement("k", Types.STRING, 2, 64), ("k",), row_hash, OPERATOR)
-    found = list(received(send(rows.to_batches(max_chunksize=300))))
-    assert (sum(batch.num_rows for batch in found) < 2_000) == is_reduced
+    batches = list(received(send(rows.to_batches(max_chunksize=300))))
+    assert (sum(batch.num_rows for batch in batches) < 2_000) == is_reduced
     hashes = (Fingerprint.of_column(row_hash.of(batch)) for batch in rows.to_batches())
     expected = sum(hashes, Fingerprint(0, 0))
-    assert sum(map(Fingerprint.of_batch, found), Fingerprint(0, 0)) == expected
+    assert sum(map(Fingerprint.of_batch, batches), Fingerprint(0, 0)) == expected
 
 
 def test_a_null_key_is_refused_before_it_is_sent() -> None:

@@ -39,13 +39,13 @@ def test_workers_without_dstl_are_told_which_python_has_it():
         raise PySparkException(text.replace("dstl_core", "mine"))
 
 
-def fails(found):
-    raise errors.ConfigError(f"Nothing is {found}.")
+def fails(thing):
+    raise errors.ConfigError(f"Nothing is {thing}.")
 
 
-def fails_late(found):
+def fails_late(thing):
     yield 1
-    fails(found)
+    fails(thing)
 
 
 @pytest.mark.parametrize("method", [fails, fails_late])

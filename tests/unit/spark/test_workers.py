@@ -18,8 +18,8 @@ def heap(monkeypatch):
     afterwards.
     """
     monkeypatch.setattr(held_state, "HELD", OrderedDict())
-    found = [[] for _ in range(30_000)]
-    yield found
+    lists = [[] for _ in range(30_000)]
+    yield lists
     gc.unfreeze()
 
 
@@ -80,9 +80,9 @@ def numbers(count):
 
 
 def test_small_batches_come_together_in_order():
-    given = [numbers(count) for count in (3, 0, 2, 4)]
-    [found] = together(iter(given))
-    assert found.column("n").to_pylist() == [0, 1, 2, 0, 1, 0, 1, 2, 3]
+    batches = [numbers(count) for count in (3, 0, 2, 4)]
+    [whole] = together(iter(batches))
+    assert whole.column("n").to_pylist() == [0, 1, 2, 0, 1, 0, 1, 2, 3]
 
 
 def test_batches_together_are_bounded_in_rows():

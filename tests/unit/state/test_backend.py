@@ -55,28 +55,28 @@ def contents(state: KeyedState) -> dict[tuple[str, Any], Any]:
 
 
 def test_values_are_kept_by_key() -> None:
-    found = backend()
-    count = found.get_value_state(COUNT)
-    found.set_current_key("a")
+    keyed = backend()
+    count = keyed.get_value_state(COUNT)
+    keyed.set_current_key("a")
     assert count.value() is None
     count.update(5)
-    found.set_current_key("b")
+    keyed.set_current_key("b")
     assert count.value() is None
     count.update(6)
-    found.set_current_key("a")
+    keyed.set_current_key("a")
     assert count.value() == 5
     count.clear()
     assert count.value() is None
     count.update(7)
     count.update(None)
     assert count.value() is None
-    assert contents(found.state) == {("count", "b"): 6}
+    assert contents(keyed.state) == {("count", "b"): 6}
 
 
 def test_lists_are_kept_by_key() -> None:
-    found = backend()
-    names = found.get_list_state(NAMES)
-    found.set_current_key("a")
+    keyed = backend()
+    names = keyed.get_list_state(NAMES)
+    keyed.set_current_key("a")
     assert names.get() == []
     names.add("x")
     names.add_all(["y", ""])
@@ -86,14 +86,14 @@ def test_lists_are_kept_by_key() -> None:
     assert names.get() == ["z"]
     names.update(iter(()))
     assert names.get() == []
-    assert contents(found.state) == {}
+    assert contents(keyed.state) == {}
 
 
 @pytest.mark.parametrize("ttl", [None, StateTtlConfig(1000)], ids=["no ttl", "ttl"])
 def test_a_list_takes_no_null(ttl: StateTtlConfig | None) -> None:
-    found = backend()
-    names = found.get_list_state(ListStateDescriptor("names", Types.STRING, ttl=ttl))
-    found.set_current_key("a")
+    keyed = backend()
+    names = keyed.get_list_state(ListStateDescriptor("names", Types.STRING, ttl=ttl))
+    keyed.set_current_key("a")
     names.add("x")
     for act in (
         lambda: names.add(None),
@@ -106,19 +106,19 @@ def test_a_list_takes_no_null(ttl: StateTtlConfig | None) -> None:
 
 
 def test_state_is_registered_once_and_keeps_its_type() -> None:
-    found = backend()
-    found.set_current_key("a")
-    found.get_value_state(COUNT).update(5)
-    assert found.get_value_state(COUNT).value() == 5
+    keyed = backend()
+    keyed.set_current_key("a")
+    keyed.get_value_state(COUNT).update(5)
+    assert keyed.get_value_state(COUNT).value() == 5
     with pytest.raises(RestoreError, match="'count' has another type: expected VALUE of Long"):
-        found.get_value_state(ValueStateDescriptor("count", Types.STRING))
+        keyed.get_value_state(ValueStateDescriptor("count", Types.STRING))
     with pytest.raises(RestoreError, match="got LIST of List<Long>"):
-        found.get_list_state(ListStateDescriptor("count", Types.LONG))
+        keyed.get_list_state(ListStateDescriptor("count", Types.LONG))
 
 
 def test_without_a_key_nothing_is_read_or_written() -> None:
-    found = backend()
-    count, names = found.get_value_state(COUNT), found.get_list_state(NAMES)
+    keyed = backend()
+    count, names = keyed.get_value_state(COUNT), keyed.get_list_state(NAMES)
     for act in (
         count.value,
         lambda: count.update(1),
@@ -132,11 +132,11 @@ def test_without_a_key_nothing_is_read_or_written() -> None:
 
 
 def test_keys_that_cannot_be() -> None:
-    found = backend()
+    keyed = backend()
     with pytest.raises(ConfigError, match="A key is null"):
-        found.set_current_key(None)
+        keyed.set_current_key(None)
     with pytest.raises(FormatError, match="does not fit its type: expected String, got int"):
-        found.set_current_key(5)
+        keyed.set_current_key(5)
     elsewhere = backend(groups=KeyGroupRange(0, 34))
     with pytest.raises(
         ConfigError, match=r"key group 35 came to the subtask of key groups \[0, 34\]"
@@ -148,9 +148,9 @@ def test_keys_that_cannot_be() -> None:
 
 
 def test_the_key_type_of_restored_state_holds() -> None:
-    found = backend(Types.STRING)
+    keyed = backend(Types.STRING)
     with pytest.raises(RestoreError, match=r"expected String .*got Long"):
-        HashMapKeyedStateBackend(found.state, Types.LONG)
+        HashMapKeyedStateBackend(keyed.state, Types.LONG)
 
 
 # --------------------------------------------------------------------------------- changelog

@@ -65,8 +65,8 @@ def backends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for backend in made:
+        backend.close()
 
 
 def key_group(key: str) -> int:
@@ -116,9 +116,9 @@ def test_a_batch_is_its_accesses_one_by_one(
         by_row(rows, TEXT, list(zip(chosen, words, strict=True)))
         assert contents(columns.state) == contents(rows.state)
         asked = random.choices(keys, k=6)
-        found = counts.get(pa.array(asked, counts.key_type)).to_pylist()
+        together = counts.get(pa.array(asked, counts.key_type)).to_pylist()
         one: Any = rows.get_value_state(COUNT)
-        for key, value in zip(asked, found, strict=True):
+        for key, value in zip(asked, together, strict=True):
             rows.set_current_key(key)
             assert one.value() == value
     assert contents(columns.state)

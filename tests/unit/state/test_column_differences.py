@@ -47,6 +47,7 @@ def test_decimals_are_compared_by_their_parts():
     values = [Decimal("1.50"), Decimal("2.50"), None, None]
     others = [Decimal("1.50"), Decimal("2.25"), Decimal("0.00"), None]
     old, new = (
-        fit(pa.array(each, pa.decimal128(10, 2)), BIG_DECIMAL, "x") for each in (values, others)
+        fit(pa.array(numbers, pa.decimal128(10, 2)), BIG_DECIMAL, "x")
+        for numbers in (values, others)
     )
     assert differ(old, new).tolist() == [False, True, True, False]

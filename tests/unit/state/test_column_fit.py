@@ -26,11 +26,11 @@ def test_decimals_are_big_decimals_to_their_last_digit(scale):
     fitted = fit(decimals(scale), column_type(Types.BIG_DEC), "Column")
 
     fitted.validate(full=True)
-    found = [
-        each and (int.from_bytes(each["unscaled"], "big", signed=True), each["scale"])
-        for each in fitted.to_pylist()
+    pairs = [
+        pair and (int.from_bytes(pair["unscaled"], "big", signed=True), pair["scale"])
+        for pair in fitted.to_pylist()
     ]
-    assert found == [None, *((each, scale) for each in UNSCALED)]
+    assert pairs == [None, *((each, scale) for each in UNSCALED)]
 
 
 @pytest.mark.slow
@@ -38,10 +38,10 @@ def test_decimals_are_big_decimals_to_their_last_digit(scale):
 def test_decimals_have_the_bytes_of_java(scale):
     column = decimals(scale)[1:]
 
-    found = elements_of_column(Types.BIG_DEC, column, "Column")
+    elements = elements_of_column(Types.BIG_DEC, column, "Column")
 
     expected = [serialize_to_bytes(Types.BIG_DEC, BigDecimal(each, scale)) for each in UNSCALED]
-    assert found == expected
+    assert elements == expected
     assert expected[UNSCALED.index(-128)] == bytes.fromhex("00000005 80") + scale.to_bytes(4, "big")
 
 

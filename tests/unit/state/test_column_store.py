@@ -28,8 +28,8 @@ def put(store, rows):
 
 def look(store, names):
     keys, numbers = store.keys(pa.array(names, store.key_type))
-    found = store.lookup(keys).to_pylist()
-    return [(found[number]["n"], found[number]["t"]) for number in numbers]
+    looked_up = store.lookup(keys).to_pylist()
+    return [(looked_up[number]["n"], looked_up[number]["t"]) for number in numbers]
 
 
 def random_store(seed, rounds, *, tidy, key_type=Types.STRING):
@@ -81,8 +81,8 @@ def test_keys_with_the_same_hash_are_told_apart(key_type):
     level.hashes = np.full(20, 7, np.uint64)
     keys, _ = store.keys(pa.array([*names, stranger]))
     keys.hashes[:] = 7
-    found = store.lookup(keys).to_pylist()
-    assert [row["t"] for row in found] == [*map(str, names), None]
+    looked_up = store.lookup(keys).to_pylist()
+    assert [row["t"] for row in looked_up] == [*map(str, names), None]
     put(store, [(name, -at, "new") for at, name in enumerate(names[:9])])
     store.levels[1].hashes = np.full(9, 7, np.uint64)
     whole = {row["key"]: row["n"] for row in store.whole().to_pylist()}

@@ -68,15 +68,15 @@ def test_verdicts_are_those_of_flink() -> None:
     differing: Counter[Verdict] = Counter()
     for pair in PAIRS:
         old, new = type_of(pair["old"]), type_of(pair["new"])
-        found = compatibility_of(old, new)
-        if found.verdict is not VERDICTS[pair["flink"]]:
-            if found.verdict is Verdict.UNKNOWN:
+        verdict = compatibility_of(old, new)
+        if verdict.verdict is not VERDICTS[pair["flink"]]:
+            if verdict.verdict is Verdict.UNKNOWN:
                 assert pair["flink"] == "after migration"
-                assert "if it was renamed" in found.reason
+                assert "if it was renamed" in verdict.reason
             else:  # Flink reads the type, and no value of it
-                assert found.verdict is Verdict.INCOMPATIBLE
+                assert verdict.verdict is Verdict.INCOMPATIBLE
                 assert any(after is None for _, after, *_ in pair["values"])
-            differing[found.verdict] += 1
+            differing[verdict.verdict] += 1
     assert len(PAIRS) == 800
     assert differing == {Verdict.UNKNOWN: 53, Verdict.INCOMPATIBLE: 1}
 

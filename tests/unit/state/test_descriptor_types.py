@@ -25,7 +25,9 @@ UNSET = [
 ]
 
 
-@pytest.mark.parametrize(("descriptor", "expected"), UNSET, ids=lambda each: type(each).__name__)
+@pytest.mark.parametrize(
+    ("descriptor", "expected"), UNSET, ids=lambda descriptor: type(descriptor).__name__
+)
 def test_a_missing_type_is_set(descriptor: StateDescriptor, expected: object) -> None:
     assert not descriptor.is_serializer_initialized
     with pytest.raises(ConfigError, match=r"has no \w*type; .*initialize_serializer_unless_set"):

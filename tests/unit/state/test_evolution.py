@@ -80,29 +80,29 @@ def test_values_are_converted() -> None:
 
 def backend() -> HashMapKeyedStateBackend:
     state = KeyedState(KeyGroupRange(0, 127), 128)
-    found = HashMapKeyedStateBackend(state, Types.STRING, clock=ManualClock())
-    found.set_current_key("a")
-    return found
+    keyed = HashMapKeyedStateBackend(state, Types.STRING, clock=ManualClock())
+    keyed.set_current_key("a")
+    return keyed
 
 
 def test_stored_values_migrate() -> None:
-    found = backend()
-    get = found.get_or_create_keyed_state
-    void = found.get_value_state(ValueStateDescriptor("other", Types.LONG))._table.meta
+    keyed = backend()
+    get = keyed.get_or_create_keyed_state
+    void = keyed.get_value_state(ValueStateDescriptor("other", Types.LONG))._table.meta
     namespace = void.namespace_serializer
     old, new = pojo(a=Types.LONG), pojo(a=Types.LONG, b=Types.STRING)
     one, two = (Pojo("com.example.User", {"a": n}) for n in (1, 2))
-    found.get_value_state(ValueStateDescriptor("v", old)).update(one)
-    found.get_list_state(ListStateDescriptor("l", old)).add_all([one, two])
+    keyed.get_value_state(ValueStateDescriptor("v", old)).update(one)
+    keyed.get_list_state(ListStateDescriptor("l", old)).add_all([one, two])
     pairs: Any = get(namespace, MapStateDescriptor("m", Types.STRING, old))
     pairs.put("x", one)
     pairs.put("null", None)
 
-    assert found.get_value_state(ValueStateDescriptor("v", new)).value().fields == {
+    assert keyed.get_value_state(ValueStateDescriptor("v", new)).value().fields == {
         "a": 1,
         "b": None,
     }
-    listed = found.get_list_state(ListStateDescriptor("l", new)).get()
+    listed = keyed.get_list_state(ListStateDescriptor("l", new)).get()
     assert [each.fields["a"] for each in listed] == [1, 2]
     pairs = get(namespace, MapStateDescriptor("m", Types.STRING, new))
     assert pairs.get("x").fields == {"a": 1, "b": None}
@@ -110,21 +110,21 @@ def test_stored_values_migrate() -> None:
     with pytest.raises(StateMigrationError, match="the type changed from String to Long"):
         get(namespace, MapStateDescriptor("m", Types.LONG, new))
     with pytest.raises(RestoreError, match="another type: expected VALUE"):
-        found.get_list_state(ListStateDescriptor("v", new))
+        keyed.get_list_state(ListStateDescriptor("v", new))
 
 
 def test_a_time_to_live_can_be_switched_on_and_off() -> None:
-    found = backend()
+    keyed = backend()
     plain = ValueStateDescriptor("n", Types.LONG)
-    found.get_value_state(plain).update(5)
-    assert found.get_value_state(plain.enable_time_to_live(StateTtlConfig(100))).value() == 5
-    assert found.get_value_state(plain).value() == 5
+    keyed.get_value_state(plain).update(5)
+    assert keyed.get_value_state(plain.enable_time_to_live(StateTtlConfig(100))).value() == 5
+    assert keyed.get_value_state(plain).value() == 5
 
 
 def test_operator_state_keeps_its_mode_and_type() -> None:
-    found = DefaultOperatorStateBackend()
-    found.get_list_state(ListStateDescriptor("s", Types.LONG)).add(1)
+    operator_state = DefaultOperatorStateBackend()
+    operator_state.get_list_state(ListStateDescriptor("s", Types.LONG)).add(1)
     with pytest.raises(RestoreError, match="Incompatible state assignment modes"):
-        found.get_union_list_state(ListStateDescriptor("s", Types.LONG))
+        operator_state.get_union_list_state(ListStateDescriptor("s", Types.LONG))
     with pytest.raises(StateMigrationError, match=r"expected Long .* got String"):
-        found.get_list_state(ListStateDescriptor("s", Types.STRING))
+        operator_state.get_list_state(ListStateDescriptor("s", Types.STRING))

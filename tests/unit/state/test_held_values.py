@@ -132,7 +132,7 @@ def test_reducing_and_aggregating_state_are_held():
         (Types.BYTE, "b", [-128, 127]),
         (Types.DOUBLE, "d", [0.0, -0.0, 1e308, math.inf, -math.inf, math.nan, 3]),
     ],
-    ids=lambda each: getattr(each, "type_name", None),
+    ids=lambda case: getattr(case, "type_name", None),
 )
 def test_numbers_have_the_bytes_and_the_class_that_they_have_one_by_one(declared, code, values):
     own = backend()
@@ -281,8 +281,8 @@ class Log:
         self.changes.setdefault(scope, []).append((operation.name, operands))
 
     def logged_batch(self, meta, operation, key_groups, scopes, operands):
-        for key_group, scope, each in zip(key_groups, scopes, operands, strict=True):
-            self.logged(meta, key_group, operation, scope, each)
+        for key_group, scope, operand in zip(key_groups, scopes, operands, strict=True):
+            self.logged(meta, key_group, operation, scope, operand)
 
 
 @pytest.mark.parametrize("bytes_held", [0, 200, 1 << 20])

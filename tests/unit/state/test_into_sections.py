@@ -51,10 +51,10 @@ def test_columns_give_the_records_that_are_restored(fixture, label, number, monk
     tables = OpenTables(snapshot.resolver, snapshot.registry)
     stored = into_sections.KeyGroupsOpener(total, tables, key_type).open_sections(handle, own)
     metas = stored.header.states
-    found = [
+    restored = [
         (metas[record.state_id].name, record.key, record.value)
         for _, start, end in stored.sections
         for record in read_section(DataInput(bytes(stored.read(start, end))), len(metas))
     ]
-    assert sorted(found) == sorted(expected)
+    assert sorted(restored) == sorted(expected)
     assert bool(calls) == (label in MERGING or fixture.name in RANGE_DELETIONS)

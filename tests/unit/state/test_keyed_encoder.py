@@ -133,8 +133,8 @@ def test_null_and_empty_are_no_entries(tmp_path):
     for runs in encoder.encode_keyed(rows):
         sections.add(runs)
     operator = written(tmp_path / "s", encoder, sections)
-    found = {(entry.key, entry.state): entry.value for entry in operator.keyed_entries()}
-    assert found == {
+    values = {(entry.key, entry.state): entry.value for entry in operator.keyed_entries()}
+    assert values == {
         ("a", "n"): 1,
         ("c", "n"): 3,
         ("a", "names"): ["x", "y"],
@@ -151,8 +151,8 @@ def test_elements_of_a_list_over_several_batches_are_one_list(tmp_path):
         sections.add(encoder.encode("names", rows))
     sections.add(encoder.encode("n", pa.table({"state_key": ["a"], "state_value": [7]})))
     operator = written(tmp_path / "s", encoder, sections)
-    found = {(entry.key, entry.state): entry.value for entry in operator.keyed_entries()}
-    assert found == {("a", "names"): ["1", "2", "3"], ("b", "names"): ["x"], ("a", "n"): 7}
+    by_key = {(entry.key, entry.state): entry.value for entry in operator.keyed_entries()}
+    assert by_key == {("a", "names"): ["1", "2", "3"], ("b", "names"): ["x"], ("a", "n"): 7}
 
 
 def test_list_index_gives_the_order(tmp_path):
@@ -197,8 +197,8 @@ def test_equal_timers_are_one_timer(tmp_path, compressed):
     encoder = KeyedStateEncoder(Types.STRING, STATES, 128, compressed=compressed)
     sections = KeyedSections(encoder.header, encoder.key_groups, 128, memory=0)
     times = pa.list_(pa.int64())
-    for keys, given in ((["a", "b"], [[5, -5, 5], [5]]), (["a", "c"], [[5, 6], [1]])):
-        rows = pa.table({"state_key": keys, TIMERS.name: pa.array(given, times)})
+    for keys, moments in ((["a", "b"], [[5, -5, 5], [5]]), (["a", "c"], [[5, 6], [1]])):
+        rows = pa.table({"state_key": keys, TIMERS.name: pa.array(moments, times)})
         for runs in encoder.encode_keyed(rows):
             sections.add(runs)
     numbers = pa.table({"state_key": ["a", "b"], "state_value": [1, 2]})
@@ -290,5 +290,5 @@ def test_every_key_group_is_in_memory_or_in_the_file(tmp_path):
         rows = pa.table({"state_key": part, "state_value": part * 2})
         sections.add(encoder.encode("n", rows))
     operator = written(tmp_path / "s", encoder, sections, parallelism=2)
-    found = {entry.key: entry.value for entry in operator.keyed_entries()}
-    assert found == {int(each): int(each * 2) for each in values}
+    values_by_key = {entry.key: entry.value for entry in operator.keyed_entries()}
+    assert values_by_key == {int(each): int(each * 2) for each in values}

@@ -82,12 +82,12 @@ def restore(*handles: Any, groups: KeyGroupRange = ALL, max_parallelism: int = 1
 
 
 def keys_of(state: KeyedState) -> dict[int, set[str]]:
-    found: dict[int, set[str]] = {}
+    keys: dict[int, set[str]] = {}
     for key_group in state.key_groups:
         for _, (key, _, value) in state.rows(key_group):
             assert value == len(key)
-            found.setdefault(key_group, set()).add(key)
-    return found
+            keys.setdefault(key_group, set()).add(key)
+    return keys
 
 
 def all_keys(state: KeyedState) -> list[str]:

@@ -82,9 +82,9 @@ def test_every_snapshot_comes_in_as_it_does_record_by_record(
             store: EntryStore = HEAP
             if on_disk:
                 store = RocksDBStore(tmp_path, cache_bytes=1 << 20, write_buffer_bytes=1 << 20)
-            found = restored(operator, store)
-            assert stored(found) == stored(expected)
-            assert sorted(map(repr, found.lost)) == sorted(map(repr, expected.lost))
+            by_sections = restored(operator, store)
+            assert stored(by_sections) == stored(expected)
+            assert sorted(map(repr, by_sections.lost)) == sorted(map(repr, expected.lost))
             store.close()
 
 
@@ -105,24 +105,26 @@ class CountedFileIO(MemoryFileIO):
     read = 0
 
     def read_bytes(self, location: Location, start: int = 0, end: int | None = None) -> bytes:
-        found = super().read_bytes(location, start, end)
-        self.read += len(found)
-        return found
+        content = super().read_bytes(location, start, end)
+        self.read += len(content)
+        return content
 
 
 def test_the_header_of_a_part_of_a_large_stream_is_read_without_what_lies_between() -> None:
     fixture = next(each for each in FIXTURES if each.name == "a-hashmap-canonical-files")
     operator = next(each for each in Snapshot.load(fixture.snapshot).operators if handles_of(each))
-    [given, *_] = handles_of(operator)
-    assert isinstance(given, KeyGroupsSavepointStateHandle)
-    first = min(offset for offset in given.offsets.offsets if offset)
-    header = operator.snapshot.resolver.read(given.stream, 0, first)
+    [part, *_] = handles_of(operator)
+    assert isinstance(part, KeyGroupsSavepointStateHandle)
+    first = min(offset for offset in part.offsets.offsets if offset)
+    header = operator.snapshot.resolver.read(part.stream, 0, first)
     file_io, folder = CountedFileIO(), Location.parse("memory://test/large")
     file_io.files[str(folder.child("state"))] = header.ljust(20 << 20, b"\0")
     last = KeyGroupRangeOffsets(KeyGroupRange(127, 127), (19 << 20,))
-    handle = replace(given, offsets=last, stream=RelativeFileStateHandle("state", 20 << 20))
+    handle = replace(part, offsets=last, stream=RelativeFileStateHandle("state", 20 << 20))
 
-    found = read_stream_header(handle, HandleResolver(file_io, folder), operator.snapshot.registry)
+    read_header = read_stream_header(
+        handle, HandleResolver(file_io, folder), operator.snapshot.registry
+    )
 
-    assert {each.name for each in operator.states} <= {each.name for each in found.states}
+    assert {each.name for each in operator.states} <= {each.name for each in read_header.states}
     assert file_io.read <= 1 << 20

@@ -392,7 +392,8 @@ def test_many_small_segments_become_one_with_the_same_changes(backend: Backend) 
     assert list(reader.get_changes(compacted)) == before
     # The old files stay: checkpoints before name them.
     assert all(
-        isinstance(each, FileStateHandle) and each.path in backend.disk.files for each in segments
+        isinstance(segment, FileStateHandle) and segment.path in backend.disk.files
+        for segment in segments
     )
     whole = ChangelogStateBackendHandle((), (compacted,), ALL, 0, 41, 0, "id")
     assert backend.restored(whole) == backend.model

@@ -37,7 +37,7 @@ def test_a_size_of_rocksdb_is_a_number_of_bytes(name: str, size: object) -> None
 
 def test_backends_by_name(tmp_path: Path) -> None:
     assert load_state_backend(config()) == HashMapStateBackend()
-    found = load_state_backend(
+    loaded = load_state_backend(
         CheckpointConfig.of(
             **{
                 "state.backend.type": "RocksDB",
@@ -46,7 +46,7 @@ def test_backends_by_name(tmp_path: Path) -> None:
             }
         )
     )
-    assert found == EmbeddedRocksDBStateBackend(str(tmp_path), 8 << 20, 64 << 20)
+    assert loaded == EmbeddedRocksDBStateBackend(str(tmp_path), 8 << 20, 64 << 20)
     with pytest.raises(ConfigError, match="no state backend 'other': expected one of hashmap"):
         load_state_backend(CheckpointConfig.of(state_backend_type="other"))
 

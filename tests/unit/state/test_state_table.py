@@ -40,12 +40,12 @@ def queue(element: AnySerializer | None = None) -> StateTable[Any]:
     )
 
 
-def apply(found: StateTable[Any], operation: Operation, raw: str) -> None:
-    found.apply(operation, KEY_GROUP, DataInput(bytes.fromhex(raw)))
+def apply(state_table: StateTable[Any], operation: Operation, raw: str) -> None:
+    state_table.apply(operation, KEY_GROUP, DataInput(bytes.fromhex(raw)))
 
 
-def values(found: StateTable[Any]) -> list[Any]:
-    return [value for _, _, value in found.entries(KEY_GROUP)]
+def values(state_table: StateTable[Any]) -> list[Any]:
+    return [value for _, _, value in state_table.entries(KEY_GROUP)]
 
 
 LONGS = Types.LIST(Types.LONG)
@@ -53,7 +53,7 @@ COUNTS = Types.MAP(Types.STRING, Types.LONG)
 
 
 @pytest.mark.parametrize(
-    ("found", "records", "entries"),
+    ("state_table", "records", "entries"),
     [
         (
             table(KIND.VALUE, Types.LONG),
@@ -94,89 +94,89 @@ COUNTS = Types.MAP(Types.STRING, Types.LONG)
     ids=["value", "window", "aggregating", "ambiguous", "list", "map", "queue"],
 )
 def test_canonical_records_both_ways(
-    found: StateTable[Any], records: list[tuple[str, str]], entries: list[Any]
+    state_table: StateTable[Any], records: list[tuple[str, str]], entries: list[Any]
 ) -> None:
     raw = [(bytes.fromhex(key), bytes.fromhex(value)) for key, value in records]
     for key, value in raw:
-        found.load(key, value)
-    assert list(found.entries(KEY_GROUP)) == entries
-    assert list(found.records(KEY_GROUP)) == raw
-    assert list(found.entries(8)) == list(found.records(8)) == []
+        state_table.load(key, value)
+    assert list(state_table.entries(KEY_GROUP)) == entries
+    assert list(state_table.records(KEY_GROUP)) == raw
+    assert list(state_table.entries(8)) == list(state_table.records(8)) == []
 
 
 def test_a_null_map_value_may_be_followed_by_the_serializers_null() -> None:
     # As the heap backend writes it.
-    found = table(KIND.MAP, Types.MAP(Types.STRING, Types.STRING))
-    found.load(bytes.fromhex("07 036b36 00 0261"), bytes.fromhex("01 00"))
-    assert values(found) == [[("a", None)]]
+    state_table = table(KIND.MAP, Types.MAP(Types.STRING, Types.STRING))
+    state_table.load(bytes.fromhex("07 036b36 00 0261"), bytes.fromhex("01 00"))
+    assert values(state_table) == [[("a", None)]]
 
 
 # ---------------------------------------------------------------------------------- changes
 
 
 def test_value_changes() -> None:
-    found = table(KIND.VALUE, Types.LONG)
-    apply(found, Operation.SET, "036b36 00 0000000000000001")
-    assert values(found) == [1]
-    apply(found, Operation.SET_INTERNAL, "036b36 00 0000000000000002")
-    assert values(found) == [2]
-    apply(found, Operation.CLEAR, "036b36 00")
-    apply(found, Operation.CLEAR, "036b36 00")
-    assert values(found) == []
+    state_table = table(KIND.VALUE, Types.LONG)
+    apply(state_table, Operation.SET, "036b36 00 0000000000000001")
+    assert values(state_table) == [1]
+    apply(state_table, Operation.SET_INTERNAL, "036b36 00 0000000000000002")
+    assert values(state_table) == [2]
+    apply(state_table, Operation.CLEAR, "036b36 00")
+    apply(state_table, Operation.CLEAR, "036b36 00")
+    assert values(state_table) == []
 
 
 def test_list_changes() -> None:
-    found = table(KIND.LIST, LONGS)
-    apply(found, Operation.ADD_ELEMENT, "036b36 00 0000000000000001")
-    apply(found, Operation.ADD_ELEMENT, "036b36 00 0000000000000002")
-    apply(found, Operation.ADD, "036b36 00 00000002 0000000000000003 0000000000000004")
-    assert values(found) == [[1, 2, 3, 4]]
-    apply(found, Operation.ADD, "036b36 00 00000000")
-    assert values(found) == [[1, 2, 3, 4]]
-    apply(found, Operation.SET, "036b36 00 00000001 0000000000000009")
-    assert values(found) == [[9]]
-    apply(found, Operation.SET_INTERNAL, "036b36 00 00000000")
-    assert values(found) == []
-    apply(found, Operation.ADD_ELEMENT, "036b36 00 0000000000000001")
-    apply(found, Operation.CLEAR, "036b36 00")
-    assert values(found) == []
+    state_table = table(KIND.LIST, LONGS)
+    apply(state_table, Operation.ADD_ELEMENT, "036b36 00 0000000000000001")
+    apply(state_table, Operation.ADD_ELEMENT, "036b36 00 0000000000000002")
+    apply(state_table, Operation.ADD, "036b36 00 00000002 0000000000000003 0000000000000004")
+    assert values(state_table) == [[1, 2, 3, 4]]
+    apply(state_table, Operation.ADD, "036b36 00 00000000")
+    assert values(state_table) == [[1, 2, 3, 4]]
+    apply(state_table, Operation.SET, "036b36 00 00000001 0000000000000009")
+    assert values(state_table) == [[9]]
+    apply(state_table, Operation.SET_INTERNAL, "036b36 00 00000000")
+    assert values(state_table) == []
+    apply(state_table, Operation.ADD_ELEMENT, "036b36 00 0000000000000001")
+    apply(state_table, Operation.CLEAR, "036b36 00")
+    assert values(state_table) == []
 
 
 def test_map_changes() -> None:
-    found = table(KIND.MAP, COUNTS)
-    apply(found, Operation.ADD_OR_UPDATE_ELEMENT, "036b36 00 0261 0000000000000001")
-    apply(found, Operation.ADD, "036b36 00 00000002 0261 00 0000000000000002 0262 01")
-    assert values(found) == [[("a", 2), ("b", None)]]
-    apply(found, Operation.REMOVE_ELEMENT, "036b36 00 0261")
-    apply(found, Operation.REMOVE_ELEMENT, "036b36 00 0278")
-    assert values(found) == [[("b", None)]]
-    apply(found, Operation.REMOVE_ELEMENT, "036b36 00 0262")
-    assert values(found) == []
-    apply(found, Operation.ADD_OR_UPDATE_ELEMENT, "036b36 00 0261 0000000000000001")
-    apply(found, Operation.CLEAR, "036b36 00")
-    assert values(found) == []
+    state_table = table(KIND.MAP, COUNTS)
+    apply(state_table, Operation.ADD_OR_UPDATE_ELEMENT, "036b36 00 0261 0000000000000001")
+    apply(state_table, Operation.ADD, "036b36 00 00000002 0261 00 0000000000000002 0262 01")
+    assert values(state_table) == [[("a", 2), ("b", None)]]
+    apply(state_table, Operation.REMOVE_ELEMENT, "036b36 00 0261")
+    apply(state_table, Operation.REMOVE_ELEMENT, "036b36 00 0278")
+    assert values(state_table) == [[("b", None)]]
+    apply(state_table, Operation.REMOVE_ELEMENT, "036b36 00 0262")
+    assert values(state_table) == []
+    apply(state_table, Operation.ADD_OR_UPDATE_ELEMENT, "036b36 00 0261 0000000000000001")
+    apply(state_table, Operation.CLEAR, "036b36 00")
+    assert values(state_table) == []
 
 
 def test_an_empty_map_is_no_entry() -> None:
-    found = table(KIND.MAP, COUNTS)
-    apply(found, Operation.ADD, "036b36 00 00000000")
-    assert values(found) == []
-    assert list(found.records(KEY_GROUP)) == []
+    state_table = table(KIND.MAP, COUNTS)
+    apply(state_table, Operation.ADD, "036b36 00 00000000")
+    assert values(state_table) == []
+    assert list(state_table.records(KEY_GROUP)) == []
 
 
 def test_queue_changes() -> None:
-    found = queue()
+    state_table = queue()
     one, two = "8000000000000001 036b36 00", "8000000000000002 036b36 00"
-    apply(found, Operation.ADD_ELEMENT, "00000002" + one + two)
-    apply(found, Operation.ADD_ELEMENT, "00000001" + one)
-    assert values(found) == [Timer(1, "k6", None), Timer(2, "k6", None)]
-    apply(found, Operation.REMOVE_ELEMENT, one)
-    apply(found, Operation.REMOVE_ELEMENT, one)
-    assert values(found) == [Timer(2, "k6", None)]
+    apply(state_table, Operation.ADD_ELEMENT, "00000002" + one + two)
+    apply(state_table, Operation.ADD_ELEMENT, "00000001" + one)
+    assert values(state_table) == [Timer(1, "k6", None), Timer(2, "k6", None)]
+    apply(state_table, Operation.REMOVE_ELEMENT, one)
+    apply(state_table, Operation.REMOVE_ELEMENT, one)
+    assert values(state_table) == [Timer(2, "k6", None)]
 
 
 @pytest.mark.parametrize(
-    ("found", "operation", "raw", "problem"),
+    ("state_table", "operation", "raw", "problem"),
     [
         (table(KIND.VALUE, Types.LONG), Operation.ADD, "036b36 00", "does not have: .*got ADD"),
         (table(KIND.MAP, COUNTS), Operation.MERGE_NS, "036b36 00", "does not have"),
@@ -202,17 +202,17 @@ def test_queue_changes() -> None:
     ],
 )
 def test_damaged_changes(
-    found: StateTable[Any], operation: Operation, raw: str, problem: str
+    state_table: StateTable[Any], operation: Operation, raw: str, problem: str
 ) -> None:
     with pytest.raises(FormatError, match=problem):
-        apply(found, operation, raw)
+        apply(state_table, operation, raw)
 
 
 # ----------------------------------------------------------------------------------- damage
 
 
 @pytest.mark.parametrize(
-    ("found", "key", "value", "problem"),
+    ("state_table", "key", "value", "problem"),
     [
         (table(KIND.VALUE, Types.LONG), "07 036b36 00 00", "", "has bytes left"),
         (table(KIND.LIST, LONGS), "07 036b36 00 00", "", "has bytes left"),
@@ -220,13 +220,13 @@ def test_damaged_changes(
         (queue(), "07 8000000000000001 036b36 00", "00", "queue 'q' is damaged"),
     ],
 )
-def test_damaged_records(found: StateTable[Any], key: str, value: str, problem: str) -> None:
+def test_damaged_records(state_table: StateTable[Any], key: str, value: str, problem: str) -> None:
     with pytest.raises(FormatError, match=problem):
-        found.load(bytes.fromhex(key), bytes.fromhex(value))
+        state_table.load(bytes.fromhex(key), bytes.fromhex(value))
 
 
 @pytest.mark.parametrize(
-    ("found", "key", "value", "problem"),
+    ("state_table", "key", "value", "problem"),
     [
         (table(KIND.VALUE, Types.LONG), "07 036b36 00", "00" * 7, "ends too early"),
         (table(KIND.VALUE, Types.LONG), "07 036b36 00", "00" * 9, "Bytes are left after a value"),
@@ -253,11 +253,11 @@ def test_damaged_records(found: StateTable[Any], key: str, value: str, problem: 
     ],
 )
 def test_values_that_do_not_decode(
-    found: StateTable[Any], key: str, value: str, problem: str
+    state_table: StateTable[Any], key: str, value: str, problem: str
 ) -> None:
-    found.load(bytes.fromhex(key), bytes.fromhex(value))
+    state_table.load(bytes.fromhex(key), bytes.fromhex(value))
     with pytest.raises(FormatError, match=problem):
-        list(found.entries(KEY_GROUP))
+        list(state_table.entries(KEY_GROUP))
 
 
 def test_operator_state_is_not_keyed_state() -> None:

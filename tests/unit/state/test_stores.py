@@ -62,7 +62,7 @@ class Function(RichMapFunction, CheckpointedFunction):
         return self._work(self)
 
 
-@pytest.fixture(params=BACKENDS, ids=lambda each: each.identifier)
+@pytest.fixture(params=BACKENDS, ids=lambda kind: kind.identifier)
 def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., OperatorSubtask]]:
     disk = MemoryFileIO()
     environment = TaskEnvironment(
@@ -86,8 +86,8 @@ def start(request: pytest.FixtureRequest) -> Iterator[Callable[..., OperatorSubt
         return made[-1]
 
     yield make
-    for each in made:
-        each.close()
+    for backend in made:
+        backend.close()
 
 
 def test_every_kind_of_state_of_the_keyed_store(

@@ -56,7 +56,8 @@ class Raw(StatefulMapFunction, RawStateOperator):
 
     def initialize_raw_state(self, context: StateInitializationContext) -> None:
         keyed = [
-            (each.key_group, each.get_stream().read()) for each in context.raw_keyed_state_inputs
+            (raw_keyed_state_input.key_group, raw_keyed_state_input.get_stream().read())
+            for raw_keyed_state_input in context.raw_keyed_state_inputs
         ]
         operator = [each.get_stream().read() for each in context.raw_operator_state_inputs]
         self.found = keyed, operator
@@ -98,8 +99,8 @@ class Job:
             restore = PrioritizedOperatorSubtaskState(
                 1,
                 *(
-                    () if each is None else (each,)
-                    for each in (
+                    () if handle is None else (handle,)
+                    for handle in (
                         state.managed_keyed_state,
                         state.raw_keyed_state,
                         state.managed_operator_state,

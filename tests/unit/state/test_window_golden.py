@@ -73,11 +73,11 @@ def plain(value):
 def told(uid, state):
     """``{(key, window): value}`` as Flink says."""
     return {
-        (each["key"], tuple(each["ns"]) if isinstance(each["ns"], list) else each["ns"]): each[
+        (line["key"], tuple(line["ns"]) if isinstance(line["ns"], list) else line["ns"]): line[
             "value"
         ]
-        for each in FIXTURE.truth
-        if each["op"] == uid and each.get("state") == state
+        for line in FIXTURE.truth
+        if line["op"] == uid and line.get("state") == state
     }
 
 

@@ -99,8 +99,8 @@ class Windows:
 
     def timers(self, domain="event"):
         table = self.state.tables[f"_timer_state/{domain}_window-timers", True]
-        found = [table.decode(each, None)[2] for group in table.groups.values() for each in group]
-        return sorted((timer.timestamp, timer.key, timer.namespace) for timer in found)
+        timers = [table.decode(each, None)[2] for group in table.groups.values() for each in group]
+        return sorted((timer.timestamp, timer.key, timer.namespace) for timer in timers)
 
     def is_empty(self):
         return not any(

@@ -371,15 +371,15 @@ def test_a_record_that_comes_while_one_looks_is_no_hole(folder: Location) -> Non
         """Record 3 comes after the look at its slot, and record 4 before the look at its."""
 
         def read_each(self, locations: Sequence[Location]) -> list[bytes | None]:
-            found = super().read_each(locations)
+            payloads = super().read_each(locations)
             names = [each.name for each in locations]
             if "3.json" in names and "4.json" in names and not raced:
                 raced.append(names)
                 writer.append("a", "commit", {"n": 3})
                 writer.append("a", "commit", {"n": 4})
                 at = names.index("4.json")
-                found[at] = self.read_bytes(locations[at])
-            return found
+                payloads[at] = self.read_bytes(locations[at])
+            return payloads
 
     raced: list[list[str]] = []
     files = Late(open_file_io(folder, fsync=False))

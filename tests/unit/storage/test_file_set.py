@@ -76,8 +76,8 @@ def test_sets_are_added_to_sets(file: Path) -> None:
     name = str(uuid4())
     both = FileSet([parse("s3://b/x")])
     both.update(FileSet([parse(file), parse(f"/old/{name}")]))
-    for each in ("s3a://b/x", str(file), f"/new/{name}"):
-        assert parse(each) in both
+    for path in ("s3a://b/x", str(file), f"/new/{name}"):
+        assert parse(path) in both
     assert "s3://b/x" not in both, "a text is no location"
 
 
@@ -98,16 +98,16 @@ def test_the_real_location_of_a_file_in_the_root() -> None:
 def test_a_walk_shows_links_and_follows_none(file: Path, tmp_path: Path) -> None:
     (tmp_path / "base" / "link").symlink_to(file.parent)
     io = open_file_io(parse(tmp_path))
-    found = {os.path.basename(each.location.path): each.is_link for each in _below(io, tmp_path)}
-    assert found == {"file": False, "link": True}
+    links = {os.path.basename(each.location.path): each.is_link for each in _below(io, tmp_path)}
+    assert links == {"file": False, "link": True}
 
 
 def test_behind_a_link_each_folder_is_walked_once(file: Path, tmp_path: Path) -> None:
     (file.parent / "back").symlink_to(tmp_path / "base")
     (tmp_path / "link").symlink_to(tmp_path / "base")
     io = open_file_io(parse(tmp_path))
-    found = list(files_behind(io, parse(tmp_path / "link")))
-    assert sorted(each.location.name for each in found) == ["back", "file"]
+    statuses = list(files_behind(io, parse(tmp_path / "link")))
+    assert sorted(each.location.name for each in statuses) == ["back", "file"]
     assert list(files_behind(io, parse(file))) == []
 
 

@@ -159,8 +159,8 @@ def test_two_writers_publish_the_same_run(files: CountingFileIO, folder: Locatio
     first, second = log(files, folder), log(files, folder)
     write(first, 100, indexed=False)
     second.refresh()
-    for each in (first, second):
-        each.write_index(dict)
+    for index_writer in (first, second):
+        index_writer.write_index(dict)
     run = folder.child("index", "1.json")
     published = files.read_bytes(run)
     files.delete(run)

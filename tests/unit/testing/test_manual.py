@@ -67,17 +67,17 @@ def test_a_paused_action_lets_others_run_and_goes_on_later() -> None:
 def test_a_wait_runs_what_is_due_until_it_is_over() -> None:
     threads = ManualScheduler()
     condition = threading.Condition(threading.Lock())
-    there: list[int] = []
+    events: list[int] = []
 
     def put() -> None:
         with condition:
-            there.append(1)
+            events.append(1)
 
     threads.schedule(put, 10)
     with condition:
-        assert not threads.wait_for(condition, lambda: bool(there), 9)
+        assert not threads.wait_for(condition, lambda: bool(events), 9)
         assert threads.clock.monotonic_ms() == 9
-        assert threads.wait_for(condition, lambda: bool(there), 9)
+        assert threads.wait_for(condition, lambda: bool(events), 9)
         assert threads.clock.monotonic_ms() == 10
 
 
@@ -136,18 +136,18 @@ def test_closing_ends_paused_actions_where_they_stand() -> None:
 def test_an_action_may_wait_for_another_one() -> None:
     threads = ManualScheduler()
     condition = threading.Condition(threading.Lock())
-    there: list[int] = []
+    events: list[int] = []
     seen: list[tuple[bool, int]] = []
 
     def wait() -> None:
         with condition:
             for timeout in (9, 9):
-                found = threads.wait_for(condition, lambda: bool(there), timeout)
-                seen.append((found, threads.clock.monotonic_ms()))
+                is_met = threads.wait_for(condition, lambda: bool(events), timeout)
+                seen.append((is_met, threads.clock.monotonic_ms()))
 
     def put() -> None:
         with condition:
-            there.append(1)
+            events.append(1)
 
     threads.execute(wait)
     threads.schedule(put, 10)

@@ -21,12 +21,16 @@ REMOTE, LOCAL = FileStateHandle("s3://b/x", 10), FileStateHandle("file:/x", 10)
 
 def test_a_change_set_counts_payload_and_gives_its_changes_back() -> None:
     changes = [StateChange(2, b"two"), StateChange(-1, b"meta"), StateChange(1, b"")]
-    found = StateChangeSet(UUID(int=7), SequenceNumber(3), iter(changes))
-    assert (found.log_id, found.sequence_number, found.size) == (UUID(int=7), SequenceNumber(3), 7)
-    assert found.changes == (changes[1], changes[2], changes[0])
-    assert found != StateChangeSet(UUID(int=7), SequenceNumber(3), changes)
+    own_set = StateChangeSet(UUID(int=7), SequenceNumber(3), iter(changes))
+    assert (own_set.log_id, own_set.sequence_number, own_set.size) == (
+        UUID(int=7),
+        SequenceNumber(3),
+        7,
+    )
+    assert own_set.changes == (changes[1], changes[2], changes[0])
+    assert own_set != StateChangeSet(UUID(int=7), SequenceNumber(3), changes)
     with pytest.raises(TypeError):
-        found.encoded[0] = 1  # type: ignore[index]
+        own_set.encoded[0] = 1  # type: ignore[index]
 
 
 def test_a_result_takes_number_and_size_from_its_set() -> None:

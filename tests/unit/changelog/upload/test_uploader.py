@@ -107,9 +107,9 @@ def test_the_golden_vector(compressed: bool, segment: bytes, buffer_size: int) -
     assert (result.handle.path, result.state_size) == (path, 85)
     assert f.registry.tracked == {path: 3}
     offsets = {
-        (each.log_id.int, each.sequence_number.number): (offset, each.size)
+        (own_set.log_id.int, own_set.sequence_number.number): (offset, own_set.size)
         for per_task in result.tasks_offsets.values()
-        for each, offset in per_task.items()
+        for own_set, offset in per_task.items()
     }
     assert offsets == {
         (0, 0): ((0, 0), 6),
@@ -124,8 +124,8 @@ def test_writers_are_sorted_as_java_sorts_their_ids() -> None:
     ids = [1, 1 << 127, (1 << 63) | 1, 0]
     result = f.uploader.upload([task(*(change_set(each, 0, (0, b"x")) for each in ids))])
     [offsets] = result.tasks_offsets.values()
-    found = sorted(offsets, key=lambda each: offsets[each])
-    assert [each.log_id.int for each in found] == [1 << 127, (1 << 63) | 1, 0, 1]
+    in_order = sorted(offsets, key=lambda own_set: offsets[own_set])
+    assert [each.log_id.int for each in in_order] == [1 << 127, (1 << 63) | 1, 0, 1]
 
 
 def test_base_path() -> None:
