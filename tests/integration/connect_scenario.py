@@ -54,8 +54,8 @@ def run(url: str, folder: str, bucket: str) -> dict[str, Any]:
     noted = f"{folder}/tags"
 
     def note_tags(batches: Any) -> Any:
-        with open(noted, "a") as found:
-            found.write(f"{TaskContext.get().getLocalProperty('spark.job.tags')}\n")
+        with open(noted, "a") as notes:
+            notes.write(f"{TaskContext.get().getLocalProperty('spark.job.tags')}\n")
         yield from batches
 
     rows = rows.mapInArrow(note_tags, rows.schema)
@@ -73,8 +73,8 @@ def run(url: str, folder: str, bucket: str) -> dict[str, Any]:
     read = session.read.format("savepoint").option("operator.uid", "op").load(out)
     seen["read"] = sorted(map(tuple, read.select("state_key", "n").collect()))
     session.sql(f"CREATE TEMPORARY VIEW state USING savepoint OPTIONS (path '{out}')")
-    found = session.sql("SELECT n FROM state WHERE state_key = 'b'").collect()
-    seen["sql"] = [row["n"] for row in found]
+    selected = session.sql("SELECT n FROM state WHERE state_key = 'b'").collect()
+    seen["sql"] = [row["n"] for row in selected]
     keyed = SavepointReader.read(session, out).read_keyed_state(OperatorIdentifier.for_uid("op"))
     seen["reader"] = sorted(map(tuple, keyed.select("state_key", "n").collect()))
 

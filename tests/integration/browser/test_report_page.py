@@ -36,8 +36,8 @@ def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     # The page shows where the snapshot stands; the pictures in the documentation need a short path.
     figures["path"] = figures["path"].replace(str(folder), "/data")
     figures["compared"]["path"] = figures["compared"]["path"].replace(str(folder), "/data")
-    for each in figures["attention"]:
-        each["command"] = each["command"].replace(str(folder), "/data")
+    for finding in figures["attention"]:
+        finding["command"] = finding["command"].replace(str(folder), "/data")
     file = folder / "report.html"
     file.write_text(report_page(figures), encoding="utf-8")
     return file

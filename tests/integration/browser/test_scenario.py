@@ -57,18 +57,18 @@ PATIENCE_S = 600
 
 def find_browser():
     for name in ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable"):
-        found = shutil.which(name)
-        if found:
-            return found
+        browser = shutil.which(name)
+        if browser:
+            return browser
     pytest.fail("No Chromium was found on the PATH; install it, e.g. 'apt-get install chromium'.")
 
 
 def wait_until(condition, what, seconds=PATIENCE_S):
     waiting = Event()
     for _ in range(int(seconds * 2)):
-        found = condition()
-        if found:
-            return found
+        result = condition()
+        if result:
+            return result
         waiting.wait(0.5)
     pytest.fail(f"{what} did not come within {seconds} s")
 
@@ -90,11 +90,11 @@ class Dagster:
         request = urllib.request.Request(f"{self.url}/graphql", body, headers)
         try:
             with urllib.request.urlopen(request, timeout=30) as answer:
-                found = json.load(answer)
+                answered = json.load(answer)
         except (urllib.error.URLError, ConnectionError, TimeoutError):
             return None
-        assert "errors" not in found, found["errors"]
-        return found["data"]
+        assert "errors" not in answered, answered["errors"]
+        return answered["data"]
 
     def is_loaded(self):
         data = self.query("{workspaceOrError{... on Workspace{locationEntries{loadStatus}}}}")
@@ -141,10 +141,10 @@ class Dagster:
         )["assetNodeOrError"]
         green = [
             day
-            for each in data["assetPartitionStatuses"]["ranges"]
-            if each["status"] == "MATERIALIZED"
+            for span in data["assetPartitionStatuses"]["ranges"]
+            if span["status"] == "MATERIALIZED"
             for day in ALL_DAYS
-            if each["startKey"] <= day <= each["endKey"]
+            if span["startKey"] <= day <= span["endKey"]
         ]
         return green, data["assetMaterializations"][0]["partition"]
 
@@ -210,10 +210,10 @@ def dagster(tmp_path_factory):
         )
         for command in commands
     ]
-    found = Dagster(f"http://127.0.0.1:{port}", folder)
+    webserver = Dagster(f"http://127.0.0.1:{port}", folder)
     try:
-        wait_until(found.is_loaded, "the webserver with its code location")
-        yield found
+        wait_until(webserver.is_loaded, "the webserver with its code location")
+        yield webserver
     finally:
         for process in processes:
             os.killpg(process.pid, signal.SIGTERM)
@@ -289,12 +289,12 @@ def test_a_backfill_of_14_days_that_fails_on_the_seventh_has_six(dagster, page):
     backfill_id = data["launchPartitionBackfill"]["backfillId"]
 
     def runs():
-        found = dagster.query(
+        backfill = dagster.query(
             "query($i: String!){partitionBackfillOrError(backfillId:$i)"
             "{... on PartitionBackfill{runs(limit:9){runId}}}}",
             i=backfill_id,
         )["partitionBackfillOrError"]
-        return found["runs"]
+        return backfill["runs"]
 
     [run] = wait_until(runs, "the run of the backfill")
     assert dagster.await_end(run["runId"]) == "FAILURE"

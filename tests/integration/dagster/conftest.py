@@ -32,8 +32,8 @@ def instance_in(home: Path) -> Iterator[dg.DagsterInstance]:
     collected: it is collected here, and not within a test.
     """
     gc.collect()
-    with dg.DagsterInstance.local_temp(str(home)) as found:
-        yield found
+    with dg.DagsterInstance.local_temp(str(home)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -42,8 +42,8 @@ def instance(tmp_path) -> Iterator[dg.DagsterInstance]:
     gc.collect()
     home = tmp_path / "dagster_home"
     home.mkdir()
-    with dg.DagsterInstance.ephemeral(tempdir=str(home)) as found:
-        yield found
+    with dg.DagsterInstance.ephemeral(tempdir=str(home)) as made:
+        yield made
 
 
 @pytest.fixture
@@ -51,8 +51,8 @@ def instance_on_disk(tmp_path) -> Iterator[dg.DagsterInstance]:
     """An instance that other processes and contexts of schedules can open."""
     home = tmp_path / "home_on_disk"
     home.mkdir()
-    with instance_in(home) as found:
-        yield found
+    with instance_in(home) as made:
+        yield made
 
 
 Run = Callable[..., dg.ExecuteInProcessResult]

@@ -49,9 +49,9 @@ def test_a_range_is_one_run_in_order_with_a_version_per_partition(run_days, stor
         "2026-01-03",
     ]
     assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02", "2026-01-03")
-    for each in epochs:
+    for epoch in epochs:
         for kind in ("state", "changelog", "checkpoint"):
-            assert versions(instance, kind, each.facts.input.id) == each.data_version
+            assert versions(instance, kind, epoch.facts.input.id) == epoch.data_version
     assert store.leases() == []
 
 

@@ -103,8 +103,8 @@ def test_lag_gaps_log_and_windows_behind_are_those_of_the_commits() -> None:
         commit(5, 2, late=timedelta(days=4), restored=2),
         commit(6, 3, late=timedelta(hours=-1)),
     ]
-    found = EpochsPage(history, 30, frozenset({5, 6}), NOON).metadata(is_last=True)
-    rows = [dict(each.data) for each in found["dstl/epochs"].records]
+    metadata = EpochsPage(history, 30, frozenset({5, 6}), NOON).metadata(is_last=True)
+    rows = [dict(each.data) for each in metadata["dstl/epochs"].records]
     columns = ("epoch", "lag", "run", "missing before", "state", "log to base", "checkpoint")
     assert [tuple(row[name] for name in columns) for row in rows] == [
         ("2026-03-03", "-1 h", 1, 0, "retained", "0.50", 6),
@@ -113,10 +113,10 @@ def test_lag_gaps_log_and_windows_behind_are_those_of_the_commits() -> None:
         ("2026-03-02", "2 d 3 h", 1, 0, "undone", "0.20", 3),
         ("2026-03-01", "5 min", 1, 0, "current", "0.10", 2),
     ]
-    assert found["dstl/restatements"] == 1
-    assert found["dstl/windows_left_out"] == 0
-    assert found["dstl/retained_checkpoints"] == 2
-    assert found["dstl/windows_behind"] == 5  # 4 to 8 March; the 9th has not ended
+    assert metadata["dstl/restatements"] == 1
+    assert metadata["dstl/windows_left_out"] == 0
+    assert metadata["dstl/retained_checkpoints"] == 2
+    assert metadata["dstl/windows_behind"] == 5  # 4 to 8 March; the 9th has not ended
     before = EpochsPage(history[:4], 30, frozenset(), NOON).metadata(is_last=False)
     assert before["dstl/windows_left_out"] == 2
     assert [row.data["missing before"] for row in before["dstl/epochs"].records] == [2, 0, 0]
@@ -129,12 +129,13 @@ def test_a_page_of_inputs_without_windows_and_of_many_epochs_is_bounded() -> Non
         for n in range(1000)
     ]
     history = [
-        CompletedCheckpoint(n + 1, n or None, "0" * 64, 0, each) for n, each in enumerate(facts)
+        CompletedCheckpoint(n + 1, n or None, "0" * 64, 0, facts_of_epoch)
+        for n, facts_of_epoch in enumerate(facts)
     ]
-    found = EpochsPage(history, None, frozenset(), NOON).metadata(is_last=True)
-    rows = [dict(each.data) for each in found["dstl/epochs"].records]
+    metadata = EpochsPage(history, None, frozenset(), NOON).metadata(is_last=True)
+    rows = [dict(each.data) for each in metadata["dstl/epochs"].records]
     assert len(rows) == SHOWN_EPOCHS
     assert (rows[0]["epoch"], rows[0]["lag"], rows[0]["log to base"]) == ("file-0999", "", "")
-    assert "dstl/windows_behind" not in found
+    assert "dstl/windows_behind" not in metadata
     empty = EpochsPage([BASE], 0, frozenset(), NOON).metadata(is_last=True)
     assert empty["dstl/epochs"].records == []

@@ -35,8 +35,8 @@ def events_in(folder: Path, every: str, flavor: str) -> EventsModel:
 
 
 def rows_of(engine: LocalEngine, events: EventsModel, key: str) -> list[Mapping[str, Any]]:
-    found = engine.to_arrow(events.read(engine, key))
-    return sorted(found.select(["account", "amount"]).to_pylist(), key=str)
+    read = engine.to_arrow(events.read(engine, key))
+    return sorted(read.select(["account", "amount"]).to_pylist(), key=str)
 
 
 @pytest.mark.parametrize(("every", "flavor"), LAYOUTS)

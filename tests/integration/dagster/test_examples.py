@@ -92,8 +92,8 @@ def test_the_quickstart_is_short_and_runs(tmp_path, instance):
     assert done.success
     store = quickstart.TOTALS.store(storage)
     snapshot = Snapshot.load(store.path_of(store.require_latest()))
-    found = snapshot["uid:totals"].keyed_entries("total")
-    assert {entry.key: entry.value for entry in found} == {"ada": 12, "bob": 3}
+    entries = snapshot["uid:totals"].keyed_entries("total")
+    assert {entry.key: entry.value for entry in entries} == {"ada": 12, "bob": 3}
 
 
 def test_the_sample_configuration_is_one_that_dagster_takes(tmp_path):

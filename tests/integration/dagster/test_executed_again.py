@@ -79,23 +79,23 @@ class Days:
     def check(self) -> None:
         """The state is that of the corrected days, by hand."""
         rows = {day: self.corrected.get(day, ROWS[day]) for day in (FIRST, SECOND, THIRD)}
-        found: dict[str, tuple[int, int, int]] = {}
+        totals: dict[str, tuple[int, int, int]] = {}
         for day in rows:
             for account, amount in rows[day]:
-                count, total, largest = found.get(account, (0, 0, amount))
-                found[account] = (count + 1, total + amount, max(largest, amount))
-        assert totals_in(self.storage) == found
+                count, total, largest = totals.get(account, (0, 0, amount))
+                totals[account] = (count + 1, total + amount, max(largest, amount))
+        assert totals_in(self.storage) == totals
 
 
 @pytest.fixture
 def days(storage: DstlStorageResource, instance: dg.DagsterInstance) -> Days:
     """Three days ran, and then the second one was corrected."""
-    found = Days(storage, instance)
+    done_days = Days(storage, instance)
     for day in (FIRST, SECOND, THIRD):
-        assert found.run(day).is_success
+        assert done_days.run(day).is_success
     assert totals_in(storage) == expected_totals(FIRST, SECOND, THIRD)
-    found.corrected[SECOND] = [("account-1", 1000)]
-    return found
+    done_days.corrected[SECOND] = [("account-1", 1000)]
+    return done_days
 
 
 @pytest.mark.parametrize("asked", [BY_CONFIG, BY_TAG], ids=["config", "tag"])

@@ -40,38 +40,38 @@ def table_of(engine: LocalEngine, day: str) -> pa.Table:
     return pa.table({"customer": customers, "amount": amounts})
 
 
-def rows_in(given: Any) -> list[dict[str, Any]]:
+def rows_in(data: Any) -> list[dict[str, Any]]:
     """The rows of any of the types."""
-    if isinstance(given, pl.LazyFrame):
-        given = given.collect()
-    if isinstance(given, pa.Table):
-        return given.to_pylist()
-    if isinstance(given, pd.DataFrame):
-        return given.to_dict("records")
-    if isinstance(given, pl.DataFrame):
-        return given.to_dicts()
-    assert isinstance(given, DataFrame)
-    return [row.asDict() for row in given.collect()]
+    if isinstance(data, pl.LazyFrame):
+        data = data.collect()
+    if isinstance(data, pa.Table):
+        return data.to_pylist()
+    if isinstance(data, pd.DataFrame):
+        return data.to_dict("records")
+    if isinstance(data, pl.DataFrame):
+        return data.to_dicts()
+    assert isinstance(data, DataFrame)
+    return [row.asDict() for row in data.collect()]
 
 
 def given_on(*days: str) -> list[tuple[str, int]]:
     """Customer and sum after each order of the days, the smallest first; by hand."""
     sums: dict[str, int] = {}
-    found = []
+    rows = []
     for day in ALL_DAYS[: ALL_DAYS.index(days[-1]) + 1]:
         for customer, amount in sorted(orders_of(day), key=lambda order: order[1]):
             sums[customer] = sums.get(customer, 0) + amount
             if day in days:
-                found.append((customer, sums[customer]))
-    return sorted(found)
+                rows.append((customer, sums[customer]))
+    return sorted(rows)
 
 
 def sums_after(*days: str) -> dict[str, int]:
-    found: dict[str, int] = {}
+    sums: dict[str, int] = {}
     for day in days:
         for customer, amount in orders_of(day):
-            found[customer] = found.get(customer, 0) + amount
-    return found
+            sums[customer] = sums.get(customer, 0) + amount
+    return sums
 
 
 @pytest.fixture(scope="module")

@@ -103,8 +103,8 @@ def test_a_delta_table_equals_a_recomputation_after_each_day(tmp_path: Any) -> N
             applied[day] = days[day]
             if output:
                 table = DeltaTable(f"{storage.base_path}/totals").to_pyarrow_table()
-                found = sorted(tuple(row.values()) for row in table.to_pylist())
-                assert found == recomputed(applied)
+                rows = sorted(tuple(row.values()) for row in table.to_pylist())
+                assert rows == recomputed(applied)
 
         for day in KEYS:
             days[day] = some_sales(random, day)

@@ -29,12 +29,12 @@ def interpreter(version: str) -> str:
     """A Python of this version; the shims of version managers may exist and not run."""
     name = f"python{version}"
     candidates = [shutil.which(name), *Path.home().glob(f".pyenv/versions/{version}*/bin/{name}")]
-    for each in candidates:
+    for candidate in candidates:
         if (
-            each is not None
-            and subprocess.run([each, "-c", ""], capture_output=True).returncode == 0
+            candidate is not None
+            and subprocess.run([candidate, "-c", ""], capture_output=True).returncode == 0
         ):
-            return str(each)
+            return str(candidate)
     pytest.fail(f"No Python {version} was found on the PATH; install it, e.g. as {name}.")
 
 
@@ -99,7 +99,7 @@ def test_a_new_project_has_green_partitions(
 
 def totals(user: User) -> dict[str, int]:
     """The state of the newest checkpoint, by the command of the core's wheel."""
-    found = (user.folder / "state" / "data" / "dstl").glob("jobs/*/chk-*")
-    newest = max(found, key=lambda each: int(each.name.removeprefix("chk-")))
+    checkpoints = (user.folder / "state" / "data" / "dstl").glob("jobs/*/chk-*")
+    newest = max(checkpoints, key=lambda folder: int(folder.name.removeprefix("chk-")))
     lines = user.run("dstl", "dump", newest, "--state", "total").splitlines()
     return {each["key"]: each["value"] for each in map(json.loads, lines)}

@@ -71,15 +71,15 @@ def test_each_numeric_column_has_a_histogram(snapshot):
     keys = {"op": KeyFacts(count=123_456, states=("n",))}
     counted = CompletedCheckpoint(1, None, "0" * 64, 0, EpochFacts(keys=keys))
     assert key_count(snapshot, counted, "op") == {"dagster/row_count": 123_456}
-    found = sample.histograms()
-    assert found["dstl/profiled_keys"] == 200
+    metadata = sample.histograms()
+    assert metadata["dstl/profiled_keys"] == 200
     # Smallest value, largest bar, axis, largest value, what is counted: 20 bars of 10 keys each.
-    assert texts_of(found["dstl/histogram/n"]) == ["0", "10", "0", "199", "200 keys by n"]
+    assert texts_of(metadata["dstl/histogram/n"]) == ["0", "10", "0", "199", "200 keys by n"]
     # What is no number, or too large for the span of an axis, is in no bar.
-    assert texts_of(found["dstl/histogram/ratio"])[-1] == "197 keys by ratio"
-    assert "dstl/histogram/names" not in found
-    assert all(len(each.value) < 1000 for name, each in found.items() if "histogram" in name)
-    assert not any(key in str(found) for key in KEYS)
+    assert texts_of(metadata["dstl/histogram/ratio"])[-1] == "197 keys by ratio"
+    assert "dstl/histogram/names" not in metadata
+    assert all(len(each.value) < 1000 for name, each in metadata.items() if "histogram" in name)
+    assert not any(key in str(metadata) for key in KEYS)
 
 
 def test_the_largest_keys_are_a_table(snapshot):

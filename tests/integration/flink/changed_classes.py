@@ -117,7 +117,7 @@ class Version:
     def sources(self, name: str) -> dict[str, str]:
         """File name to source."""
         imports = f"package {name};\nimport java.math.*; import java.time.*; import java.util.*;\n"
-        found = {f"{name}/{each}.java": imports + text for each, text in self.classes.items()}
+        texts = {f"{name}/{each}.java": imports + text for each, text in self.classes.items()}
         value = self.make or f"new {self.value}(n)"
         state_name = self.state or f"{name}-state"
         update, types = f"state.update({value});", self.types
@@ -127,7 +127,7 @@ class Version:
                 update = f"state.add({value});"
             case "Reducing":
                 update, types = f"state.add({value});", f"new Last(), {types}"
-                found[f"{name}/Last.java"] = (
+                texts[f"{name}/Last.java"] = (
                     f"{imports}public class Last implements "
                     f"org.apache.flink.api.common.functions.ReduceFunction<{self.value}> {{ public "
                     f"{self.value} reduce({self.value} a, {self.value} b) {{ return b; }} }}"
@@ -147,7 +147,7 @@ class Version:
                 f"{self.kind}StateDescriptor<{generic}> d = {descriptor}; "
                 f"d.enableTimeToLive({ttl}); state = getRuntimeContext().get{get}(d);"
             )
-        found[f"{name}/Job.java"] = JOB % {
+        texts[f"{name}/Job.java"] = JOB % {
             "name": name,
             "key": self.key,
             "key_of": self.key_of,
@@ -156,7 +156,7 @@ class Version:
             "update": update,
             "uid": self.uid or name,
         }
-        return found
+        return texts
 
 
 def pojo(fields: str, fill: str = "") -> Version:
@@ -164,8 +164,8 @@ def pojo(fields: str, fill: str = "") -> Version:
 
 
 def with_part(part: str, holder: str = "public Part p;", fill: str = "p = new Part(n);") -> Version:
-    found = pojo(f"public int a; {holder}", f"a = (int) n; {fill}")
-    return Version({**found.classes, "Part": part})
+    plain = pojo(f"public int a; {holder}", f"a = (int) n; {fill}")
+    return Version({**plain.classes, "Part": part})
 
 
 def part(fields: str, fill: str, head: str = "public class Part") -> str:
@@ -527,7 +527,7 @@ WHAT: Mapping[str, str] = {
 
 def compile_versions(javac: str | Path, jars: Sequence[Path], folder: Path) -> list[Path]:
     """The folders of classes of both versions. ``all.Job`` has the operators of all cases."""
-    found = []
+    compiled = []
     adds = " ".join(f"{name}.Job.add(numbers);" for name in CASES)
     for at in (0, 1):
         # Version 2 gets no input.
@@ -544,17 +544,17 @@ def compile_versions(javac: str | Path, jars: Sequence[Path], folder: Path) -> l
         command = [str(javac), "-nowarn", "-proc:none", "--release", "17"]
         classes = root / "classes"
         subprocess.run([*command, "-d", str(classes), "-cp", classpath, *files], check=True)
-        found.append(classes)
-    return found
+        compiled.append(classes)
+    return compiled
 
 
 def jar_of(classes: Path, out: Path) -> Path:
     """A jar of a folder of classes. The same classes give the same bytes."""
     with zipfile.ZipFile(out, "w") as jar:
-        for each in sorted(classes.rglob("*.class")):
-            entry = zipfile.ZipInfo(each.relative_to(classes).as_posix())
+        for path in sorted(classes.rglob("*.class")):
+            entry = zipfile.ZipInfo(path.relative_to(classes).as_posix())
             entry.compress_type = zipfile.ZIP_DEFLATED
-            jar.writestr(entry, each.read_bytes())
+            jar.writestr(entry, path.read_bytes())
     return out
 
 
@@ -569,9 +569,9 @@ def empty_savepoint(folder: Path) -> Path:
 def restored(checker: FlinkChecker, name: str, old: Snapshot, backend: str, work: Path) -> str:
     """What the new version of a case does with its state: restored, or the error."""
     others = [
-        each.label
-        for each in old.operators
-        if each.label not in (name, "source") and each.state.state_size
+        operator.label
+        for operator in old.operators
+        if operator.label not in (name, "source") and operator.state.state_size
     ]
     own = rewrite_savepoint(old, work / "old", remove=others)
     try:
@@ -587,8 +587,10 @@ def verdicts_by_flink(flink: FlinkInstallation) -> dict[str, str]:
     old = Snapshot.load(CHANGED_CLASSES / "old")
     jar = CHANGED_CLASSES / "new.jar"
     lines = check_jar(old, [jar], unchanged=["source"], flink=flink).lines
-    found = {name: max(each.verdict for each in lines if each.operator == name) for name in CASES}
-    return {name: VERDICT_TEXTS[each] for name, each in found.items()}
+    verdicts = {
+        name: max(each.verdict for each in lines if each.operator == name) for name in CASES
+    }
+    return {name: VERDICT_TEXTS[each] for name, each in verdicts.items()}
 
 
 def main(folder: Path) -> None:

@@ -174,14 +174,14 @@ class Java:
         """Those of JAVA_HOME, else those on the PATH."""
         home = os.environ.get("JAVA_HOME")
         path = os.pathsep.join(filter(None, [home and f"{home}/bin", os.environ.get("PATH")]))
-        found = [shutil.which(program, path=path) for program in ("java", "javac")]
-        if not all(found):
+        programs = [shutil.which(program, path=path) for program in ("java", "javac")]
+        if not all(programs):
             raise FlinkCheckerError(
                 f"Tests against real Flink need a Java development kit >= 17 (java and javac; "
                 f"looked at JAVA_HOME={home or 'unset'}, then PATH); install one, e.g. "
                 f"openjdk-17-jdk-headless."
             )
-        return cls(*(Path(str(program)) for program in found))
+        return cls(*(Path(str(program)) for program in programs))
 
 
 def find_jars() -> list[Path]:
@@ -231,9 +231,9 @@ def _for_flink_1(sources: Sequence[Path], folder: Path) -> list[Path]:
     """The sources with the places that classes had before they were called legacy."""
     folder.mkdir()
     moved = []
-    for each in sources:
-        text = each.read_text().replace(".functions.source.legacy.", ".functions.source.")
-        moved.append(folder / each.name)
+    for source in sources:
+        text = source.read_text().replace(".functions.source.legacy.", ".functions.source.")
+        moved.append(folder / source.name)
         moved[-1].write_text(text)
     return moved
 
@@ -425,8 +425,8 @@ class FlinkChecker:
         takes a savepoint once all of them are through. Arguments and errors as of ``restore``.
         """
         described = [
-            {"name": each.name, "columns": list(each.columns.items()), "rows": list(each.rows)}
-            for each in tables
+            {"name": table.name, "columns": list(table.columns.items()), "rows": list(table.rows)}
+            for table in tables
         ]
         case = {
             "snapshot": None if snapshot is None else _flink_path(snapshot),

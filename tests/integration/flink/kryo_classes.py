@@ -216,8 +216,8 @@ def compile_classes(classes: RandomClasses, folder: Path, jars: Sequence[Path] =
     _javac([KIT, *sorted(written.glob("*.java"))], out, jars)
     jar = folder / "job.jar"
     with zipfile.ZipFile(jar, "w") as archive:
-        for each in sorted(out.rglob("*.class")):
-            archive.write(each, each.relative_to(out))
+        for path in sorted(out.rglob("*.class")):
+            archive.write(path, path.relative_to(out))
     return jar
 
 

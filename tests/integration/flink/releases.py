@@ -41,10 +41,10 @@ def _download(release: str, scratch: Path) -> Path:
         timeout=DOWNLOAD_TIMEOUT_S,
         check=False,
     )
-    found = [each for each in scratch.iterdir() if each.suffix in (".whl", ".gz")]
-    if done.returncode != 0 or not found:
+    archives = [each for each in scratch.iterdir() if each.suffix in (".whl", ".gz")]
+    if done.returncode != 0 or not archives:
         raise FlinkCheckerError(f"Flink {release} cannot be fetched:\n{done.stderr[-2000:]}")
-    return found[0]
+    return archives[0]
 
 
 def _old_tools(scratch: Path) -> str:

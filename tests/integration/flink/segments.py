@@ -72,20 +72,20 @@ class FlinkSegments:
     ) -> list[list[Place]]:
         """Runs ``append``, ``meta`` and ``next`` lines, persists all; the places by writer."""
         head = f"write {folder.as_uri()} {str(compressed).lower()} {threshold} {writers}"
-        found: list[list[Place]] = [[] for _ in range(writers)]
+        places: list[list[Place]] = [[] for _ in range(writers)]
         for line in self._ask([head, *steps, "persist"]):
             _, writer, path, offset, size = line.split(" ")
-            found[int(writer)].append(Place(path, int(offset), int(size)))
-        return found
+            places[int(writer)].append(Place(path, int(offset), int(size)))
+        return places
 
     def read(self, places: Sequence[Place]) -> list[Change]:
         """The changes behind the places, as one handle."""
         lines = [f"{place.path} {place.offset} {place.size}" for place in places]
-        found = []
+        changes = []
         for line in self._ask(["read", *lines, ""]):
             _, key_group, value = line.split(" ")
-            found.append((int(key_group), bytes.fromhex(value)))
-        return found
+            changes.append((int(key_group), bytes.fromhex(value)))
+        return changes
 
     def _ask(self, lines: Sequence[str]) -> list[str]:
         stdin, stdout = self._process.stdin, self._process.stdout

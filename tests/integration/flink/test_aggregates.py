@@ -84,13 +84,11 @@ def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backe
     restored = flink.restore(
         job.latest_path(), operators, backend=backend, parallelism=3, changelog=True
     )
-    found = {}
+    by_key = {}
     for entry in restored.entries:
-        found.setdefault(entry["key"], {})[entry["state"]] = entry["value"]
-    sketches = {
-        key: (hll(each.pop("kinds")), kll(each.pop("middle"))) for key, each in found.items()
-    }
-    assert found == KEPT
+        by_key.setdefault(entry["key"], {})[entry["state"]] = entry["value"]
+    sketches = {key: (hll(row.pop("kinds")), kll(row.pop("middle"))) for key, row in by_key.items()}
+    assert by_key == KEPT
     assert sketches == SKETCHED
 
 

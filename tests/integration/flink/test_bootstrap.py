@@ -97,13 +97,13 @@ class Fill(KeyedStateBootstrapFunction):
 
 def expected_lines() -> list[Entry]:
     """What Fill leaves of 200 rows over 50 keys, computed by hand."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for key in range(50):
         numbers = [key, key + 50, key + 100, key + 150]
         common: Entry = {"op": "keyed", "key": f"key-{key}", "ns": None}
         pairs = sorted({f"u{n % 3}": n for n in numbers}.items())
         plain = {"state": "v", "kind": "value", "value": numbers[-1]}
-        found += [
+        entries += [
             common | plain,
             common | {"kind": "list", "state": "l", "value": [f"e{n}" for n in numbers]},
             common | {"kind": "map", "state": "m", "value": [list(pair) for pair in pairs]},
@@ -111,9 +111,9 @@ def expected_lines() -> list[Entry]:
             common | {"kind": "aggregating", "state": "a", "value": [sum(numbers), 4]},
         ]
         timers: Entry = {"op": "keyed", "key": f"key-{key}", "ns": None, "service": "user-timers"}
-        found += [timers | {"kind": "event-timer", "ts": 1000 + n} for n in numbers]
-        found.append(timers | {"kind": "proc-timer", "ts": 4102444800000})
-    return found
+        entries += [timers | {"kind": "event-timer", "ts": 1000 + n} for n in numbers]
+        entries.append(timers | {"kind": "proc-timer", "ts": 4102444800000})
+    return entries
 
 
 def without_ttl(entries: list[Entry]) -> list[Entry]:
@@ -122,18 +122,18 @@ def without_ttl(entries: list[Entry]) -> list[Entry]:
 
 def fresh(entries: list[Entry]) -> dict[str, dict[str, Any]]:
     """The values of the states with a time to live, without their times."""
-    found: dict[str, dict[str, Any]] = {}
-    for each in entries:
-        if str(each.get("state", "")).startswith("fresh"):
-            found.setdefault(each["state"], {})[each["key"]] = _plain(each["value"])
-    return found
+    by_state: dict[str, dict[str, Any]] = {}
+    for entry in entries:
+        if str(entry.get("state", "")).startswith("fresh"):
+            by_state.setdefault(entry["state"], {})[entry["key"]] = _plain(entry["value"])
+    return by_state
 
 
 def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         return value["v"]
     return [
-        _plain(each) if not isinstance(each, list) else [each[0], _plain(each[1])] for each in value
+        _plain(item) if not isinstance(item, list) else [item[0], _plain(item[1])] for item in value
     ]
 
 

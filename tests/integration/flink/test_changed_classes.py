@@ -48,22 +48,22 @@ def test_flink_restores_or_refuses_each_case(tmp_path: Path, backend: str) -> No
     old = Snapshot.load(CHANGED_CLASSES / "old")
     (tmp_path / "flink").mkdir()
     checker = FlinkChecker(tmp_path / "flink", job_jars=[CHANGED_CLASSES / "new.jar"])
-    found = {
+    restores = {
         name: restored(checker, name, old, backend, tmp_path / name) == "restored" for name in CASES
     }
     checker.close()
-    assert found == {name: each[backend] == "restored" for name, each in outcomes.items()}
+    assert restores == {name: each[backend] == "restored" for name, each in outcomes.items()}
 
 
-def check_outcomes(found: dict[str, str]) -> set[str]:
+def check_outcomes(verdicts: dict[str, str]) -> set[str]:
     """No verdict contradicts Flink. Returns the cases that are unknown."""
     outcomes = json.loads((CHANGED_CLASSES / "outcomes.json").read_bytes())
-    for name, verdict in found.items():
+    for name, verdict in verdicts.items():
         if any(each != "restored" for each in outcomes[name].values()):
             assert verdict in ("unknown", "incompatible")
         else:
             assert verdict != "incompatible"
-    return {name for name, verdict in found.items() if verdict == "unknown"}
+    return {name for name, verdict in verdicts.items() if verdict == "unknown"}
 
 
 MEANING = {"abstractsame", "fieldrenamed", "kryosame", "optional", "staterenamed", "uidchanged"}
@@ -71,9 +71,9 @@ MEANING = {"abstractsame", "fieldrenamed", "kryosame", "optional", "staterenamed
 
 
 def test_a_check_asks_flink_for_what_no_jar_shows(flink: FlinkInstallation) -> None:
-    found = verdicts_by_flink(flink)
-    assert found == json.loads((CHANGED_CLASSES / "run.json").read_bytes())
-    assert check_outcomes(found) == MEANING
+    verdicts = verdicts_by_flink(flink)
+    assert verdicts == json.loads((CHANGED_CLASSES / "run.json").read_bytes())
+    assert check_outcomes(verdicts) == MEANING
 
 
 def test_flink_knows_descriptors_that_are_no_constants(
@@ -139,10 +139,10 @@ def test_keys_of_a_function_with_base_classes_of_the_job(tmp_path: Path) -> None
     subprocess.run([*command, "-d", str(tmp_path / "classes"), *files], check=True)
     jar = jar_of(tmp_path / "classes", tmp_path / "job.jar")
     lines = check_jar(Snapshot.load(CHANGED_CLASSES / "old"), [jar]).lines
-    found = {each.state: each.verdict for each in lines if each.operator == "same"}
-    assert set(found) == {
+    verdicts_of_states = {each.state: each.verdict for each in lines if each.operator == "same"}
+    assert set(verdicts_of_states) == {
         "_timer_state/event_user-timers",
         "_timer_state/processing_user-timers",
         "same-state",
     }
-    assert set(found.values()) == {Verdict.COMPATIBLE_AS_IS}
+    assert set(verdicts_of_states.values()) == {Verdict.COMPATIBLE_AS_IS}

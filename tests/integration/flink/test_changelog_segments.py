@@ -53,16 +53,16 @@ def script(rng: Random, writers: int) -> list[Step]:
 
 
 def lines(steps: list[Step]) -> list[str]:
-    found = []
+    commands = []
     for kind, writer, key_group, value in steps:
         match kind:
             case "append":
-                found.append(f"append {writer} {key_group} {value.hex()}")
+                commands.append(f"append {writer} {key_group} {value.hex()}")
             case "meta":
-                found.append(f"meta {writer} {value.hex()}")
+                commands.append(f"meta {writer} {value.hex()}")
             case _:
-                found.append(f"next {writer}")
-    return found
+                commands.append(f"next {writer}")
+    return commands
 
 
 def write_ours(
@@ -104,9 +104,11 @@ def read_ours(folder: Path, places: list[Place]) -> list[Change]:
     storage = FsStateChangelogStorage(JOB, ChangelogOptions.of(base_path=str(folder)))
     pairs = tuple((FileStateHandle(place.path, place.size), place.offset) for place in places)
     handle = ChangelogStateHandleStream(pairs, RANGE, 0, 0, "id")
-    found = [(each.key_group, each.change) for each in storage.create_reader().get_changes(handle)]
+    changes = [
+        (each.key_group, each.change) for each in storage.create_reader().get_changes(handle)
+    ]
     storage.close()
-    return found
+    return changes
 
 
 def files(places: list[list[Place]]) -> list[str]:
@@ -178,10 +180,10 @@ def test_flink_reads_what_columns_became(
     writer.append_batch(groups, pa.array(values, pa.binary()))
     handle = writer.persist(ZERO, 1).result(60).job_manager_owned_snapshot
     storage.close()
-    found: dict[int, list[bytes]] = {}
+    by_key_group: dict[int, list[bytes]] = {}
     for key_group, value in flink.read(places_of(handle)):
-        found.setdefault(key_group, []).append(value)
+        by_key_group.setdefault(key_group, []).append(value)
     expected: dict[int, list[bytes]] = {-1: [b"meta"]}
     for key_group, value in zip(groups.tolist(), values, strict=True):
         expected.setdefault(key_group, []).append(value)
-    assert found == expected
+    assert by_key_group == expected

@@ -24,42 +24,44 @@ KNOWN = re.compile(r"^(string|long|int|double|float|boolean|tuple|list|map|[<>,]
 def states(described: list[dict[str, Any]], prefix: str = "") -> list[State]:
     return [
         State(
-            each["name"],
-            prefix + each["kind"],
-            each["type"],
-            each.get("keyType"),
-            each.get("ns", "void"),
-            each.get("ttlMs", 0),
+            state["name"],
+            prefix + state["kind"],
+            state["type"],
+            state.get("keyType"),
+            state.get("ns", "void"),
+            state.get("ttlMs", 0),
         )
-        for each in described
+        for state in described
     ]
 
 
 def operators(fixture: Fixture) -> list[Operator]:
     """The operators of a fixture as the checker declares them."""
-    found = []
-    for each in fixture.descriptor["operators"]:
-        timers = [TimerService(t["service"], t.get("ns", "void")) for t in each.get("timers", [])]
-        found.append(
+    declared = []
+    for operator in fixture.descriptor["operators"]:
+        timers = [
+            TimerService(t["service"], t.get("ns", "void")) for t in operator.get("timers", [])
+        ]
+        declared.append(
             Operator(
-                each.get("uid"),
-                each.get("keyType"),
-                states(each.get("states", [])),
+                operator.get("uid"),
+                operator.get("keyType"),
+                states(operator.get("states", [])),
                 timers,
-                states(each.get("operatorStates", []), "op-"),
-                None if each.get("uid") else each["uidHash"],
+                states(operator.get("operatorStates", []), "op-"),
+                None if operator.get("uid") else operator["uidHash"],
             )
         )
-    return found
+    return declared
 
 
 def is_declarable(fixture: Fixture) -> bool:
     """Whether the checker has all its types (it has no classes of a job)."""
-    for each in operators(fixture):
-        declared = [*each.states, *each.operator_states]
-        types = [each.key or "", *(state.type for state in declared)]
+    for operator in operators(fixture):
+        declared = [*operator.states, *operator.operator_states]
+        types = [operator.key or "", *(state.type for state in declared)]
         types += [state.map_key or "" for state in declared]
-        namespaces = {state.ns for state in declared} | {timer.ns for timer in each.timers}
+        namespaces = {state.ns for state in declared} | {timer.ns for timer in operator.timers}
         if not all(map(KNOWN.match, types)) or not namespaces <= {"void", "timewindow"}:
             return False
     return True

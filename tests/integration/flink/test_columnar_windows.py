@@ -44,14 +44,14 @@ def contents(uid: str, state: str = "window-contents") -> list[Entry]:
 
 def missing_elements() -> list[Entry]:
     """What makes every window fire that counts its elements: so many of 0 as it still waits for."""
-    found = []
+    elements = []
     for uid, most in (("d-count-trigger", 3), ("d-count-window", 7)):
         for entry in contents(uid, "count"):
             element = {"op": uid, "key": entry["key"], "value": 0, "ts": 0}
             if isinstance(entry["ns"], list):
                 element["ts"] = entry["ns"][0]
-            found += [element] * (most - entry["value"])
-    return found
+            elements += [element] * (most - entry["value"])
+    return elements
 
 
 def check_contents(fired: list[Entry]) -> None:

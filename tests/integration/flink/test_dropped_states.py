@@ -80,10 +80,10 @@ def test_the_other_states_of_the_operator_are_as_they_were(
         states=[State("count", "value", "long")],
         timers=[TimerService()],
     )
-    found = flink.restore(
+    restored = flink.restore(
         left.folder.path, [operator], backend=backend, parallelism=parallelism
     ).entries
-    assert texts(found) == texts(counted())
+    assert texts(restored) == texts(counted())
 
 
 @pytest.mark.parametrize(("backend", "parallelism"), SHAPES)
@@ -96,16 +96,16 @@ def test_operators_whose_keys_are_of_scala_are_gone_and_the_others_are_whole(
     operator = Operator(
         hash=INTEGER_KEYS, key="int", states=[State("n", "value", "long")], timers=[TimerService()]
     )
-    found = flink.restore(
+    restored = flink.restore(
         left.folder.path, [operator], backend=backend, parallelism=parallelism
     ).entries
     truth = [
-        each
-        for each in json.loads((SCALA / "keys" / "truth.json").read_bytes())["entries"]
-        if each["op"] == INTEGER_KEYS and each.get("state") != "last"
+        entry
+        for entry in json.loads((SCALA / "keys" / "truth.json").read_bytes())["entries"]
+        if entry["op"] == INTEGER_KEYS and entry.get("state") != "last"
     ]
     assert {each["kind"] for each in truth} >= {"value", "proc-timer"}
-    assert texts(found) == texts(truth)
+    assert texts(restored) == texts(truth)
 
 
 @pytest.mark.parametrize("job", ["orders", "colls", "adt"])
@@ -119,10 +119,10 @@ def test_timers_are_whole_where_every_state_is_of_scala(
     [keyed] = [each for each in left.operators if each.key_type is not None]
     key = {"String": "string", "Integer": "int"}[keyed.key_type.serializer.type_name]
     operator = Operator(hash=keyed.operator_id.hex, key=key, timers=[TimerService()])
-    found = flink.restore(left.folder.path, [operator], backend=backend, parallelism=2).entries
+    restored = flink.restore(left.folder.path, [operator], backend=backend, parallelism=2).entries
     truth = json.loads((SCALA / job / "truth.json").read_bytes())["entries"]
     timers = [each for each in truth if each["kind"].endswith("timer")]
-    assert texts([each for each in found if each["kind"].endswith("timer")]) == texts(timers)
+    assert texts([each for each in restored if each["kind"].endswith("timer")]) == texts(timers)
 
 
 @pytest.mark.parametrize("form", ["canonical", "native", "rocksdb", "keys", "orders"])
@@ -130,8 +130,10 @@ def test_flink_refuses_what_is_blocked(flink: FlinkChecker, tmp_path: Path, form
     [source] = (SCALA / form).glob("savepoint-*")
     keyed = [each for each in Snapshot.load(source).operators if each.key_type is not None]
     backend = "rocksdb" if form == "rocksdb" else "hashmap"
-    for each in keyed:
-        operator = Operator(hash=each.operator_id.hex, key="string", timers=[TimerService()])
+    for old_operator in keyed:
+        operator = Operator(
+            hash=old_operator.operator_id.hex, key="string", timers=[TimerService()]
+        )
         with pytest.raises(FlinkRestoreError):
             flink.restore(source, [operator], backend=backend, strict=False)
 
@@ -172,11 +174,11 @@ def test_a_job_goes_on_without_a_half_of_its_states(
     truth = entries_of(job / "truth.json")
     left = [each for each in truth if not gone & set(names_of(each))]
     assert len(left) < len(truth)
-    found = held(taken.savepoint, job)
+    held_there = held(taken.savepoint, job)
     # The job has made its list, union and broadcast states again, without elements.
-    made = {text for text in found if '"value": []' in text and '"kind": "op-' in text}
+    made = {text for text in held_there if '"value": []' in text and '"kind": "op-' in text}
     assert {json.loads(text)["state"] for text in made} <= {state for _, state in gone}
-    assert Counter({text: found[text] for text in found.keys() - made}) == lines(left)
+    assert Counter({text: held_there[text] for text in held_there.keys() - made}) == lines(left)
 
 
 TIMERS = {"event-timer": "_timer_state/event_", "proc-timer": "_timer_state/processing_"}

@@ -75,8 +75,8 @@ def of(uid: str, updates: Iterable[Entry]) -> list[Entry]:
 
 def held(uid: str, *updates: list[Entry]) -> list[str]:
     model = Model(uid, STATES)
-    for each in updates:
-        model.apply(of(uid, each))
+    for update in updates:
+        model.apply(of(uid, update))
     return texts(model.entries(), "kg")
 
 
@@ -244,10 +244,10 @@ STATE_EDITS = [
 def as_new(entries: Iterable[str]) -> list[str]:
     """Entries with the names of ``NEW_STATES``, in plain Python."""
     names = {"n": "count", "m": "n"}
-    found = (json.loads(each) for each in entries)
+    parsed = (json.loads(each) for each in entries)
     return texts(
         entry | {"state": names[entry["state"]]} if "state" in entry else entry
-        for entry in found
+        for entry in parsed
         if entry.get("state") != "names"
     )
 
@@ -255,9 +255,9 @@ def as_new(entries: Iterable[str]) -> list[str]:
 def as_new_updates(updates: Iterable[Entry]) -> list[Entry]:
     names = {"n": "count", "m": "n"}
     return [
-        {**each, "op": "new"} | ({"state": names[each["state"]]} if "state" in each else {})
-        for each in updates
-        if each.get("state") != "names"
+        {**change, "op": "new"} | ({"state": names[change["state"]]} if "state" in change else {})
+        for change in updates
+        if change.get("state") != "names"
     ]
 
 
@@ -278,8 +278,8 @@ def check_renamed_states(
         checkpoints=2,
         savepoint_to=folder / "savepoints",
     )
-    found = [entry for entry in restored.entries if entry["op"] == "new"]
-    assert texts(found, "kg") == as_new(held("new", FIRST))
+    renamed = [entry for entry in restored.entries if entry["op"] == "new"]
+    assert texts(renamed, "kg") == as_new(held("new", FIRST))
     assert digests(source.job) == before
     assert restored.savepoint is not None
     saved = Snapshot.load(restored.savepoint)

@@ -74,7 +74,7 @@ VERBS = [
 
 def entries_of(model: Model) -> list[Entry]:
     """Keyed entries and timers as ``dstl dump`` prints them, without key groups."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for key, state in model.keys.items():
         values: dict[str, tuple[str, Any]] = {
             "value": ("value", state["value"]),
@@ -90,12 +90,12 @@ def entries_of(model: Model) -> list[Entry]:
         for name, (kind, value) in values.items():
             if value is not None:
                 place = {"op": UID, "kind": kind, "state": name, "key": key, "ns": None}
-                found.append({**place, "value": value})
+                entries.append({**place, "value": value})
     for kind, timers in (("event-timer", model.event), ("proc-timer", model.processing)):
         for time, key in timers:
             service = {"op": UID, "kind": kind, "service": "user-timers"}
-            found.append({**service, "key": key, "ns": None, "ts": time})
-    return found
+            entries.append({**service, "key": key, "ns": None, "ts": time})
+    return entries
 
 
 def check(restored: Restored, model: Model) -> None:
@@ -103,9 +103,9 @@ def check(restored: Restored, model: Model) -> None:
     keyed = [each for each in restored.entries if not each["kind"].startswith("op-")]
     assert texts(keyed, "kg") == texts(entries_of(model))
     values: dict[str, list[Any]] = {"op-list": [], "op-union": [], "op-broadcast": []}
-    for each in restored.entries:
-        if each["kind"] in values:
-            values[each["kind"]] += each["value"]
+    for entry in restored.entries:
+        if entry["kind"] in values:
+            values[entry["kind"]] += entry["value"]
     assert sorted(values["op-list"]) == sorted(model.split)
     assert sorted(values["op-union"]) == sorted(model.union)
     assert sorted(values["op-broadcast"]) == sorted(map(list, model.broadcast.items()))
@@ -214,9 +214,9 @@ def taken(
 ) -> dict[str, Taken]:
     name, changelog = request.param
     runs = Runs(tmp_path_factory.mktemp("job"), BACKENDS[name], changelog=changelog)
-    found = take_checkpoints(runs)
+    checkpoints = take_checkpoints(runs)
     runs.job.stop()
-    return found
+    return checkpoints
 
 
 @pytest.mark.parametrize("changelog", [False, True], ids=["changelog off", "changelog on"])
@@ -236,9 +236,9 @@ def test_flink_restores_every_kind_of_state(
 
 
 def test_flink_fires_the_timers(flink: FlinkChecker, taken: dict[str, Taken]) -> None:
-    found = taken["logs of both subtasks and one"]
-    model = found.model.copy()
-    restored = flink.restore(found.path, [OPERATOR], parallelism=2, watermark=500)
+    checkpoint = taken["logs of both subtasks and one"]
+    model = checkpoint.model.copy()
+    restored = flink.restore(checkpoint.path, [OPERATOR], parallelism=2, watermark=500)
     due = [(time, key) for time, key in model.event if time <= 500]
     assert due
     assert sorted((each["ts"], each["key"]) for each in restored.fired) == sorted(due)
@@ -275,12 +275,12 @@ def follow(model: Model, number: int) -> None:
 def test_a_run_goes_on_from_flinks_savepoint(
     flink: FlinkChecker, taken: dict[str, Taken], backend: str, form: str, tmp_path: Path
 ) -> None:
-    found = taken["logs of both subtasks and one"]
-    model = found.model.copy()
+    checkpoint = taken["logs of both subtasks and one"]
+    model = checkpoint.model.copy()
     for number in range(6):
         follow(model, number)
     savepoint = flink.restore(
-        found.path,
+        checkpoint.path,
         [OPERATOR],
         backend=backend,
         parallelism=2,

@@ -31,10 +31,10 @@ def upgrade_random_classes(folder: Path, seed: int, count: int) -> Counter[str]:
     classes = random_classes(seed, count)
     jar = compile_classes(classes, folder)
     asked = [f"{name}\t{at}" for name in classes.names for at in range(VALUES)]
-    found: Counter[str] = Counter()
+    outcomes: Counter[str] = Counter()
     upgrade, lines, refused, shown = ValueUpgrade(jar), [], {}, {}
     for name, at, outcome, *parts in exchange("write", jars_of(OLD_RELEASE), jar, asked):
-        found[outcome] += 1
+        outcomes[outcome] += 1
         if outcome == "skipped":
             continue
         snapshot, stored, shown[name, at] = (bytes.fromhex(part) for part in parts)
@@ -49,29 +49,29 @@ def upgrade_random_classes(folder: Path, seed: int, count: int) -> Counter[str]:
         lines.append("\t".join((name, at, new[0].hex(), new[1].hex(), parts[2])))
     wrong = {}
     for name, at, outcome, *parts in exchange("read", find_jars(), jar, lines):
-        found[outcome] += 1
+        outcomes[outcome] += 1
         if outcome != "equal":
             wrong[name, at] = bytes.fromhex(parts[0]).decode(), shown[name, at].decode()
     doubtful = [*wrong, *refused]
     for name, at, outcome, *_ in exchange("hold", find_jars(), jar, map("\t".join, doubtful)):
         if (name, at) in refused:
-            found["refused"] += 1
+            outcomes["refused"] += 1
             if outcome == "equal":
                 wrong[name, at] = refused[name, at], "Flink holds it"
         elif outcome != "equal":
-            found["not held by Flink itself"] += 1
+            outcomes["not held by Flink itself"] += 1
             del wrong[name, at]
     for (name, at), why in wrong.items():
         pytest.fail(
             f"seed {seed}, {len(wrong)} values, e.g. {name} {at}: {why}\n"
             f"{classes.sources[name[2:]]}"
         )
-    return found
+    return outcomes
 
 
 def test_kryo_5_reads_the_values_of_random_classes_after_the_upgrade(tmp_path: Path) -> None:
-    found = upgrade_random_classes(tmp_path, seed=35, count=60)
-    assert found["equal"] > 0.8 * VALUES * 60, found
+    outcomes = upgrade_random_classes(tmp_path, seed=35, count=60)
+    assert outcomes["equal"] > 0.8 * VALUES * 60, outcomes
 
 
 @pytest.mark.soak
@@ -81,6 +81,6 @@ def test_kryo_5_reads_the_values_of_many_classes_after_the_upgrade(
     ends = time.monotonic() + soak_seconds
     run = 0
     while run == 0 or time.monotonic() < ends:
-        found = upgrade_random_classes(tmp_path / str(run), 1000 * soak_seed + run, 300)
-        assert found["equal"] > 0.8 * VALUES * 300, (run, found)
+        outcomes = upgrade_random_classes(tmp_path / str(run), 1000 * soak_seed + run, 300)
+        assert outcomes["equal"] > 0.8 * VALUES * 300, (run, outcomes)
         run += 1

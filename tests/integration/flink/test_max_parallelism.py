@@ -103,8 +103,10 @@ def with_numbers(out: Path, numbers: dict[str, int]) -> str:
     """The rewritten savepoint with other numbers of some operators, as no writer leaves it."""
     written = Snapshot.load(rewrite_savepoint(golden(), out / "good", max_parallelism=256))
     operators = tuple(
-        replace(each.state, max_parallelism=numbers.get(each.label, each.max_parallelism))
-        for each in written.operators
+        replace(
+            operator.state, max_parallelism=numbers.get(operator.label, operator.max_parallelism)
+        )
+        for operator in written.operators
     )
     metadata = replace(written.metadata, operators=operators)
     return SavepointFolder(out / "bad").publish(metadata, {"kind": "test"})

@@ -33,30 +33,30 @@ def job(key: str) -> Operator:
 
 def changes() -> list[Entry]:
     """Three states and one timer of each key, whose texts are the keys of the old job."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for key in KEYS:
         own = {"op": "accounts", "key": str(key)}
         timer = {"service": "user-timers", "kind": "event-timer", "ts": 1000 + abs(key) % 977}
-        found += [
+        entries += [
             {**own, "state": "total", "do": "update", "value": key * 3},
             {**own, "state": "names", "do": "add_all", "value": [f"n{key}", "ä"]},
             {**own, "state": "by-currency", "do": "put", "map_key": "EUR", "value": key},
             {**own, **timer, "do": "register"},
         ]
-    return found
+    return entries
 
 
 def expected() -> list[Entry]:
     """What the new job holds of it: the same, under numbers."""
-    found: list[Entry] = []
+    entries: list[Entry] = []
     for key in KEYS:
         own = {"op": "accounts", "key": key, "ns": None}
-        found += [
+        entries += [
             {**own, "kind": "value", "state": "total", "value": key * 3},
             {**own, "kind": "list", "state": "names", "value": [f"n{key}", "ä"]},
             {**own, "kind": "map", "state": "by-currency", "value": [["EUR", key]]},
         ]
-    return found + timers()
+    return entries + timers()
 
 
 def timers() -> list[Entry]:

@@ -63,8 +63,8 @@ def account(number: int) -> dict[str, Any]:
 
 def struct(number: int) -> dict[str, Any]:
     """As a value of a DataFrame."""
-    found = account(number)
-    return found | {"rates": None if found["rates"] is None else dict(found["rates"])}
+    fields = account(number)
+    return fields | {"rates": None if fields["rates"] is None else dict(fields["rates"])}
 
 
 def update(key: str, state: str, do: str, **more: Any) -> Entry:
@@ -73,16 +73,16 @@ def update(key: str, state: str, do: str, **more: Any) -> Entry:
 
 def history(numbers: range) -> list[Entry]:
     """What fills the state, as updates: the expectation is made of them by plain Python."""
-    found: list[Entry] = []
+    updates: list[Entry] = []
     for n in numbers:
         key = f"id-{n}"
-        found.append(update(key, "last", "update", value=account(n)))
-        found.append(update(key, "every", "update", value=[account(n), account(n + 1)]))
+        updates.append(update(key, "last", "update", value=account(n)))
+        updates.append(update(key, "every", "update", value=[account(n), account(n + 1)]))
         if n % 2:
-            found.append(update(key, "by-name", "put", map_key="x", value=account(n + 2)))
+            updates.append(update(key, "by-name", "put", map_key="x", value=account(n + 2)))
         timer = {"op": "accounts", "key": key, "service": "user-timers", "kind": "event-timer"}
-        found.append(timer | {"ts": 1000 + n, "do": "register"})
-    return found
+        updates.append(timer | {"ts": 1000 + n, "do": "register"})
+    return updates
 
 
 @pytest.mark.parametrize(("backend", "parallelism"), [("hashmap", 3), ("rocksdb", 1)])

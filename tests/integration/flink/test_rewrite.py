@@ -169,8 +169,8 @@ def test_rescaling_finds_the_key_group_of_every_key_type(
     flink: FlinkChecker, tmp_path: Path, key: str, keys: list[Any]
 ) -> None:
     updates = [
-        {"op": "op", "key": each, "state": "n", "do": "update", "value": number}
-        for number, each in enumerate(keys)
+        {"op": "op", "key": own_key, "state": "n", "do": "update", "value": number}
+        for number, own_key in enumerate(keys)
     ]
     model = Model("op", STATES)
     model.apply(updates)

@@ -77,7 +77,9 @@ def snapshot_classes(jars: Sequence[Path]) -> set[str]:
             headers |= {each.name: each for each in headers_in(jar)}
     known = {INTERFACE}
     while more := {
-        name for name, each in headers.items() if name not in known and known & set(each.parents)
+        name
+        for name, header in headers.items()
+        if name not in known and known & set(header.parents)
     }:
         known |= more
     concrete = {name for name in known & set(headers) if not headers[name].flags & NOT_A_CLASS}
@@ -98,12 +100,10 @@ def listed(release: str) -> set[str]:
 def test_every_snapshot_class_of_the_installed_flink_is_listed() -> None:
     jars = find_jars()
     jars += sorted((jars[0].parents[1] / "opt").glob("flink-python*.jar"))
-    [release] = [
-        each.stem.rpartition("-")[2] for each in jars if each.name.startswith("flink-dist")
-    ]
-    found = snapshot_classes(jars)
-    assert len(found) > 90
-    assert found == listed(release)
+    [release] = [jar.stem.rpartition("-")[2] for jar in jars if jar.name.startswith("flink-dist")]
+    classes = snapshot_classes(jars)
+    assert len(classes) > 90
+    assert classes == listed(release)
 
 
 @pytest.mark.soak

@@ -96,8 +96,8 @@ def top(events: DataFrame) -> DataFrame:
     rank = F.row_number().over(Window.partitionBy("k").orderBy(F.desc("v")))
     best = events.withColumn("rank", rank).where("rank <= 3")
     pair = F.struct(_row("v"), F.array(_row("k", "v", "d")))
-    found = F.map_from_entries(F.collect_list(pair)).alias("data-state-with-append")
-    return best.groupBy(_row("k").alias("key")).agg(found)
+    pairs = F.map_from_entries(F.collect_list(pair)).alias("data-state-with-append")
+    return best.groupBy(_row("k").alias("key")).agg(pairs)
 
 
 def _row(*names: str) -> Column:
@@ -123,17 +123,17 @@ QUERIES = [
 
 
 def stateful(snapshot: str) -> OperatorSnapshot:
-    [found] = [each for each in Snapshot.load(snapshot).operators if each.keyed_handles]
-    return found
+    [operator] = [each for each in Snapshot.load(snapshot).operators if each.keyed_handles]
+    return operator
 
 
 def applied(table: Counter[str], changes: Rows) -> Counter[str]:
     """A table after the changes of a changelog; what is retracted has to be there."""
-    found = Counter(table)
+    rows = Counter(table)
     for kind, *row in changes:
-        found[text(row)] += 1 if kind in ("+I", "+U") else -1
-        assert kind in ("+I", "+U") or found[text(row)] >= 0, row
-    return +found
+        rows[text(row)] += 1 if kind in ("+I", "+U") else -1
+        assert kind in ("+I", "+U") or rows[text(row)] >= 0, row
+    return +rows
 
 
 @pytest.mark.parametrize(("backend", "parallelism"), [("hashmap", 1), ("rocksdb", 3)])

@@ -98,13 +98,13 @@ def sliding(elements: list[Element]) -> Iterator[Fired]:
 
 def sessions(elements: list[Element]) -> Iterator[Fired]:
     inside: list[Element] = []
-    for each in [*sorted(elements, key=lambda each: each[2]), ("", 0, 1 << 40)]:
-        if inside and each[2] > inside[-1][2] + 600:
+    for element in [*sorted(elements, key=lambda candidate: candidate[2]), ("", 0, 1 << 40)]:
+        if inside and element[2] > inside[-1][2] + 600:
             end = inside[-1][2] + 600
             if end - 1 <= WATERMARK:
                 yield [inside[0][2], end], inside
             inside = []
-        inside = [*inside, each]
+        inside = [*inside, element]
 
 
 def fifth_of_a_second(elements: list[Element]) -> Iterator[Fired]:
@@ -283,11 +283,11 @@ def shown(fired: list[Entry]) -> list[tuple[Any, ...]]:
     """What Flink's windows gave, in the form of ours."""
     return sorted(
         (
-            each["key"],
-            *(each["ns"] if isinstance(each["ns"], list) else []),
-            tuple(sorted(value[-2] for value in each["value"])),
+            window["key"],
+            *(window["ns"] if isinstance(window["ns"], list) else []),
+            tuple(sorted(value[-2] for value in window["value"])),
         )
-        for each in fired
+        for window in fired
     )
 
 
@@ -362,7 +362,7 @@ def test_flink_fires_the_windows_of_a_job_and_the_job_fires_those_of_flink(
         assert result.output.count() == 0
     path = job.latest_path() if changelog else job.savepoint(str(tmp_path / "savepoint"))
 
-    there = flink.restore(
+    restored = flink.restore(
         path,
         [Operator("w", windows=windows)],
         updates=[{"op": "w", "key": "a", "value": 8, "ts": 600}],
@@ -373,10 +373,10 @@ def test_flink_fires_the_windows_of_a_job_and_the_job_fires_those_of_flink(
         changelog=changelog,
     )
 
-    assert shown(there.fired) == fired_there
+    assert shown(restored.fired) == fired_there
     again = job_of(spark, tmp_path, "again", function, ManualClock(0))
-    assert there.savepoint is not None
-    again.start(there.savepoint)
+    assert restored.savepoint is not None
+    again.start(restored.savepoint)
     last = spark.createDataFrame([("a", 16, 2000)], SCHEMA)
     result = again.run(last, 1, order_by=["ts"], watermark_ms=1 << 50)
     here = [(each.key, *each.window, tuple(each.numbers)) for each in result.output.collect()]
@@ -404,13 +404,13 @@ def test_flink_fires_the_windows_of_a_job_by_its_clock(
     job = job_of(spark, tmp_path, "job", function, ManualClock(5_500))
     job.run(spark.createDataFrame(FIRST, SCHEMA), 1, order_by=["ts"])
 
-    there = flink.restore(
+    restored = flink.restore(
         job.savepoint(str(tmp_path / "savepoint")),
         [Operator("w", windows=Windows("processing", "reduce", 1000))],
         fires=2,
     )
 
-    assert shown(there.fired) == [("a", 5000, 6000, (3,)), ("b", 5000, 6000, (4,))]
+    assert shown(restored.fired) == [("a", 5000, 6000, (3,)), ("b", 5000, 6000, (4,))]
 
 
 # What the declared count, sum and smallest number of three elements, two of them without a number,
@@ -482,7 +482,7 @@ def test_flink_fires_the_windows_of_declared_aggregates_and_the_job_fires_those_
         assert result.output.count() == 0
     path = job.latest_path() if changelog else job.savepoint(str(tmp_path / "savepoint"))
 
-    there = flink.restore(
+    restored = flink.restore(
         path,
         [Operator("w", windows=windows)],
         updates=[{"op": "w", "key": "a", "value": 8, "ts": 600}],
@@ -493,10 +493,12 @@ def test_flink_fires_the_windows_of_declared_aggregates_and_the_job_fires_those_
         changelog=changelog,
     )
 
-    assert sorted((each["key"], *each["ns"], *each["value"]) for each in there.fired) == fired_there
+    assert (
+        sorted((each["key"], *each["ns"], *each["value"]) for each in restored.fired) == fired_there
+    )
     again = StatefulJob(spark, "again", str(tmp_path), operator, local_copies=local)
-    assert there.savepoint is not None
-    again.start(there.savepoint)
+    assert restored.savepoint is not None
+    again.start(restored.savepoint)
     last = spark.createDataFrame([("a", 16, 2000)], SCHEMA)
     result = again.run(last, 1, watermark_ms=1 << 50)
     assert sorted(tuple(row) for row in result.output.collect()) == fired_here

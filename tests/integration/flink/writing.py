@@ -119,7 +119,8 @@ def write_savepoint(
         for index in range(parallelism)
     ]
     backends = [
-        HashMapKeyedStateBackend(KeyedState(each, max_parallelism), TYPES[key]) for each in ranges
+        HashMapKeyedStateBackend(KeyedState(key_groups, max_parallelism), TYPES[key])
+        for key_groups in ranges
     ]
     Subtasks(key, states, backends).apply(updates)
     folder = SavepointFolder(path)

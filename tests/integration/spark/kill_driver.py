@@ -80,8 +80,8 @@ def main():
             except FencedError:
                 answer = "fenced"
         else:
-            found = spark.read.format("savepoint").load(job.latest_path()).collect()
-            answer = [[row.state_key, row.total, row.last] for row in found]
+            stored = spark.read.format("savepoint").load(job.latest_path()).collect()
+            answer = [[row.state_key, row.total, row.last] for row in stored]
         _say(answer)
     spark.stop()
 

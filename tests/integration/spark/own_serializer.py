@@ -116,8 +116,8 @@ def main():
     job = job_of(spark, base, registered() if is_registered == "yes" else BUILT_IN)
     rows = spark.createDataFrame(rows_of(int(number)), "k string, v long")
     result = job.run(rows, int(number), order_by=["v"])
-    found = [[row.k, row.shown] for row in result.output.collect()]
-    sys.stdout.write(json.dumps(found) + "\n")
+    shown = [[row.k, row.shown] for row in result.output.collect()]
+    sys.stdout.write(json.dumps(shown) + "\n")
     spark.stop()
 
 

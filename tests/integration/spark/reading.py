@@ -16,9 +16,9 @@ def open_reader(spark, name):
 
 def truth(name, op, kind, state=None):
     return [
-        each
-        for each in Fixture(GOLDEN / name).truth
-        if each["op"] == op and each["kind"] == kind and state in (None, each.get("state"))
+        entry
+        for entry in Fixture(GOLDEN / name).truth
+        if entry["op"] == op and entry["kind"] == kind and state in (None, entry.get("state"))
     ]
 
 

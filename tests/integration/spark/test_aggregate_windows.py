@@ -52,12 +52,12 @@ def by_spark(frame, time, assigner, wanted):
         size, slide = (f"{n} milliseconds" for n in (assigner.size, assigner.slide))
         start = f"{assigner.offset % assigner.slide} milliseconds"
         window = F.window(instant, size, slide, start)
-    found = frame.groupBy("k", window.alias("window")).agg(
+    grouped = frame.groupBy("k", window.alias("window")).agg(
         *(F.expr(text).alias(name) for name, (_, text) in wanted.items())
     )
     return {
         (row["k"], _plain(row["window"]["start"]), _plain(row["window"]["end"])): row
-        for row in found.toArrow().to_pylist()
+        for row in grouped.toArrow().to_pylist()
     }
 
 
@@ -99,17 +99,17 @@ def test_windows_are_what_spark_gives_in_one_epoch_or_in_two(spark, tmp_path, na
         kept.append(sorted(str(each) for each in job.snapshot()["u"].timer_entries()))
         job.stop_with_savepoint(str(tmp_path / f"savepoint-{parts}"), drain=True)
         output = job.output_of(job.history()[-2])["u"]
-        found = {
+        by_window = {
             (row["k"], _plain(row["window_start"]), _plain(row["window_end"])): row.asDict()
             for row in output.collect()
         }
-        assert output.count() == len(found)
-        assert found.keys() == expected.keys()
-        for key, row in found.items():
+        assert output.count() == len(by_window)
+        assert by_window.keys() == expected.keys()
+        for key, row in by_window.items():
             wrong = {
-                each: (row[each], expected[key][each])
-                for each in wanted
-                if not same(row[each], expected[key][each])
+                column: (row[column], expected[key][column])
+                for column in wanted
+                if not same(row[column], expected[key][column])
             }
             assert wrong == {}, key
     assert kept[0] == kept[1] and len(kept[0]) == len(expected)

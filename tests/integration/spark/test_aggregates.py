@@ -60,9 +60,9 @@ def _micros(chooser):
 
 def aggregates_of(columns):
     """Every aggregate of some columns, and what Spark calls it."""
-    found = {"rows": (aggregates.count(), "count(*)")}
+    made = {"rows": (aggregates.count(), "count(*)")}
     for x in columns:
-        found |= {
+        made |= {
             f"min_{x}": (aggregates.min(x), f"min({x})"),
             f"max_{x}": (aggregates.max(x), f"max({x})"),
             f"first_{x}": (
@@ -75,7 +75,7 @@ def aggregates_of(columns):
             ),
         }
     for x in {"l", "s"}.intersection(columns):
-        found |= {
+        made |= {
             f"count_{x}": (aggregates.count(x), f"count({x})"),
             f"null_{x}": (aggregates.count_null(x), f"count_if({x} IS NULL)"),
             f"minby_{x}": (aggregates.min_by(x, "o"), f"min_by({x}, o)"),
@@ -83,16 +83,16 @@ def aggregates_of(columns):
         }
     for x in NUMBERS:
         if x in columns:
-            found[f"sum_{x}"] = (aggregates.sum(x), f"sum({x})")
-            found[f"avg_{x}"] = (aggregates.avg(x), f"avg({x})")
-            found[f"var_{x}"] = (aggregates.variance(x), f"var_samp({x})")
-            found[f"dev_{x}"] = (aggregates.stddev(x), f"stddev_samp({x})")
-            found[f"corr_{x}"] = (aggregates.corr(x, "o"), f"corr({x}, o)")
-            found[f"cov_{x}"] = (aggregates.covar_samp("o", x), f"covar_samp(o, {x})")
+            made[f"sum_{x}"] = (aggregates.sum(x), f"sum({x})")
+            made[f"avg_{x}"] = (aggregates.avg(x), f"avg({x})")
+            made[f"var_{x}"] = (aggregates.variance(x), f"var_samp({x})")
+            made[f"dev_{x}"] = (aggregates.stddev(x), f"stddev_samp({x})")
+            made[f"corr_{x}"] = (aggregates.corr(x, "o"), f"corr({x}, o)")
+            made[f"cov_{x}"] = (aggregates.covar_samp("o", x), f"covar_samp(o, {x})")
     if "t" in columns:
-        found["and_t"] = (aggregates.bool_and("t"), "bool_and(t)")
-        found["or_t"] = (aggregates.bool_or("t"), "bool_or(t)")
-    return found
+        made["and_t"] = (aggregates.bool_and("t"), "bool_and(t)")
+        made["or_t"] = (aggregates.bool_or("t"), "bool_or(t)")
+    return made
 
 
 def job_of(base, name, wanted, schema, engine=None):
@@ -154,7 +154,7 @@ def epochs_of(tmp_path, frame, declared, expected):
     """
     whole = job_of(tmp_path, "whole", declared, frame.schema)
     done = whole.run(frame.toArrow(), 1)
-    given = {"whole": {row["k"]: row.asDict() for row in done.output.collect()}, "split": {}}
+    outputs = {"whole": {row["k"]: row.asDict() for row in done.output.collect()}, "split": {}}
     assert done.facts.input.rows == frame.count()
     [operator] = whole.operators
     read = frame.select([each for each in frame.columns if each in operator.columns])
@@ -163,14 +163,14 @@ def epochs_of(tmp_path, frame, declared, expected):
     for part in range(3):
         rows = frame.where(f"pmod(coalesce(o, l, 0), 3) = {part}").toArrow()
         part_done = split.run(rows, part)
-        given["split"] |= {row["k"]: row.asDict() for row in part_done.output.collect()}
-    for name, rows_of_keys in given.items():
+        outputs["split"] |= {row["k"]: row.asDict() for row in part_done.output.collect()}
+    for name, rows_of_keys in outputs.items():
         assert rows_of_keys.keys() == expected.keys(), name
-        for each, row in rows_of_keys.items():
+        for key, row in rows_of_keys.items():
             wrong = {
-                column: (value, expected[each][column])
+                column: (value, expected[key][column])
                 for column, value in row.items()
-                if not same(value, expected[each][column])
+                if not same(value, expected[key][column])
             }
             assert wrong == {}, name
     return whole, split
@@ -195,51 +195,51 @@ def test_every_aggregate_of_every_type_is_what_spark_gives_in_one_epoch_or_in_th
     declared = {name: each for name, (each, _) in wanted.items()}
     whole, split = epochs_of(tmp_path, frame, declared, expected)
     for job in (whole, split):
-        found = states(job)
-        assert found.keys() == expected.keys()
-        for each, held in found.items():
+        kept = states(job)
+        assert kept.keys() == expected.keys()
+        for place, held in kept.items():
             wrong = {
-                name: (result(name, held), expected[each][name])
+                name: (result(name, held), expected[place][name])
                 for name in wanted
-                if not same(result(name, held), expected[each][name])
+                if not same(result(name, held), expected[place][name])
             }
             assert wrong == {}
 
 
 def lists_and_sketches():
     """Aggregates that keep more than one value, and what Spark calls them."""
-    found = {"rows": (aggregates.count(), "count(*)")}
+    made = {"rows": (aggregates.count(), "count(*)")}
     for x in ("l", "d", "c", "s", "ts"):
         rows = f"collect_list(struct(o, {x})) FILTER (WHERE o IS NOT NULL AND {x} IS NOT NULL)"
         values = f"transform(array_sort({rows}), each -> each.{x})"
-        found[f"list_{x}"] = aggregates.collect_list(x, 3, "o"), f"slice({values}, 1, 3)"
-        found[f"last_{x}"] = aggregates.last_values(x, 2, "o"), f"slice(reverse({values}), 1, 2)"
+        made[f"list_{x}"] = aggregates.collect_list(x, 3, "o"), f"slice({values}, 1, 3)"
+        made[f"last_{x}"] = aggregates.last_values(x, 2, "o"), f"slice(reverse({values}), 1, 2)"
     for x in ("n", "f", "b", "t", "tn", "c"):
-        found[f"set_{x}"] = (
+        made[f"set_{x}"] = (
             aggregates.collect_set(x, 3),
             f"slice(array_sort(collect_set({x})), 1, 3)",
         )
-        found[f"top_{x}"] = (
+        made[f"top_{x}"] = (
             aggregates.top(x, 3),
             f"slice(reverse(array_sort(collect_list({x}))), 1, 3)",
         )
     for x in ("n", "l", "f", "d", "c", "s", "b", "t", "day", "ts", "tn"):
         value = {"s": "nullif(s, '')", "b": "nullif(b, X'')"}.get(x, x)
-        found[f"different_{x}"] = (
+        made[f"different_{x}"] = (
             aggregates.approx_count_distinct(x),
             f"size(collect_set({value}))",
         )
     for x in ("n", "d", "c"):
-        found[f"half_{x}"] = (
+        made[f"half_{x}"] = (
             aggregates.quantiles(x, [0.5]),
             f"array(percentile_disc(0.5) WITHIN GROUP (ORDER BY CAST({x} AS double)))",
         )
     for x in ("n", "s", "t", "day", "ts"):
-        each = f"transform(array_sort(collect_set({x})), v -> struct(v"
+        counted = f"transform(array_sort(collect_set({x})), v -> struct(v"
         among = f"filter(collect_list({x}), w -> w = v)"
-        found[f"often_{x}"] = (
+        made[f"often_{x}"] = (
             aggregates.value_counts(x, 100),
-            f"map_from_entries({each}, CAST(size({among}) AS bigint))))",
+            f"map_from_entries({counted}, CAST(size({among}) AS bigint))))",
         )
     for x, time in (("d", "l"), ("c", "ts"), ("n", "tn")):
         life = 1e14 if time == "l" else 1e11
@@ -250,18 +250,18 @@ def lists_and_sketches():
         last = f"max({time}) FILTER (WHERE {known})"
         last = last if time == "l" else f"unix_micros(CAST({last} AS timestamp))"
         weight = f"pow(0.5D, (CAST({last} AS double) - CAST({at} AS double)) / ({life}D{unit}))"
-        found[f"faded_{x}"] = (
+        made[f"faded_{x}"] = (
             aggregates.decayed_sum(x, life, time),
             f"aggregate({rows}, CAST(null AS double), (s, w) -> coalesce(s, 0D) + w.v * {weight})",
         )
     for x in ("l", "f", "c"):
         among = (f"{x} < -2.25", f"{x} >= -2.25 AND {x} < 100", f"{x} >= 100")
         counts = ", ".join(f"count_if({each})" for each in among)
-        found[f"counts_{x}"] = (
+        made[f"counts_{x}"] = (
             aggregates.histogram(x, [-2.25, 100]),
             f"IF(count({x}) > 0, array({counts}), null)",
         )
-    return found
+    return made
 
 
 def test_lists_sketches_and_histograms_are_what_spark_gives_in_one_epoch_or_in_three(

@@ -33,8 +33,8 @@ def seen(tmp_path_factory: pytest.TempPathFactory, s3: S3Server) -> dict[str, An
             check=False,
         )
     assert done.returncode == 0, done.stderr[-4000:]
-    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return found
+    notes: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return notes
 
 
 def test_the_session_is_one_of_spark_connect(seen: dict[str, Any]) -> None:

@@ -70,8 +70,8 @@ def test_arrow_has_the_declared_types(job):
 def test_materialized_state_and_spark_have_them_too(spark, job):
     job.materialize()
     frame = spark.read.format("savepoint").option("operator.uid", "u").load(job.latest_path())
-    found = {name: kind for name, kind in frame.dtypes if name in STATES}
-    assert found == {
+    kinds_of_states = {name: kind for name, kind in frame.dtypes if name in STATES}
+    assert kinds_of_states == {
         name: str(kind).replace("128", "").replace(" ", "") for name, kind in TYPES.items()
     }
     rows = {row.state_key: {name: row[name] for name in STATES} for row in frame.collect()}
@@ -151,18 +151,18 @@ def everything(spark, tmp_path_factory):
     plain = AggregateOperator("u", "k", {**KINDS, **LISTS}, schema=ALL)
     window = TumblingEventTimeWindows.of("1 d")
     windowed = AggregateOperator("u", "k", KINDS, schema=ALL, window=window, event_time="at")
-    found = {}
+    snapshots = {}
     for name, operator in (("keyed", plain), ("windows", windowed)):
         job = StatefulJob(spark, name, base, operator, parallelism=1)
         job.run(frame, 1)
         savepoint = job.savepoint(f"{base}/{name}")
-        found |= {(name, "checkpoint"): job.latest_path(), (name, "savepoint"): savepoint}
+        snapshots |= {(name, "checkpoint"): job.latest_path(), (name, "savepoint"): savepoint}
         for how in REWRITES:
-            out = f"{base}/{name}-{len(found)}"
+            out = f"{base}/{name}-{len(snapshots)}"
             with pytest.raises(SystemExit) as ended:
                 main(["rewrite", savepoint, out, *how])
             assert not ended.value.code
-            found[name, " ".join(how)] = out
+            snapshots[name, " ".join(how)] = out
         for how in MOVES:
             out = f"{base}/{name}-{how}"
             declared = Path(f"{base}/{name}.yaml")
@@ -171,8 +171,8 @@ def everything(spark, tmp_path_factory):
             with pytest.raises(SystemExit) as ended:
                 main(words)
             assert not ended.value.code
-            found[name, how] = out
-    return found
+            snapshots[name, how] = out
+    return snapshots
 
 
 REWRITES = (("--rename", "u=v"), ("--max-parallelism", "256"), ())
@@ -196,8 +196,10 @@ def test_every_type_comes_back_in_arrow_and_in_spark(spark, everything, form):
         assert table.schema.field(name).type == kind, name
         assert in_arrow[name] == value, name
         assert frame.schema[name].dataType == spark_type_of(kind), name
-        found = in_spark[name]
-        assert (found.replace(tzinfo=UTC) if isinstance(found, datetime) else found) == value, name
+        value_read = in_spark[name]
+        assert (
+            value_read.replace(tzinfo=UTC) if isinstance(value_read, datetime) else value_read
+        ) == value, name
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -220,11 +222,11 @@ def test_the_fields_of_windows_have_their_types_too(spark, everything, form):
 
 @pytest.mark.parametrize("form", FORMS)
 def test_dump_prints_the_declared_digits(everything, run, form):
-    found = {line["state"]: line["value"] for line in run("dump", everything["keyed", form]).lines}
-    assert found == {name: text for name, (_, _, text) in (OF_KINDS | OF_LISTS).items()}
+    values = {line["state"]: line["value"] for line in run("dump", everything["keyed", form]).lines}
+    assert values == {name: text for name, (_, _, text) in (OF_KINDS | OF_LISTS).items()}
     lines = run("dump", everything["windows", form]).lines
-    [found] = [line["value"] for line in lines if line.get("state") == "window-contents"]
-    assert found == [text for _, _, text in OF_KINDS.values()]
+    [values] = [line["value"] for line in lines if line.get("state") == "window-contents"]
+    assert values == [text for _, _, text in OF_KINDS.values()]
 
 
 def test_rows_that_become_state_declare_their_decimals(spark, tmp_path):
@@ -237,13 +239,13 @@ def test_rows_that_become_state_declare_their_decimals(spark, tmp_path):
     SavepointWriter.new_savepoint(spark, max_parallelism=8).with_operator(
         OperatorIdentifier.for_uid("u"), keyed.transform_columns()
     ).write(out)
-    found = spark.read.format("savepoint").option("operator.uid", "u").load(out)
-    kinds = dict(found.dtypes)
+    read_frame = spark.read.format("savepoint").option("operator.uid", "u").load(out)
+    kinds = dict(read_frame.dtypes)
     assert kinds.pop("state_key") == "string"
     assert kinds.pop("pair") == "struct<f0:int,f1:decimal(10,4)>"
     expected = {name: kind for name, kind in frame.dtypes if name not in ("k", "pair")}
     assert kinds == expected
-    [back] = found.collect()
+    [back] = read_frame.collect()
     assert (back.amount, tuple(back.pair), back.many) == (D("7.00"), row[2], row[3])
 
 
@@ -262,13 +264,13 @@ def test_keys_and_maps_of_rows_declare_their_decimals(spark, run, tmp_path):
     declared.write_text(f"{{migration: 1, from: '{out}', operators: {rules}}}")
     assert run("migrate", "apply", str(declared), copy).code == 0
     for path, prices in ((out, "prices"), (copy, "costs")):
-        found = spark.read.format("savepoint").option("operator.uid", "u").load(path)
-        assert dict(found.dtypes) == {
+        read_frame = spark.read.format("savepoint").option("operator.uid", "u").load(path)
+        assert dict(read_frame.dtypes) == {
             "state_key": "decimal(9,1)",
             prices: "map<string,decimal(18,2)>",
             "names": "map<decimal(10,4),string>",
         }
-        [back] = found.collect()
+        [back] = read_frame.collect()
         assert (back.state_key, back[prices], back.names) == row
         table = pa.Table.from_batches(KeyedStateReader(only_operator(path), prices).read())
         kinds = {each.name: each.type for each in table.schema}

@@ -19,8 +19,8 @@ def note_down(path):
     """Makes a stage of rows that writes down the description of its job."""
 
     def rows(batches):
-        with open(path, "a") as found:
-            found.write(f"{TaskContext.get().getLocalProperty(PROPERTY)}\n")
+        with open(path, "a") as notes:
+            notes.write(f"{TaskContext.get().getLocalProperty(PROPERTY)}\n")
         yield from batches
 
     return rows

@@ -36,23 +36,23 @@ def test_modes_and_run_keys(spark, tmp_path):
 
 def test_an_operator_is_added_to_an_existing_savepoint(spark, tmp_path):
     source = Snapshot.load(snapshot("a-hashmap-canonical-files"))
-    given = tmp_path / "given"
-    shutil.copytree(snapshot("a-hashmap-canonical-files"), given)
+    source_folder = tmp_path / "given"
+    shutil.copytree(snapshot("a-hashmap-canonical-files"), source_folder)
     frame = spark.createDataFrame([("a", 1)], "k string, n bigint")
     out = (
-        SavepointWriter.from_existing_savepoint(spark, str(given))
+        SavepointWriter.from_existing_savepoint(spark, str(source_folder))
         .with_operator(UID("new"), bootstrap_with(frame).key_by("k").transform_columns())
         .change_operator_identifier(UID("a-keyed"), UID("renamed"))
         .write(str(tmp_path / "out"))
     )
-    shutil.rmtree(given)  # the result needs nothing of it
-    found = Snapshot.load(out)
-    assert [line["value"] for line in found["new"].dump()] == [1]
-    assert found["new"].max_parallelism == 128
+    shutil.rmtree(source_folder)  # the result needs nothing of it
+    written = Snapshot.load(out)
+    assert [line["value"] for line in written["new"].dump()] == [1]
+    assert written["new"].max_parallelism == 128
     for old, new in zip(
-        source["a-keyed"].keyed_handles, found["renamed"].keyed_handles, strict=True
+        source["a-keyed"].keyed_handles, written["renamed"].keyed_handles, strict=True
     ):
-        assert source.resolver.read(old.stream) == found.resolver.read(new.stream)
+        assert source.resolver.read(old.stream) == written.resolver.read(new.stream)
 
 
 def test_a_value_is_fixed_in_one_pipeline(spark, tmp_path):
@@ -79,8 +79,8 @@ def test_a_value_is_fixed_in_one_pipeline(spark, tmp_path):
     def normal(line):
         return line | {"value": max(line["value"], 0)} if line.get("state") == "red" else line
 
-    found = Snapshot.load(out)["a-keyed"]
-    assert as_lines(found.dump()) == as_lines(map(normal, operator.dump()))
+    written = Snapshot.load(out)["a-keyed"]
+    assert as_lines(written.dump()) == as_lines(map(normal, operator.dump()))
     assert Path(out.removeprefix("file:")).is_dir()
 
 
@@ -112,7 +112,7 @@ def test_keys_of_any_type_are_fixed_in_place(spark, tmp_path):
     writer = SavepointWriter.from_existing_savepoint(spark, source)
     for uid in ("k-pojo", "k-instant"):
         _, frame = keys_with_groups(spark, uid)
-        fixed = frame.withColumn("l", F.transform("l", lambda each: each + 1))
+        fixed = frame.withColumn("l", F.transform("l", lambda number: number + 1))
         writer = writer.remove_operator(UID(uid)).with_operator(
             UID(uid),
             bootstrap_with(fixed)
@@ -121,7 +121,7 @@ def test_keys_of_any_type_are_fixed_in_place(spark, tmp_path):
                 template=source[uid], options=EXACT, key_groups="key_group", **TIMERS
             ),
         )
-    found = Snapshot.load(writer.write(str(tmp_path / "out")))
+    written = Snapshot.load(writer.write(str(tmp_path / "out")))
 
     def normal(line):
         return line | {"value": [x + 1 for x in line["value"]]} if line["kind"] == "list" else line
@@ -129,7 +129,7 @@ def test_keys_of_any_type_are_fixed_in_place(spark, tmp_path):
     for uid in ("k-pojo", "k-instant"):
         before = [normal(line) for line in source[uid].dump()]
         assert any(line["kind"] == "list" for line in before)
-        assert as_lines(found[uid].dump()) == as_lines(before)
+        assert as_lines(written[uid].dump()) == as_lines(before)
 
 
 @pytest.mark.parametrize(

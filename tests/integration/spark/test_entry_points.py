@@ -180,9 +180,9 @@ def test_a_job_with_types_as_spark_users_write_them(spark, tmp_path):
     frame = spark.createDataFrame(rows, "day date, ts timestamp, amount decimal(10, 2)")
     with StatefulJob(spark, "days", str(tmp_path), operator, parallelism=1) as job:
         result = job.run(frame, input_id=1, order_by=["ts"])
-        found = [tuple(row) for row in result.output.orderBy("total").collect()]
+        ordered = [tuple(row) for row in result.output.orderBy("total").collect()]
         path = job.latest_path()
-    assert [(each[0], each[2]) for each in found] == [
+    assert [(each[0], each[2]) for each in ordered] == [
         (day, Decimal("1.10")),
         (day, Decimal("3.30")),
     ]

@@ -104,15 +104,15 @@ def test_a_bootstrap_from_parquet_on_s3_is_the_one_from_disk(spark, place, tmp_p
         rows.write.option("parquet.block.size", 1024).parquet(str(folder))
     finally:
         spark.conf.unset("spark.sql.parquet.outputTimestampType")
-    found, types = [], {"l": Types.LIST(Types.NULLABLE(Types.INSTANT))}
+    dumps, types = [], {"l": Types.LIST(Types.NULLABLE(Types.INSTANT))}
     remote = upload(folder, place)
     for number, source in enumerate((str(folder), remote)):
         start = OperatorTransformation.bootstrap_with_parquet(spark, source)
         made = start.key_by("k").transform_columns(types)
         operator = write(spark, tmp_path / f"by-columns-{number}", "op", made)
-        found.append(sorted(map(str, operator.dump())))
+        dumps.append(sorted(map(str, operator.dump())))
         assert sorted(start.rows.collect()) == sorted(rows.collect())
-    assert found[0] == found[1] and len(found[0]) >= 900
+    assert dumps[0] == dumps[1] and len(dumps[0]) >= 900
 
 
 def test_what_is_no_folder_of_parquet_files_is_refused(spark, place):

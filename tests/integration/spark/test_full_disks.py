@@ -109,8 +109,8 @@ def test_a_disk_that_becomes_full_costs_only_the_epoch(spark, tmp_path, function
         return job.run(frames[number], number, order_by=["v"])
 
     def state():
-        found = spark.read.format("savepoint").load(job.latest_path()).collect()
-        return {row.state_key: (row.total, row.last) for row in found}
+        rows = spark.read.format("savepoint").load(job.latest_path()).collect()
+        return {row.state_key: (row.total, row.last) for row in rows}
 
     run(0)
     full.touch()

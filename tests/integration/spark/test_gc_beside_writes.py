@@ -87,10 +87,10 @@ def test_gc_in_a_loop_beside_running_writes(spark, tmp_path):
     assert collector.rounds > 4
     assert collector.deleted + collect_garbage(str(tmp_path), delete=True).deleted >= 3 * 2
     for name, number in expected.items():
-        found = Snapshot.load(tmp_path / name)
-        assert verify_snapshot(found).findings == []
-        [operator] = found.operators
+        written = Snapshot.load(tmp_path / name)
+        assert verify_snapshot(written).findings == []
+        [operator] = written.operators
         assert {line["key"]: line["value"] for line in operator.dump()} == {
-            f"a-rather-long-key-{each}": each + number for each in range(KEYS)
+            f"a-rather-long-key-{position}": position + number for position in range(KEYS)
         }
     assert collect_garbage(str(tmp_path)).garbage == []

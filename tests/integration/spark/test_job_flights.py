@@ -87,6 +87,6 @@ def test_flights_in_each_form_are_a_plain_aggregation(
         )
         job.run(events_of(spark, events, day, day), day, order_by=ORDER_BY)
     rows = spark.read.format("savepoint").load(job.latest_path()).collect()
-    found = {row.state_key: tuple(row[name] for name in STATES) for row in rows}
+    by_key = {row.state_key: tuple(row[name] for name in STATES) for row in rows}
     plain = aggregate(events_of(spark, events, DAYS[0], DAYS[-1])).collect()
-    assert found == {row[KEY]: tuple(row[name] for name in STATES) for row in plain}
+    assert by_key == {row[KEY]: tuple(row[name] for name in STATES) for row in plain}

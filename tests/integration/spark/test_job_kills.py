@@ -109,17 +109,17 @@ class Driver:
             pipes.append(os.open(self.gate / "leave", os.O_RDWR))
             answers.append(self.wait())
         finally:
-            for each in pipes:
-                os.close(each)
+            for pipe in pipes:
+                os.close(pipe)
 
     def kill_one(self, what, chooser):
         """Kills one process that the driver has started; False if there is none now."""
-        found = [pid for pid in _descendants(self._process.pid) if what in _command_of(pid)]
+        pids = [pid for pid in _descendants(self._process.pid) if what in _command_of(pid)]
         if what == "pyspark.daemon":  # the daemon is the parent of the workers
-            found = [pid for pid in found if _parent(pid) in found]
-        if not found:
+            pids = [pid for pid in pids if _parent(pid) in pids]
+        if not pids:
             return False
-        os.kill(chooser.choice(sorted(found)), signal.SIGKILL)
+        os.kill(chooser.choice(sorted(pids)), signal.SIGKILL)
         return True
 
 
@@ -139,13 +139,13 @@ def _command_of(pid):
 
 def _descendants(root):
     parents = {int(path.name): _parent(path.name) for path in Path("/proc").glob("[0-9]*")}
-    found, waiting = set(), [root]
+    descendants, waiting = set(), [root]
     while waiting:
         pid = waiting.pop()
         children = [each for each, parent in parents.items() if parent == pid]
-        found.update(children)
+        descendants.update(children)
         waiting += children
-    return found
+    return descendants
 
 
 TARGETS = {"worker": "pyspark.daemon", "executor": "CoarseGrainedExecutorBackend"}

@@ -37,7 +37,9 @@ BOTH = pytest.mark.parametrize("function", [Count(), CountColumns()], ids=["rows
 def job_of(spark, tmp_path):
     def make(function=None, key_type=Types.STRING, name="job", **options):
         of_operator = {
-            each: options.pop(each) for each in ("event_time", "order_by") if each in options
+            option: options.pop(option)
+            for option in ("event_time", "order_by")
+            if option in options
         }
         schema = options.pop("output_schema", OUTPUT)
         operator = KeyedOperator("u", "k", key_type, function or Count(), schema, **of_operator)
@@ -223,9 +225,9 @@ def test_columns_of_a_batch_may_be_state_as_they_are(spark, job_of):
     )
     job = job_of(LastColumns(), output_schema=None)
     job.run(rows, 1, "n")
-    found = {(line["key"], line["state"]): line["value"] for line in job.snapshot()["u"].dump()}
+    dumped = {(line["key"], line["state"]): line["value"] for line in job.snapshot()["u"].dump()}
     kept = {"dec": "-1.28", "ts": "1969-12-31T23:59:59.999999Z", "row": [5, "y"], "n": 7}
-    assert found == {("a", name): value for name, value in kept.items()}
+    assert dumped == {("a", name): value for name, value in kept.items()}
 
 
 def test_an_order_may_be_one_column_and_has_to_be_one(spark, job_of):

@@ -205,11 +205,11 @@ def test_micro_batches_are_epochs(spark, tmp_path):
     sums = {}
     for key, value, _ in (row for rows in batches for row in rows):
         sums[key] = sums.get(key, 0) + value
-    found = totals_of(spark, job.latest_path())
-    assert {key: total for key, (total, _) in found.items()} == sums
+    totals = totals_of(spark, job.latest_path())
+    assert {key: total for key, (total, _) in totals.items()} == sums
     # A stream without its progress reads the same rows again, and they are other batches.
     assert stream("new progress") == [0, 1, 2, 3, 4, 5]
-    found = totals_of(spark, job.latest_path())
-    assert {key: total for key, (total, _) in found.items()} == {
+    totals = totals_of(spark, job.latest_path())
+    assert {key: total for key, (total, _) in totals.items()} == {
         key: 2 * total for key, total in sums.items()
     }

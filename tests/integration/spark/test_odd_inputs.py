@@ -77,17 +77,17 @@ def test_keys_of_every_kind_are_the_same_by_columns_and_by_a_function(
     spark, tmp_path, kind, keys, key_type
 ):
     rows = spark.createDataFrame([(key, n) for n, key in enumerate(keys)], f"k {kind}, n bigint")
-    found = {}
+    dumps = {}
     for way, made in both_ways(bootstrap_with(rows).key_by("k", key_type)).items():
         operator = write(spark, tmp_path / way, "op", made)
-        found[way] = sorted(map(str, operator.dump()))
+        dumps[way] = sorted(map(str, operator.dump()))
         if kind not in ("decimal(10,2)", "timestamp"):  # columns of another type, or another zone
             read_back = {
                 repr(plain(row.state_key)): row.n for row in read(spark, operator).collect()
             }
             assert read_back == {repr(plain(key)): n for n, key in enumerate(keys)}
-    assert len(found["columns"]) == len(keys)
-    assert found["columns"] == found["function"]
+    assert len(dumps["columns"]) == len(keys)
+    assert dumps["columns"] == dumps["function"]
 
 
 def plain(key):
@@ -204,8 +204,8 @@ def test_many_partitions_and_one(spark, tmp_path):
     one = bootstrap_with(rows.coalesce(1)).key_by("k").transform(Fill())
     for name, made in (("many", many), ("one", one)):
         operator = write(spark, tmp_path / name, "op", made)
-        found = {line["key"]: line["value"] for line in operator.dump()}
-        assert found == {f"k{n}": n for n in range(2000)}
+        values = {line["key"]: line["value"] for line in operator.dump()}
+        assert values == {f"k{n}": n for n in range(2000)}
 
 
 class Misnamed(KeyedStateReaderFunction):

@@ -38,8 +38,8 @@ def test_another_process_restores_the_state_of_an_own_serializer(tmp_path):
     for number in (1, 2, 3):
         done = run_in_a_process(tmp_path, number, "yes")
         assert done.returncode == 0, done.stderr
-        found = json.loads(done.stdout.splitlines()[-1])
-        assert sorted(found) == expected_after(range(1, number + 1))
+        states = json.loads(done.stdout.splitlines()[-1])
+        assert sorted(states) == expected_after(range(1, number + 1))
 
 
 def test_a_job_without_the_reader_is_refused_before_it_commits_anything(spark, tmp_path):

@@ -73,9 +73,9 @@ def test_the_jvm_finds_the_subtask_that_flink_finds(spark, column):
             rows, "k", key_type, max_parallelism=max_parallelism, parallelism=parallelism
         )
         assert "Python" not in plan_of(placed)
-        found = placed.collect()
-        assert len(found) == len(values)
-        for row in found:
+        sent = placed.collect()
+        assert len(sent) == len(values)
+        for row in sent:
             java_hash = key_type.java_hash(as_stored(row["k"]))
             group = assign_to_key_group(java_hash, max_parallelism)
             assert row[SUBTASK_COLUMN] == compute_operator_index_for_key_group(
@@ -105,12 +105,12 @@ def placed(spark, function, order_by):
     return rows, place(rows, operator, order_by, parallelism=2, max_parallelism=16)
 
 
-def received_by_subtask(found):
+def received_by_subtask(placing):
     """The subtask and the rows of each partition that has some, as tasks get them."""
-    assert found.in_messages
+    assert placing.in_messages
     parts = [
         pa.RecordBatch.from_pylist([row.asDict() for row in partition], MESSAGE_SCHEMA)
-        for partition in found.frame.rdd.glom().collect()
+        for partition in placing.frame.rdd.glom().collect()
         if partition
     ]
     for batch in parts:
@@ -119,10 +119,10 @@ def received_by_subtask(found):
 
 
 def test_nothing_is_sorted_for_a_function_that_needs_no_order(spark):
-    _, found = placed(spark, Unordered(), [])
-    assert "Sort" not in plan_of(found.frame)
+    _, placing = placed(spark, Unordered(), [])
+    assert "Sort" not in plan_of(placing.frame)
     rows = []
-    for subtask, own in received_by_subtask(found):
+    for subtask, own in received_by_subtask(placing):
         for row in own.to_pylist():
             group = assign_to_key_group(Types.INT.java_hash(row["k"]), 16)
             assert subtask == compute_operator_index_for_key_group(16, 2, group)
@@ -132,9 +132,9 @@ def test_nothing_is_sorted_for_a_function_that_needs_no_order(spark):
 
 @pytest.mark.parametrize("function", [Ordered(), Unordered()], ids=["ordered", "unordered"])
 def test_rows_come_in_the_order_that_the_run_asks_for(spark, function):
-    _, found = placed(spark, function, ["v"])
-    assert not found.in_messages
-    for rows in found.frame.rdd.glom().collect():
+    _, placing = placed(spark, function, ["v"])
+    assert not placing.in_messages
+    for rows in placing.frame.rdd.glom().collect():
         values = [row["v"] for row in rows]
         assert values == sorted(values)
         if not function.order_insensitive:
@@ -143,16 +143,16 @@ def test_rows_come_in_the_order_that_the_run_asks_for(spark, function):
 
 
 def test_an_ordered_function_gets_its_columns_and_the_fingerprint_is_that_of_all(spark):
-    rows, found = placed(spark, OrderedOfOneColumn(), [])
-    assert found.frame.columns == ["k", "v", FINGERPRINT_COLUMN, SUBTASK_COLUMN]
-    hashes = found.frame.select(FINGERPRINT_COLUMN).toArrow().column(0).combine_chunks()
+    rows, placing = placed(spark, OrderedOfOneColumn(), [])
+    assert placing.frame.columns == ["k", "v", FINGERPRINT_COLUMN, SUBTASK_COLUMN]
+    hashes = placing.frame.select(FINGERPRINT_COLUMN).toArrow().column(0).combine_chunks()
     assert Fingerprint.of_column(hashes) == fingerprint_of(rows)
 
 
 def test_an_unordered_function_gets_its_columns_and_the_fingerprint_is_that_of_all(spark):
-    rows, found = placed(spark, UnorderedOfOneColumn(), [])
+    rows, placing = placed(spark, UnorderedOfOneColumn(), [])
     fingerprint = Fingerprint(0, 0)
-    for _, own in received_by_subtask(found):
+    for _, own in received_by_subtask(placing):
         assert own.column_names == ["k", "v", FINGERPRINT_COLUMN]
         fingerprint += Fingerprint.of_column(own.column(FINGERPRINT_COLUMN).combine_chunks())
     assert fingerprint == fingerprint_of(rows)

@@ -119,10 +119,10 @@ def test_a_histogram_of_five_thousand_buckets_counts_every_value(spark, tmp_path
     )
     expected = [0] * (len(bounds) + 1)
     for number in range(2):
-        given = values[number::2]
-        for value in given:
+        own_values = values[number::2]
+        for value in own_values:
             expected[bisect_right(bounds, value)] += 1
-        rows = [("a", value, 0) for value in given]
+        rows = [("a", value, 0) for value in own_values]
         done = job.run(spark.createDataFrame(rows, SCHEMA).repartition(5), number)
     [row] = done.outputs["u"].collect()
     assert row["sizes"] == expected

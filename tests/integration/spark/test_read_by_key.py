@@ -41,7 +41,7 @@ def savepoint(spark, tmp_path_factory):
 
 
 @pytest.mark.parametrize(
-    ("uid", "text", "found"),
+    ("uid", "text", "expected"),
     [
         ("date", "1969-12-31", [0]),
         ("date", '"2024-02-29"', [1]),
@@ -56,9 +56,9 @@ def savepoint(spark, tmp_path_factory):
         ("double", '"NaN"', [0]),
     ],
 )
-def test_an_option_names_a_key_of_any_type(spark, savepoint, uid, text, found):
+def test_an_option_names_a_key_of_any_type(spark, savepoint, uid, text, expected):
     reader = spark.read.format("savepoint").options(**{"operator.uid": uid, "key": text})
-    assert [row.n for row in reader.load(savepoint).collect()] == found
+    assert [row.n for row in reader.load(savepoint).collect()] == expected
 
 
 @pytest.mark.parametrize(
@@ -101,5 +101,5 @@ def test_operators_whose_names_are_alike_have_views_of_their_own(spark, tmp_path
     views = register(spark, writer.write(str(tmp_path / "savepoint")))
     assert views[0] == "metadata"
     assert len({each.lower() for each in views}) == 1 + len(uids)
-    found = [spark.sql(f"SELECT n FROM {each}").collect()[0].n for each in views[1:]]
-    assert sorted(found) == list(range(len(uids)))
+    numbers = [spark.sql(f"SELECT n FROM {each}").collect()[0].n for each in views[1:]]
+    assert sorted(numbers) == list(range(len(uids)))

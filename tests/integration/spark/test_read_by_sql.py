@@ -81,8 +81,8 @@ def test_an_application_as_a_database(spark, tmp_path):
             ("uid_Src_os1_list", range(5)),
             ("uid_Proc_os2_list", range(0, 50, 10)),
         ):
-            found = spark.sql(f"SELECT list_value FROM {table}").collect()
-            assert sorted(row.list_value for row in found) == list(expected)
+            selected = spark.sql(f"SELECT list_value FROM {table}").collect()
+            assert sorted(row.list_value for row in selected) == list(expected)
         joined = spark.sql(
             "SELECT state_key FROM uid_Proc_keyed JOIN uid_Src_os1_list ON ks1 = list_value"
         )
@@ -154,8 +154,11 @@ def test_a_key_reads_its_key_group_only(spark, pushing, tmp_path):
     file.write_bytes(data)
     assert [each.n for each in row.collect()] == [7]
     assert [
-        each.n
-        for each in spark.read.format("savepoint").option("key", wanted).load(str(path)).collect()
+        selected.n
+        for selected in spark.read.format("savepoint")
+        .option("key", wanted)
+        .load(str(path))
+        .collect()
     ] == [7]
     with pytest.raises(PySparkException):
         spark.read.format("savepoint").load(str(path)).collect()

@@ -33,24 +33,24 @@ def test_a_row_per_key_with_timers(spark):
         ("proc-timer", "processing_time_timers"),
     ):
         expected = {}
-        for each in truth(name, "a-keyed", kind):
-            expected.setdefault(each["key"], []).append(each["ts"])
-        found = {row.state_key: sorted(row[column]) for row in rows if row[column]}
-        assert found == {key: sorted(times) for key, times in expected.items()}
+        for timer in truth(name, "a-keyed", kind):
+            expected.setdefault(timer["key"], []).append(timer["ts"])
+        times_by_key = {row.state_key: sorted(row[column]) for row in rows if row[column]}
+        assert times_by_key == {key: sorted(times) for key, times in expected.items()}
 
 
 def test_timers_are_rows(spark):
     name = "a-hashmap-canonical"
-    found = open_reader(spark, name).read_timers("a-keyed").collect()
+    timers = open_reader(spark, name).read_timers("a-keyed").collect()
     domains = {"event-timer": "event", "proc-timer": "processing"}
     expected = [
-        (each["service"], domains[kind], each["key"], each["ts"])
+        (timer["service"], domains[kind], timer["key"], timer["ts"])
         for kind in domains
-        for each in truth(name, "a-keyed", kind)
+        for timer in truth(name, "a-keyed", kind)
     ]
     assert {domain for _, domain, *_ in expected} == set(domains.values())
     assert sorted(
-        (row.service, row.time_domain, row.state_key, row.timestamp) for row in found
+        (row.service, row.time_domain, row.state_key, row.timestamp) for row in timers
     ) == sorted(expected)
 
 
@@ -97,32 +97,32 @@ OUT = (
 def test_a_reader_function_sees_every_kind_of_state(spark, name):
     uid = "e-ttl" if name == "e-ttl-hashmap" else "a-keyed"
     rows = open_reader(spark, name).read_keyed_state(uid, Everything(), out_type=OUT).collect()
-    found = {row.key: row for row in rows}
+    by_key = {row.key: row for row in rows}
 
     def values(kind, state):
         plain = lambda v: v["v"] if isinstance(v, dict) else v  # noqa: E731
         return {each["key"]: each["value"] for each in truth(name, uid, kind, state)}, plain
 
     expected, plain = values("value", "cnt")
-    assert {k: r.cnt for k, r in found.items() if r.cnt is not None} == {
+    assert {k: r.cnt for k, r in by_key.items() if r.cnt is not None} == {
         k: plain(v) for k, v in expected.items()
     }
     expected, plain = values("list", "names")
-    assert {k: r.names for k, r in found.items() if r.names} == {
+    assert {k: r.names for k, r in by_key.items() if r.names} == {
         k: [plain(e) for e in v] for k, v in expected.items()
     }
     expected, plain = values("map", "m")
-    assert {k: r.m for k, r in found.items() if r.m} == {
+    assert {k: r.m for k, r in by_key.items() if r.m} == {
         k: {uk: plain(e) for uk, e in v} for k, v in expected.items()
     }
     expected, plain = values("aggregating", "agg")
-    assert {k: r.agg for k, r in found.items() if r.agg is not None} == {
+    assert {k: r.agg for k, r in by_key.items() if r.agg is not None} == {
         k: plain(v)[0] / plain(v)[1] for k, v in expected.items()
     }
     timers = {}
-    for each in truth(name, uid, "event-timer"):
-        timers.setdefault(each["key"], []).append(each["ts"])
-    assert {k: r.timers for k, r in found.items() if r.timers} == {
+    for timer in truth(name, uid, "event-timer"):
+        timers.setdefault(timer["key"], []).append(timer["ts"])
+    assert {k: r.timers for k, r in by_key.items() if r.timers} == {
         k: sorted(v) for k, v in timers.items()
     }
 
@@ -177,12 +177,12 @@ def test_functions_need_a_schema_and_the_key_its_type(spark):
 
 def test_timers_that_rocksdb_leaves_on_the_heap(spark):
     """Raw keyed state of the checkpoint, queues of the savepoint: the same columns."""
-    found = []
+    reads = []
     for form in ("checkpoint", "canonical"):
         path = str(snapshot(f"a-rocksdb-heaptimers-{form}"))
         rows = SavepointReader.read(spark, path).read_keyed_state("a-keyed").collect()
-        found.append(
+        reads.append(
             sorted((row.state_key, row.cnt, sorted(row.event_time_timers), row.red) for row in rows)
         )
-    assert found[0] == found[1]
-    assert sum(len(times) for _, _, times, _ in found[0]) > 100
+    assert reads[0] == reads[1]
+    assert sum(len(times) for _, _, times, _ in reads[0]) > 100

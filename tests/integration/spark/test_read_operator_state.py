@@ -33,13 +33,13 @@ def test_list_state_is_every_element_of_every_subtask(spark):
     for state, type_info in (("txt", Types.STRING), ("buf", Types.LONG)):
         rows = reader.read_list_state(UID("c-list"), state, type_info).collect()
         expected = {
-            each["subtask"]: each["value"]
-            for each in truth("c-opstate-hashmap", "c-list", "op-list", state)
+            element["subtask"]: element["value"]
+            for element in truth("c-opstate-hashmap", "c-list", "op-list", state)
         }
-        found = {}
+        by_subtask = {}
         for row in sorted(rows, key=lambda row: (row.subtask, row.list_index)):
-            found.setdefault(row.subtask, []).append(row.list_value)
-        assert found == expected
+            by_subtask.setdefault(row.subtask, []).append(row.list_value)
+        assert by_subtask == expected
 
 
 def test_union_state_is_one_copy(spark):
@@ -146,11 +146,11 @@ def test_a_serializer_of_your_own(spark, tmp_path):
     registry = BUILT_IN.copy()
     registry.register(Fahrenheit.snapshot_class, lambda data, version, context: Fahrenheit())
     reader = SavepointReader.read(spark, path, serializers=registry)
-    for found in (
+    for own_frame in (
         reader.read_list_state("degrees", "all", Fahrenheit()),
         reader.read_union_state("degrees", "union"),
     ):
-        assert sorted(row.list_value for row in found.collect()) == [-40, 451]
+        assert sorted(row.list_value for row in own_frame.collect()) == [-40, 451]
     keyed = reader.read_keyed_state("latest", ReadLatest(), out_type="k string, n int")
     assert {row.k: row.n for row in keyed.collect()} == {"a": 451, "b": -40}
     with pytest.raises(SavepointError, match=r"expected Fahrenheit .*, got Long"):

@@ -29,17 +29,17 @@ WINDOWS = "d-windows-hashmap"
 
 
 def by_window(op, kind, state):
-    def window(each):
-        return tuple(each["ns"]) if isinstance(each["ns"], list) else each["ns"]
+    def window(entry):
+        return tuple(entry["ns"]) if isinstance(entry["ns"], list) else entry["ns"]
 
     return {(each["key"], window(each)): each["value"] for each in truth(WINDOWS, op, kind, state)}
 
 
 def timers_by_window(op):
-    found = {}
-    for each in truth(WINDOWS, op, "event-timer"):
-        found.setdefault((each["key"], tuple(each["ns"])), []).append(each["ts"])
-    return found
+    times = {}
+    for timer in truth(WINDOWS, op, "event-timer"):
+        times.setdefault((timer["key"], tuple(timer["ns"])), []).append(timer["ts"])
+    return times
 
 
 class ClickReader(WindowReaderFunction):
@@ -172,11 +172,11 @@ def test_sessions_are_read_under_the_merged_window(spark):
         for (key, _), pairs in merged.items()
         for actual, kept in pairs
     }
-    found = {
+    windows = {
         (r.state_key, (r.state_window.start, r.state_window.end)): list(r["window-contents"])
         for r in rows
     }
-    assert found == expected
+    assert windows == expected
     timers = timers_by_window("d-session")
     assert {
         (r.state_key, (r.state_window.start, r.state_window.end)): r.event_time_timers for r in rows

@@ -53,7 +53,7 @@ def rows(spark):
 
 
 def test_the_hash_of_each_row_is_that_of_spark(rows):
-    fields = sorted(rows.schema.fields, key=lambda each: each.name)
+    fields = sorted(rows.schema.fields, key=lambda field: field.name)
     ours = RowHash(header_of(fields), tuple(each.name for each in fields))
     table = rows.withColumn("expected", row_hash_of(rows)).toArrow().combine_chunks()
     table = as_stored(table, stored_arrow_schema(table.schema))
@@ -121,5 +121,5 @@ def test_workers_hash_rows_if_all_simple_columns_reach_them_and_no_order_needs_t
     assert ("xxhash64" not in plan) == in_workers
     batches = placed.frame.toArrow().to_batches()
     sent = received(batches) if placed.in_messages else batches
-    found = [Fingerprint.of_batch(each) for each in sent if each.num_rows]
-    assert sum(found, Fingerprint(0, 0)) == fingerprint_of(rows)
+    fingerprints = [Fingerprint.of_batch(each) for each in sent if each.num_rows]
+    assert sum(fingerprints, Fingerprint(0, 0)) == fingerprint_of(rows)

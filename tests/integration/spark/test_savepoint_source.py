@@ -33,9 +33,9 @@ SIMPLIFIED = "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled"
 def truth(kind, state):
     entries = json.loads((CANONICAL / "truth.json").read_text())["entries"]
     return {
-        each["key"]: each["value"]
-        for each in entries
-        if each["kind"] == kind and each.get("state") == state
+        entry["key"]: entry["value"]
+        for entry in entries
+        if entry["kind"] == kind and entry.get("state") == state
     }
 
 
@@ -72,8 +72,8 @@ def test_values_of_the_job_are_texts_with_its_jar(spark):
     frame = SavepointReader.read(spark, str(path), jars=[jar]).read_keyed_state(
         OperatorIdentifier.for_uid_hash("90b3c5b321efda0005d80687f0a5cbd9")
     )
-    found = frame.select("state_key", F.get_json_object("holder", "$.id").alias("id")).collect()
-    assert {row.state_key: int(row.id) for row in found} == expected
+    texts = frame.select("state_key", F.get_json_object("holder", "$.id").alias("id")).collect()
+    assert {row.state_key: int(row.id) for row in texts} == expected
 
 
 def test_a_session_made_of_another_has_its_formats(spark, canonical):
@@ -86,10 +86,10 @@ def test_a_session_made_of_another_has_its_formats(spark, canonical):
 
 def test_one_state_in_flat_form(spark, canonical):
     rows = read(spark, canonical, state="names").collect()
-    found = {}
+    by_key = {}
     for row in sorted(rows, key=lambda row: (row.state_key, row.list_index)):
-        found.setdefault(row.state_key, []).append(row.list_value)
-    assert found == truth("list", "names")
+        by_key.setdefault(row.state_key, []).append(row.list_value)
+    assert by_key == truth("list", "names")
     rows = read(spark, canonical, state="cnt").collect()
     assert {row.state_key: row.state_value for row in rows} == truth("value", "cnt")
     rows = read(spark, canonical, state="m").collect()
@@ -111,8 +111,8 @@ def test_where_sources_stand(spark):
     expected = json.loads((CONNECTORS / "c-kafka" / "truth.json").read_bytes())
     [source] = [each for each in expected["operators"] if each.get("splits")]
     held = {
-        f"{each['split']['topic']}/{each['split']['partition']}": each["subtask"]
-        for each in source["splits"]
+        f"{split['split']['topic']}/{split['split']['partition']}": split["subtask"]
+        for split in source["splits"]
     }
     assert {row.split: row.subtask for row in rows if row.status == "assigned"} == held
     [pending] = [row for row in rows if row.status == "unassigned"]
@@ -174,12 +174,12 @@ def test_damage_is_told_with_a_short_traceback_or_with_all_of_it(spark, tmp_path
         if not file.name.startswith("_"):
             raw = file.read_bytes()
             file.write_bytes(raw[:-40] + b"\x7f" * 40)
-    found = read(spark, str(folder), operator_uid="op")
+    frame = read(spark, str(folder), operator_uid="op")
     for simplified, frames in (("true", range(1, 2)), ("false", range(5, 100))):
         spark.conf.set(SIMPLIFIED, simplified)
         try:
             with pytest.raises(PySparkException, match="A count does not fit into") as raised:
-                found.collect()
+                frame.collect()
         finally:
             spark.conf.unset(SIMPLIFIED)
         assert str(raised.value).count("\n  File ") in frames
@@ -214,10 +214,10 @@ def test_what_is_bootstrapped_is_read_back(spark, tmp_path, max_parallelism):
     schema = "k string, n long, d double, b boolean, l array<string>, s string"
     frame = spark.createDataFrame(rows, schema)
     path = bootstrap(spark, frame, tmp_path / "sp", max_parallelism=max_parallelism)
-    found = read(spark, path).select("state_key", "n", "d", "b", "l", "s").collect()
+    selected = read(spark, path).select("state_key", "n", "d", "b", "l", "s").collect()
     # An empty array is no list state, as in Flink.
     normalised = [(*row[:4], row[4] or None, row[5]) for row in rows]
-    assert sorted(map(tuple, found)) == sorted(normalised)
+    assert sorted(map(tuple, selected)) == sorted(normalised)
 
 
 @pytest.mark.parametrize(("kind", "keys"), [("long", [0, -1, 2**62]), ("int", [5, -7, 2**31 - 1])])

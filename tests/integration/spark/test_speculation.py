@@ -54,11 +54,11 @@ def test_speculative_attempts_run_and_savepoints_are_exact(tmp_path):
 
     make_old(out)
     for folder in (out / "columns", out / "function"):
-        found = Snapshot.load(folder)
-        assert verify_snapshot(found).findings == []
-        values = {line["key"]: line["value"] for line in found["op"].dump()}
+        written = Snapshot.load(folder)
+        assert verify_snapshot(written).findings == []
+        values = {line["key"]: line["value"] for line in written["op"].dump()}
         assert values == {f"key-{number}": number for number in range(4000)}
-        named = {handle.stream.relative_path for handle in found["op"].keyed_handles}
+        named = {handle.stream.relative_path for handle in written["op"].keyed_handles}
         left = {path.name for path in folder.iterdir()} - named - {"_metadata", "_dstl.json"}
         assert left or folder.name == "columns", "both attempts have written"
         garbage = collect_garbage(str(folder), delete=True).garbage
@@ -91,10 +91,10 @@ def test_an_attempt_that_writes_after_the_commit_changes_nothing(tmp_path):
 
 
 def states_of(path):
-    found = {}
+    by_key = {}
     for line in Snapshot.load(path)["totals"].dump():
-        found.setdefault(line["key"], {})[line["state"]] = line["value"]
-    return {key: (states["total"], states.get("last")) for key, states in found.items()}
+        by_key.setdefault(line["key"], {})[line["state"]] = line["value"]
+    return {key: (states["total"], states.get("last")) for key, states in by_key.items()}
 
 
 def outputs_of(batches, *, each_row):
@@ -113,13 +113,15 @@ def attempts_of_the_slow_tasks(events, count=2):
     longest. On a busy machine, others may be started twice, too.
     """
     [log] = events.glob("app-*")
-    found = {}
+    attempts = {}
     for line in log.read_text().splitlines():
         event = json.loads(line)
         if event["Event"] == "SparkListenerTaskEnd":
             task = event["Task Info"]
-            found.setdefault((event["Stage ID"], task["Index"]), []).append(task)
-    twice = [sorted(each, key=lambda t: t["Attempt"]) for each in found.values() if len(each) > 1]
+            attempts.setdefault((event["Stage ID"], task["Index"]), []).append(task)
+    twice = [
+        sorted(each, key=lambda t: t["Attempt"]) for each in attempts.values() if len(each) > 1
+    ]
     assert len(twice) >= count, "Spark did not speculate"
     longest = sorted(twice, key=lambda tasks: tasks[0]["Launch Time"] - tasks[0]["Finish Time"])
     return longest[:count]

@@ -29,9 +29,9 @@ FOLDER = GOLDEN / "o-source-coordinator"
 [FLINKS] = FOLDER.glob("savepoint-*")
 """A savepoint of real Flink: ``count`` has keyed state, the source ``seq`` reader state."""
 COUNTS = {
-    each["key"]: each["value"]
-    for each in json.loads((FOLDER / "truth.json").read_text())["entries"]
-    if each.get("state") == "n"
+    entry["key"]: entry["value"]
+    for entry in json.loads((FOLDER / "truth.json").read_text())["entries"]
+    if entry.get("state") == "n"
 }
 OUTPUT = pa.schema([("k", pa.int64())])
 ROWS = pa.table({"k": pa.array([4, 4, 5_000], pa.int64())})

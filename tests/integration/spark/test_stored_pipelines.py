@@ -68,11 +68,11 @@ def test_what_was_committed_is_there(spark, base):
 
 def test_committed_inputs_run_nothing_and_give_what_was_stored(spark, base):
     job = job_at(spark, base)
-    for each in EXPECTED["inputs"]:
-        result = job.run(batch(spark, each["rows"]), each["id"], order_by=["v"])
+    for epoch_input in EXPECTED["inputs"]:
+        result = job.run(batch(spark, epoch_input["rows"]), epoch_input["id"], order_by=["v"])
         assert result.committed_before
-        assert result.checkpoint.checkpoint_id == each["checkpoint_id"]
-        assert sorted(map(list, result.output.collect())) == each["output"]
+        assert result.checkpoint.checkpoint_id == epoch_input["checkpoint_id"]
+        assert sorted(map(list, result.output.collect())) == epoch_input["output"]
     assert commits_of(job) == EXPECTED["commits"]
 
 
@@ -96,10 +96,12 @@ def test_it_is_read_after_the_index_of_its_log_came(spark, base):
     assert head["count"] >= EXPECTED["records"]
     commits = commits_of(job)
     assert commits[:-1] == EXPECTED["commits"]
-    for each in EXPECTED["inputs"]:
-        result = job_at(spark, base).run(batch(spark, each["rows"]), each["id"], order_by=["v"])
+    for epoch_input in EXPECTED["inputs"]:
+        result = job_at(spark, base).run(
+            batch(spark, epoch_input["rows"]), epoch_input["id"], order_by=["v"]
+        )
         assert result.committed_before
-        assert sorted(map(list, result.output.collect())) == each["output"]
+        assert sorted(map(list, result.output.collect())) == epoch_input["output"]
     # The index is derived: without it everything is as before.
     shutil.rmtree(log / "index")
     assert commits_of(job_at(spark, base)) == commits

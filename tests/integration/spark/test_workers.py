@@ -107,9 +107,9 @@ def test_workers_that_have_read_state_keep_what_they_loaded_from_the_collector(s
 
     def heap(batches):
         for _ in batches:
-            found = [gc.get_freeze_count(), len(gc.get_objects())]
-            yield pa.record_batch({"frozen": [found[0]], "alive": [found[1]]})
+            counts = [gc.get_freeze_count(), len(gc.get_objects())]
+            yield pa.record_batch({"frozen": [counts[0]], "alive": [counts[1]]})
 
-    [found] = spark.range(1).coalesce(1).mapInArrow(heap, "frozen long, alive long").collect()
-    assert found.frozen > 50_000
-    assert found.alive < found.frozen / 2
+    [row] = spark.range(1).coalesce(1).mapInArrow(heap, "frozen long, alive long").collect()
+    assert row.frozen > 50_000
+    assert row.alive < row.frozen / 2

@@ -75,7 +75,7 @@ def test_columns_of_every_kind(spark, tmp_path):
     assert {(each["key"], each["ts"]) for each in entries(operator, "proc-timer")} == {("b", 7)}
     assert operator.state_info("max").type == "Integer"
     assert Pojo("com.acme.Account", {"count": 1, "name": "one"}) in [
-        each.value for each in operator.keyed_entries("pojo")
+        entry.value for entry in operator.keyed_entries("pojo")
     ]
 
 
@@ -86,8 +86,8 @@ def test_a_key_with_nothing_but_a_timer(spark, tmp_path):
     columns = bootstrap_with(frame).key_by("k").transform_columns(event_time_timers="t")
     write(spark, tmp_path / "sp", "op", columns)
     rows = SavepointReader.read(spark, str(tmp_path / "sp")).read_keyed_state("op").collect()
-    found = {row.state_key: (row.n, row.event_time_timers) for row in rows}
-    assert found == {"a": (1, None), "b": (None, [7])}
+    by_key = {row.state_key: (row.n, row.event_time_timers) for row in rows}
+    assert by_key == {"a": (1, None), "b": (None, [7])}
 
 
 def test_equal_timers_are_one_timer(spark, tmp_path):
@@ -118,8 +118,8 @@ def test_a_template_gives_exactly_its_types(spark, tmp_path):
         )
         .write(str(tmp_path / "sp"))
     )
-    found = Snapshot.load(again)
-    same = found.operator(OperatorIdentifier(operator.operator_id))
+    written = Snapshot.load(again)
+    same = written.operator(OperatorIdentifier(operator.operator_id))
     for state in states:
         assert as_lines(same.dump(state)) == as_lines(operator.dump(state))
         assert same.state_info(state).meta == operator.state_info(state).meta
@@ -174,8 +174,8 @@ def test_the_last_row_of_a_key_is_that_of_flinks_keys_and_one_for_all_runs(spark
     frame = spark.createDataFrame(rows + ties, "k double, ts bigint, n bigint").repartition(3)
     last = bootstrap_with(frame).key_by("k").transform_columns(on_duplicate="last", order_by=["ts"])
     lines = write(spark, tmp_path / "sp", "op", last).dump("n")
-    found = {repr(line["key"]): line["value"] for line in lines}
-    assert found == {"0.0": 5, "-0.0": 8, "'NaN'": 9, "1.5": 49}
+    values = {repr(line["key"]): line["value"] for line in lines}
+    assert values == {"0.0": 5, "-0.0": 8, "'NaN'": 9, "1.5": 49}
 
 
 def test_decimals_are_written_to_their_last_digit(spark, tmp_path):
@@ -234,16 +234,16 @@ def test_parquet_files_are_read_by_the_tasks(spark, tmp_path):
     folder = str(tmp_path / "a folder")
     rows.write.option("parquet.block.size", 4096).parquet(folder)
     key = Types.TUPLE(Types.STRING, Types.LONG)
-    found = []
+    dumps = []
     for start in (
         bootstrap_with(rows),
         OperatorTransformation.bootstrap_with_parquet(spark, folder),
     ):
         made = start.key_by("k", key).transform_columns(event_time_timers="timers")
-        operator = write(spark, tmp_path / f"sp-{len(found)}", "op", made)
-        found.append(as_lines(operator.dump()))
-    assert found[0] == found[1]
-    assert sum(found[0].values()) > 4 * 5000
+        operator = write(spark, tmp_path / f"sp-{len(dumps)}", "op", made)
+        dumps.append(as_lines(operator.dump()))
+    assert dumps[0] == dumps[1]
+    assert sum(dumps[0].values()) > 4 * 5000
 
 
 def test_summary_files_beside_parquet_files_are_no_rows(spark, tmp_path):
@@ -283,7 +283,7 @@ def test_times_of_parquet_files_are_those_that_spark_reads(spark, tmp_path, kind
     spark.conf.set("spark.sql.parquet.outputTimestampType", kind)
     try:
         rows.write.parquet(files)
-        found = {(line["state"], line["key"]): line["value"] for line in by_files().dump()}
+        values = {(line["state"], line["key"]): line["value"] for line in by_files().dump()}
         spark.conf.set("spark.sql.parquet.datetimeRebaseModeInWrite", "LEGACY")
         rows.write.parquet(files, mode="overwrite")
         with pytest.raises(ConfigError, match=r"Column 't' .* Spark 2's calendar"):
@@ -293,4 +293,4 @@ def test_times_of_parquet_files_are_those_that_spark_reads(spark, tmp_path, kind
         spark.conf.unset("spark.sql.parquet.datetimeRebaseModeInWrite")
     for day in days:
         key, text = f"{day} 05:30:00.123456Z", f"{day}T05:30:00.123456Z"
-        assert [found[state, key] for state in "tld"] == [text, [text], day]
+        assert [values[state, key] for state in "tld"] == [text, [text], day]

@@ -89,11 +89,11 @@ def test_sessions_merge(spark, tmp_path):
         .reduce(add, element="ts")
     )
     operator = write(spark, tmp_path / "sp", "op", windows)
-    found = {
-        (each.key, tuple(each.window)): (each.states["window-contents"], each.event_time_timers)
-        for each in operator.window_entries()
+    sessions_read = {
+        (entry.key, tuple(entry.window)): (entry.states["window-contents"], entry.event_time_timers)
+        for entry in operator.window_entries()
     }
-    assert found == {
+    assert sessions_read == {
         ("a", (0, 5000)): (4500, [4999]),
         ("a", (20_000, 22_000)): (20_000, [21_999]),
         ("a", (25_000, 27_000)): (25_000, [26_999]),

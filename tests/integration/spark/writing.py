@@ -13,9 +13,9 @@ bootstrap_with = OperatorTransformation.bootstrap_with
 def write(spark, path, uid, transformation, **options):
     writer = SavepointWriter.new_savepoint(spark, options.pop("max_parallelism", 128), 2)
     out = writer.with_operator(UID(uid), transformation).write(str(path), **options)
-    found = Snapshot.load(out)
-    assert verify_snapshot(found).findings == []
-    return found[uid]
+    snapshot = Snapshot.load(out)
+    assert verify_snapshot(snapshot).findings == []
+    return snapshot[uid]
 
 
 def entries(operator, kind, state=None):
