@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from dstl_core.codec.serializers import SerializerRegistry
     from dstl_core.savepoint.edit.kept_state import Files
     from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+    from dstl_core.savepoint.write.folder import KeyedForm
 
 # The modules of the commands import what they need when they run: the help starts without it.
 
@@ -111,6 +112,15 @@ CanonicalOption = Annotated[
     bool,
     typer.Option("--canonical", help="Write keyed state in canonical form, for any state backend."),
 ]
+FormatOption = Annotated[
+    str | None,
+    typer.Option(
+        "--format",
+        metavar="FORM",
+        help="Form of keyed state that is written: canonical, for any state backend, or native, "
+        "for RocksDB, which restores its own files in seconds.",
+    ),
+]
 
 SNAPSHOTS_NAMED = 3
 """Snapshots that the message about a folder without one names."""
@@ -194,6 +204,22 @@ def files_of(*, share: bool, copy: bool, canonical: bool) -> Files | None:
     if len(wanted) > 1:
         raise ConfigError("--share, --copy and --canonical exclude each other; give one.")
     return wanted[0] if wanted else None
+
+
+def form_of(form: str | None) -> KeyedForm | None:
+    """The form that ``--format`` names.
+
+    Raises:
+        ConfigError: It is another word.
+    """
+    forms: dict[str | None, KeyedForm | None] = {
+        None: None,
+        "canonical": "canonical",
+        "native": "native",
+    }
+    if form in forms:
+        return forms[form]
+    raise ConfigError(f"--format is wrong: expected canonical or native, got {form!r}.")
 
 
 def selected(snapshot: Snapshot, names: list[str] | None) -> list[OperatorSnapshot]:

@@ -123,6 +123,15 @@ def sharing_note(edit: Sharing) -> list[str]:
     ]
 
 
+def native_note(form: str | None) -> list[str]:
+    """What a person has to know of native state."""
+    if form != "native":
+        return []
+    return [
+        "native: restore it with the state backend rocksdb, and timers in RocksDB (Flink's default)"
+    ]
+
+
 class ProgressLines:
     """Writes a line about the progress of work every 30 s, e.g. into the log of a container."""
 

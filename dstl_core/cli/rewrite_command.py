@@ -10,6 +10,7 @@ from dstl_core.cli.options import (
     CanonicalOption,
     ChangelogBaseOption,
     CopyOption,
+    FormatOption,
     JarOption,
     JsonOption,
     KeyTypeOption,
@@ -19,9 +20,10 @@ from dstl_core.cli.options import (
     RootOption,
     ShareOption,
     files_of,
+    form_of,
     load,
 )
-from dstl_core.cli.output import print_lines, sharing_note, write_json, write_savepoint
+from dstl_core.cli.output import native_note, print_lines, sharing_note, write_json, write_savepoint
 from dstl_core.shown import size_text
 
 if TYPE_CHECKING:
@@ -96,6 +98,7 @@ def rewrite(
     share: ShareOption = False,
     copy: CopyOption = False,
     canonical: CanonicalOption = False,
+    form: FormatOption = None,
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Check and show the plan; write nothing.")
     ] = False,
@@ -111,7 +114,8 @@ def rewrite(
     Edits rename, remove, rescale, split and merge operators, rename and drop states, shrink union
     states, and change the number of the checkpoint. Native keyed state that no edit changes stays
     native: files of a checkpoint are shared with the copy, files of a savepoint are copied.
-    Otherwise the copy is canonical and needs no file of the original.
+    Otherwise the copy is canonical, or native with --format native, and needs no file of the
+    original.
     """
     from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
     from dstl_core.savepoint.read.snapshot_names import SnapshotNames
@@ -130,20 +134,21 @@ def rewrite(
         rename_states=names.renaming_states("--rename-state", rename_state or ()),
         drop_states=names.places("--drop-state", drop_state or ()),
         files=files_of(share=share, copy=copy, canonical=canonical),
+        form=form_of(form),
     )
     plan = edit.plan()
-    written = None
-    if not dry_run:
-        written = write_savepoint(edit, out, overwrite=overwrite)
+    written = None if dry_run else write_savepoint(edit, out, overwrite=overwrite)
+    _print(edit, plan, written, as_json=as_json)
+
+
+def _print(
+    edit: SavepointEdit, plan: list[dict[str, Any]], written: str | None, *, as_json: bool
+) -> None:
     if as_json:
         shared = edit.shares_files_in
         write_json([{"path": written, "operators": plan, "shares_files_in": shared}], indent=1)
-    else:
-        _print(edit, plan, written)
-
-
-def _print(edit: SavepointEdit, plan: list[dict[str, Any]], written: str | None) -> None:
-    lines = [*map(_sentence, plan), *sharing_note(edit)]
+        return
+    lines = [*map(_sentence, plan), *sharing_note(edit), *native_note(edit.form)]
     if edit.source is not None and edit.checkpoint_id is not None:
         lines.append(f"checkpoint id {edit.source.metadata.checkpoint_id} -> {edit.checkpoint_id}")
     end = "nothing was written" if written is None else f"written: {written}"

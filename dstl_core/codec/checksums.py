@@ -14,5 +14,9 @@ _U32 = 0xFFFFFFFF
 
 def masked_crc32c(data: bytes) -> int:
     """The masked CRC-32C (Castagnoli) of bytes, 32 bits."""
-    crc: int = google_crc32c.value(data)
+    return masked(google_crc32c.value(data))
+
+
+def masked(crc: int) -> int:
+    """A CRC-32C as it is stored."""
     return ((crc >> 15 | crc << 17) + _DELTA) & _U32

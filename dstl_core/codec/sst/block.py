@@ -61,6 +61,16 @@ def read_varint(raw: bytes, at: int, end: int, max_bytes: int = 10) -> tuple[int
     )
 
 
+def varint(value: int) -> bytes:
+    """A number as ``read_varint`` reads it."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
 def read_handle(raw: bytes, at: int, end: int) -> tuple[BlockHandle, int]:
     offset, at = read_varint(raw, at, end)
     size, at = read_varint(raw, at, end)

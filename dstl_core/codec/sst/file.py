@@ -121,18 +121,11 @@ class SstFile:
     def unique_id(self) -> bytes | None:
         """What identifies the content of the file in a MANIFEST: 16 bytes that RocksDB computes
         from properties, which stay when another database imports the file. None if it lacks one.
-
-        Source: ``table/unique_id.cc`` of RocksDB 8.10.
         """
         database = self.properties.get(b"rocksdb.creating.db.identity", b"")
         session = self.properties.get(b"rocksdb.creating.session.identity", b"").decode("latin-1")
         number = self.number("rocksdb.original.file.number")
-        if not database or number == 0 or _SESSION.fullmatch(session) is None:
-            return None
-        first, last = int(session[:-12], 36), int(session[-12:], 36)
-        lower = last & _U62 | (first & 3) << 62
-        upper = xxhash.xxh3_128_intdigest(database, seed=first >> 2) >> 64
-        return lower.to_bytes(8, "little") + (upper ^ number & _U64).to_bytes(8, "little")
+        return unique_id_of(database, session, number)
 
     def number(self, name: str) -> int:
         """A numeric property; 0 if it is missing."""
@@ -318,6 +311,19 @@ class SstFile:
                 raise FormatError("A range tombstone has an unknown kind", got=entry.kind)
             tombstones.append(RangeTombstone(entry.key, end, -entry.newest_first))
         return tombstones
+
+
+def unique_id_of(database: bytes, session: str, number: int) -> bytes | None:
+    """The unique id of a file with these properties; None if they have none.
+
+    Source: ``table/unique_id.cc`` of RocksDB 8.10.
+    """
+    if not database or number == 0 or _SESSION.fullmatch(session) is None:
+        return None
+    first, last = int(session[:-12], 36), int(session[-12:], 36)
+    lower = last & _U62 | (first & 3) << 62
+    upper = xxhash.xxh3_128_intdigest(database, seed=first >> 2) >> 64
+    return lower.to_bytes(8, "little") + (upper ^ number & _U64).to_bytes(8, "little")
 
 
 def check_index_size(size: int, data_limit: int) -> None:

@@ -13,12 +13,12 @@ checksum covers each record. Source: ``db/log_format.h``, ``db/version_edit.h`` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
 
 from dstl_core.codec.checksums import masked_crc32c
-from dstl_core.codec.sst.block import read_varint
+from dstl_core.codec.sst.block import read_varint, varint
 from dstl_core.errors import FormatError
 
 BLOCK_BYTES = 32 << 10
@@ -28,6 +28,9 @@ _COMPARATOR = b"leveldb.BytewiseComparator"
 _TERMINATE, _UNIQUE_ID, _PATH_ID, _MUST_BE_KNOWN = 1, 12, 65, 1 << 6
 _NO_UNIQUE_ID = bytes(16)
 _MAY_BE_IGNORED = 1 << 13
+_PUT_TRAILER = (1).to_bytes(8, "little")
+NEW_MANIFEST_NUMBER = 4
+"""The number of a new MANIFEST; its table files have larger ones."""
 _U32, _U64 = (1 << 32) - 1, (1 << 64) - 1
 
 
@@ -418,6 +421,46 @@ def _name(raw: bytes, offset: int) -> str:
 # ----------------------------------------------------------------------------------------- changes
 
 
+def new_manifest(families: Mapping[str, Sequence[ManifestFile]]) -> bytes:
+    """The MANIFEST of a database whose every entry has sequence number 0.
+
+    Args:
+        families: Column families with their table files, which are of level 1 or more; the ids of
+            families count from 1.
+    """
+    edits = [varint(_Tag.COMPARATOR) + _text(_COMPARATOR)]
+    last = 0
+    for own, (name, files) in enumerate(families.items(), 1):
+        family = varint(_Tag.FAMILY) + varint(own)
+        added = varint(_Tag.FAMILY_ADD) + _text(name.encode())
+        edits.append(varint(_Tag.COMPARATOR) + _text(_COMPARATOR) + family + added)
+        new_files = b"".join(map(_new_file, files))
+        edits.append(varint(_Tag.LOG_NUMBER) + varint(0) + new_files + family)
+        last = max([last, *(file.number for file in files)])
+    numbers = {
+        _Tag.LOG_NUMBER: 0,
+        _Tag.PREV_LOG_NUMBER: 0,
+        _Tag.NEXT_FILE_NUMBER: max(last, NEW_MANIFEST_NUMBER) + 1,
+        _Tag.LAST_SEQUENCE: 0,
+        _Tag.TOP_FAMILY: len(families),
+    }
+    edits.append(b"".join(varint(tag) + varint(number) for tag, number in numbers.items()))
+    return _framed(iter(edits))
+
+
+def _new_file(file: ManifestFile) -> bytes:
+    """A table file of which every entry is a put with sequence number 0."""
+    numbers = b"".join(map(varint, (_Tag.NEW_FILE_4, file.level, file.number, file.size)))
+    keys = b"".join(_text(key + _PUT_TRAILER) for key in (file.smallest, file.largest))
+    sequences = varint(0) + varint(0)
+    unique_id = b"" if file.unique_id is None else varint(_UNIQUE_ID) + _text(file.unique_id)
+    return numbers + keys + sequences + unique_id + varint(_TERMINATE)
+
+
+def _text(text: bytes) -> bytes:
+    return varint(len(text)) + text
+
+
 def changed_manifest(raw: bytes, renamed: Mapping[str, str], dropped: Set[str]) -> bytes:
     """A MANIFEST in which column families have other names, or are gone. Table files stay.
 
@@ -445,19 +488,10 @@ def changed_manifest(raw: bytes, renamed: Mapping[str, str], dropped: Set[str]) 
             for each in reversed(fields):
                 if each.tag == _Tag.FAMILY_ADD and own in ids:
                     name = ids[own].encode()
-                    new = _varint(_Tag.FAMILY_ADD) + _varint(len(name)) + name
+                    new = varint(_Tag.FAMILY_ADD) + varint(len(name)) + name
                     edit = edit[: each.start] + new + edit[each.end :]
             yield edit
         for key in gone:
-            yield _varint(_Tag.FAMILY) + _varint(key) + _varint(_Tag.FAMILY_DROP)
+            yield varint(_Tag.FAMILY) + varint(key) + varint(_Tag.FAMILY_DROP)
 
     return _framed(edits())
-
-
-def _varint(value: int) -> bytes:
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)

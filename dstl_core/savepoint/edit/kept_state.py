@@ -58,6 +58,16 @@ def is_native(operator: OperatorCatalog) -> bool:
     return can_be_kept(operator) and any(map(_is_native, handles))
 
 
+def is_rocksdb(operator: OperatorCatalog) -> bool:
+    """Whether all keyed state of an operator is in files of RocksDB, timers included."""
+    subtasks = operator.state.subtasks
+    handles = [subtask.managed_keyed_state for subtask in subtasks]
+    return not any(subtask.raw_keyed_state for subtask in subtasks) and all(
+        handle is None or isinstance(handle, IncrementalRemoteKeyedStateHandle)
+        for handle in handles
+    )
+
+
 def _is_native(handle: KeyedStateHandle | None) -> bool:
     return isinstance(handle, KeyGroupsStateHandle | IncrementalRemoteKeyedStateHandle)
 

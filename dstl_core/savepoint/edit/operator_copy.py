@@ -31,7 +31,7 @@ from dstl_core.savepoint.edit.operator_state_copy import spread_operator_state
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.read.timer_queues import with_timer_queues
-from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
 from dstl_core.state.columns.progress import Portion
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
 
@@ -103,11 +103,11 @@ def rewrite_operator(
             for index, handle in enumerate(keyed)
         ]
         return replace(state, subtasks=tuple(subtasks))
-    canonical = _Canonical(operator, target)
+    stored = _Stored(operator, target)
     subtasks = [
         replace(
             _copy_subtask(operator, each, target),
-            managed_keyed_state=canonical.of(each.managed_keyed_state),
+            managed_keyed_state=stored.of(each.managed_keyed_state),
         )
         for each in state.subtasks
     ]
@@ -214,8 +214,8 @@ def _copy_stream(
     return stream
 
 
-class _Canonical:
-    """Handles of an operator in canonical form."""
+class _Stored:
+    """Handles of an operator in the form of the target."""
 
     def __init__(self, operator: OperatorCatalog, target: StateFiles) -> None:
         self._operator = operator
@@ -225,11 +225,11 @@ class _Canonical:
     def _header(self) -> KeyedBackendHeader | None:
         return merged_header([StatesOf(self._operator)])
 
-    def of(self, handle: KeyedStateHandle | None) -> KeyGroupsSavepointStateHandle | None:
+    def of(self, handle: KeyedStateHandle | None) -> StoredKeyedHandle | None:
         if handle is None:
             return None
         operator, target = self._operator, self._target
-        if isinstance(handle, KeyGroupsSavepointStateHandle):
+        if target.form == "canonical" and isinstance(handle, KeyGroupsSavepointStateHandle):
             return replace(handle, stream=_copy_stream(operator, handle.stream, target))
         if self._header is None:
             return None
@@ -249,7 +249,7 @@ class _Canonical:
 
 def _rescaled(
     operator: OperatorCatalog, parallelism: int, target: StateFiles, max_parallelism: int
-) -> list[KeyGroupsSavepointStateHandle | None]:
+) -> list[StoredKeyedHandle | None]:
     """The keyed state of each subtask with the new number of key groups."""
     header = merged_header([StatesOf(operator)])
     ranges = key_group_ranges_of(max_parallelism, parallelism)
@@ -270,7 +270,7 @@ def _rescaled(
 
 def _composed(
     parts: Sequence[StatesOf], parallelism: int, target: StateFiles, max_parallelism: int
-) -> list[KeyGroupsSavepointStateHandle | None]:
+) -> list[StoredKeyedHandle | None]:
     header = merged_header(parts)
     if header is None:
         return [None] * parallelism
@@ -308,9 +308,9 @@ def streams_of(
     ranges: Sequence[KeyGroupRange],
     target: StateFiles,
     portion: Portion,
-) -> list[KeyGroupsSavepointStateHandle | None]:
+) -> list[StoredKeyedHandle | None]:
     """Writes the collected records as one stream for each range."""
-    found: list[KeyGroupsSavepointStateHandle | None] = []
+    found: list[StoredKeyedHandle | None] = []
     is_empty = not sections.raw_size(sections.key_groups)
     for number, each in enumerate(ranges, 1):
         is_only = is_empty and number == 1

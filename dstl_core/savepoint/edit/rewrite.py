@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_core.savepoint.write.folder import Mode
+from dstl_core.savepoint.write.folder import KeyedForm, Mode
 
 
 def rewrite_savepoint(
@@ -26,6 +26,7 @@ def rewrite_savepoint(
     checkpoint_id: int | None = None,
     mode: Mode = "error",
     files: Files | None = None,
+    format: KeyedForm | None = None,
 ) -> str:
     """Writes an edited copy of a snapshot.
 
@@ -44,6 +45,7 @@ def rewrite_savepoint(
         mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` replaces it.
         files: What becomes of state that does not change: ``share``, ``copy``, ``canonical``, or by
             default what ``SavepointEdit.with_files`` says.
+        format: The form of keyed state that is written: ``canonical`` or ``native``.
 
     Returns:
         The path of the new savepoint.
@@ -66,5 +68,6 @@ def rewrite_savepoint(
         drop_states=drop_states,
         checkpoint_id=checkpoint_id,
         files=files,
+        form=format,
     )
     return edit.write(out, mode)

@@ -16,7 +16,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder
 from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
 
 _LOG = logging.getLogger(__name__)
@@ -28,7 +28,7 @@ class Output:
 
     Args:
         target: Folder of the new files.
-        kept: Keeps state in the form that it has; None where all state becomes canonical.
+        kept: Keeps state in the form that it has; None where all state is written anew.
     """
 
     target: SavepointFolder
@@ -66,6 +66,7 @@ class RewritingPlan:
         shares_files_in: Folders of files that the result needs.
         counts: Records that steps have written, by operator and state, as far as they are known.
         check: Looks at what was read back, before it is published; raises if it is wrong.
+        form: The form of keyed state that is written.
     """
 
     kind: str
@@ -77,6 +78,7 @@ class RewritingPlan:
     shares_files_in: Sequence[str] = ()
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     check: Callable[[Snapshot, SavepointFolder], None] = _accept
+    form: KeyedForm = "canonical"
 
     def write(
         self,
@@ -98,7 +100,7 @@ class RewritingPlan:
         Raises:
             SavepointError: The folder holds a snapshot, or what is stored is not what was written.
         """
-        target = SavepointFolder(path, mode=mode, run_key=run_key)
+        target = SavepointFolder(path, mode=mode, run_key=run_key, form=self.form)
         if target.is_finished:
             return str(target.folder)
         writing, reading = written_and_read_back(on_progress, self.source_size)

@@ -25,6 +25,7 @@ from dstl_core.savepoint.edit.kept_state import (
     files_by_default,
     folders_of,
     is_native,
+    is_rocksdb,
 )
 from dstl_core.savepoint.edit.operator_copy import (
     check_aligned,
@@ -34,10 +35,11 @@ from dstl_core.savepoint.edit.operator_copy import (
 )
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
 from dstl_core.savepoint.edit.state_names import StateName, with_state_names
+from dstl_core.savepoint.read.handle_forms import ROCKSDB_FILES
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
-from dstl_core.savepoint.write.folder import Mode, StateFiles
+from dstl_core.savepoint.write.folder import KeyedForm, Mode, StateFiles, checked_form
 from dstl_core.state.columns.progress import Advance, no_progress
 
 DEFAULT_MAX_PARALLELISM = 128
@@ -91,6 +93,7 @@ class SavepointEdit:
         files: What becomes of state that does not change; None decides by the source and the edit:
             see ``with_files``.
         checkpoint_id: The number of the new snapshot; None leaves that of the source.
+        form: The form of keyed state that is written; None is canonical: see ``with_format``.
     """
 
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
@@ -107,9 +110,16 @@ class SavepointEdit:
     state_names: tuple[StateName, ...] = ()
     files: Files | None = None
     checkpoint_id: int | None = None
+    form: KeyedForm | None = None
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
+        checked_form(self.form or "canonical")
+        if self.form == "native" and self.files == "canonical":
+            raise ConfigError(
+                "Keyed state is written in one form: expected files='share' or 'copy' with "
+                "format='native', got files='canonical'."
+            )
         if self.files is not None and self.files not in get_args(Files):
             raise ConfigError(
                 f"files is wrong: expected {', '.join(get_args(Files))} or None, got "
@@ -268,6 +278,19 @@ class SavepointEdit:
             )
         return replace(self, checkpoint_id=checkpoint_id)
 
+    def with_format(self: Edit, form: KeyedForm | None) -> Edit:
+        """Says in which form keyed state is written.
+
+        Args:
+            form: ``canonical``, for every state backend; or ``native``, for RocksDB: Flink restores
+                its files as they are. State that is in files of RocksDB then stays as it is, as
+                ``with_files`` says, and other keyed state is written anew.
+
+        Raises:
+            ConfigError: It is another word, or contradicts ``with_files``.
+        """
+        return replace(self, form=form)
+
     @cached_property
     def kept_files(self) -> Files:
         """What becomes of state that does not change."""
@@ -275,6 +298,8 @@ class SavepointEdit:
             return "canonical"
         if self.files is not None:
             return self.files
+        if self.form is not None:
+            return "canonical" if self.form == "canonical" else files_by_default(self.source)
         kept = self._kept()
         changes = self.renamed or self.removed or self.operators or self.source.edited
         is_relocated = self.source.resolver.relocates
@@ -289,6 +314,8 @@ class SavepointEdit:
 
     def _is_kept(self, operator: OperatorCatalog) -> bool:
         """Whether an operator can be kept in the form that it has."""
+        if self.form == "native" and not is_rocksdb(operator):
+            return False
         number = self._max_parallelism_change.new(operator.max_parallelism)
         subtasks = operator.state.subtasks
         has_keys = any(each.managed_keyed_state or each.raw_keyed_state for each in subtasks)
@@ -422,7 +449,7 @@ class SavepointEdit:
             operator.operator_id not in (each.from_, each.to.operator_id) for each in self.moved
         )
         if self.kept_files == "canonical" or not is_whole or not self._is_kept(operator):
-            return "canonical"
+            return ROCKSDB_FILES if self.form == "native" else "canonical"
         return f"{operator.form()}, {'shared' if self.kept_files == 'share' else 'copied'}"
 
     def _check(self) -> None:
@@ -518,6 +545,7 @@ class SavepointEdit:
             lambda states: self._metadata(self._renamed(states)),
             self.kept_files,
             self.shares_files_in,
+            form=self.form or "canonical",
         ).write(path, mode, run_key, on_progress)
 
     def _added(
@@ -597,6 +625,7 @@ def edit_by_names(
     drop_states: Sequence[tuple[str, str]] = (),
     checkpoint_id: int | None = None,
     files: Files | None = None,
+    form: KeyedForm | None = None,
 ) -> SavepointEdit:
     """Starts an edit by names of operators (uid, hash or name).
 
@@ -615,7 +644,7 @@ def edit_by_names(
         found = snapshot[name]
         return OperatorIdentifier(found.operator_id, found.uid or None)
 
-    edit = edit_savepoint(snapshot).with_files(files)
+    edit = edit_savepoint(snapshot).with_files(files).with_format(form)
     edit = replace(edit, distinct=changes, state_names=names)
     if checkpoint_id is not None:
         edit = edit.with_checkpoint_id(checkpoint_id)

@@ -22,9 +22,13 @@ from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import ByteStreamStateHandle, IncrementalRemoteKeyedStateHandle
 from dstl_core.savepoint.edit.changed_elements import with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.state.restore.rocksdb import current_manifest, read_meta_header, table_name
+from dstl_core.state.restore.rocksdb import (
+    DEFAULT_FAMILY,
+    current_manifest,
+    read_meta_header,
+    table_name,
+)
 
-_DEFAULT_FAMILY = "default"
 _OF_TIMERS = "_timer_state/"
 
 
@@ -91,10 +95,10 @@ def with_state_names(
 def _check_state(operator: OperatorSnapshot, state: str, new: str | None) -> None:
     if new == "":
         raise ConfigError(f"State {state!r} cannot get an empty name.")
-    if new is not None and (new == _DEFAULT_FAMILY or new.startswith(_OF_TIMERS)):
+    if new is not None and (new == DEFAULT_FAMILY or new.startswith(_OF_TIMERS)):
         raise ConfigError(
             f"State {state!r} cannot be called {new!r}: RocksDB has a column family "
-            f"{_DEFAULT_FAMILY!r}, and names that begin with {_OF_TIMERS!r} are those of timers."
+            f"{DEFAULT_FAMILY!r}, and names that begin with {_OF_TIMERS!r} are those of timers."
         )
     metas = {info.name: info.meta for info in operator.states}
     if state not in metas:

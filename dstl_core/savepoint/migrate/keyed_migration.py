@@ -15,7 +15,6 @@ import pyarrow.compute as pc
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import ColumnValueError, error_context
-from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.edit.operator_copy import key_group_ranges_of, streams_of
 from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
@@ -24,7 +23,7 @@ from dstl_core.savepoint.migrate.sql_cast import OPTIONS
 from dstl_core.savepoint.migrate.value_conversion import Misfits, Values, kind_of
 from dstl_core.savepoint.read.keyed_copy import copy_states
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
 from dstl_core.state.columns.progress import Advance, Portion, no_progress
@@ -78,7 +77,7 @@ class KeyedMigration:
     show_keys: bool = False
     counts: dict[str, StateCount] = field(default_factory=dict)
 
-    def written(self) -> list[KeyGroupsSavepointStateHandle | None]:
+    def written(self) -> list[StoredKeyedHandle | None]:
         """Writes the streams of all subtasks."""
         if not self._is_keyed:
             return [None] * self.parallelism

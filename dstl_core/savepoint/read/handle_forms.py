@@ -16,6 +16,8 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 
+ROCKSDB_FILES = "rocksdb files"
+
 
 def logs_of(handle: KeyedStateHandle) -> tuple[ChangelogStateHandle, ...]:
     return handle.non_materialized if isinstance(handle, ChangelogStateBackendHandle) else ()
@@ -42,4 +44,4 @@ def form_of(handle: KeyedStateHandle) -> str:
             base = sorted({form_of(each) for each in handle.materialized})
             return f"changelog on {' and '.join(base) or 'nothing'}"
         case _:
-            return "rocksdb files"
+            return ROCKSDB_FILES

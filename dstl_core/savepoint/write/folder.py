@@ -17,6 +17,7 @@ from dstl_core.errors import ConfigError, SnapshotExistsError
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
+    IncrementalRemoteKeyedStateHandle,
     KeyGroupsSavepointStateHandle,
     OperatorStreamStateHandle,
     RelativeFileStateHandle,
@@ -29,6 +30,8 @@ from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Lo
 from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
 
 if TYPE_CHECKING:
+    from dstl_core.codec.state_meta import KeyedBackendHeader
+    from dstl_core.model.key_group import KeyGroupRange
     from dstl_core.state.columns.keyed_sections import KeyedStream
 
 DATA_INLINE_THRESHOLD = 20 * 1024
@@ -38,16 +41,46 @@ _COPIED_BYTES = 8 << 20
 """How much of a stream is in memory while it is copied."""
 
 Mode = Literal["error", "overwrite"]
+KeyedForm = Literal["canonical", "native"]
+"""The form of keyed state: ``canonical`` is for every state backend, ``native`` is the files of
+RocksDB, which Flink restores without writing each record anew.
+"""
 RUN_KEY = "run_key"
+
+StoredKeyedHandle = KeyGroupsSavepointStateHandle | IncrementalRemoteKeyedStateHandle
+
+
+def checked_form(form: KeyedForm) -> KeyedForm:
+    """A form of keyed state.
+
+    Raises:
+        ConfigError: It is another word.
+    """
+    if form not in get_args(KeyedForm):
+        raise ConfigError(
+            f"format is wrong: expected {' or '.join(get_args(KeyedForm))}, got {form!r}."
+        )
+    return form
 
 
 class StateFiles:
     """The state files of a folder.
 
     Every file has a unique name, so tasks that run twice leave only unreferenced files.
+
+    Args:
+        path: The folder.
+        file_io: File IO of the folder; by default it follows from the scheme.
+        form: The form of keyed state that is added.
     """
 
-    def __init__(self, path: str | os.PathLike[str], file_io: FileIO | None = None) -> None:
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        file_io: FileIO | None = None,
+        form: KeyedForm = "canonical",
+    ) -> None:
+        self.form = checked_form(form)
         self.folder = Location.parse(path)
         self._digesting = DigestingFileIO(self.folder.scheme)
         self.file_io: FileIO = self._digesting if file_io is None else file_io
@@ -94,20 +127,28 @@ class StateFiles:
         self.file_io.write_new(self.folder.child(name), parts)
         return RelativeFileStateHandle(name, size)
 
-    def add_keyed_state(self, state: KeyedState) -> KeyGroupsSavepointStateHandle | None:
-        """Stores the state of one subtask in canonical form."""
+    def add_keyed_state(self, state: KeyedState) -> StoredKeyedHandle | None:
+        """Stores the state of one subtask."""
+        if self.form == "native" and state.key_serializer is not None:
+            return self._native(
+                state.header, state.key_groups, state.prefix_bytes, state.sections()
+            )
         raw, offsets = state.write_canonical()
         return KeyGroupsSavepointStateHandle(offsets, self.add_stream(raw)) if raw else None
 
     def add_keyed_stream(
         self, stream: KeyedStream, *, keep_header: bool = False
-    ) -> KeyGroupsSavepointStateHandle | None:
+    ) -> StoredKeyedHandle | None:
         """Stores a stream of keyed state while it is built.
 
         None if the stream has no record, unless ``keep_header`` keeps its list of states.
         """
         if not stream.raw_size and not keep_header:
             return None
+        if self.form == "native":
+            return self._native(
+                stream.header, stream.key_groups, stream.prefix_bytes, stream.raw_sections()
+            )
         if stream.raw_size <= DATA_INLINE_THRESHOLD:
             kept = self.add_stream(b"".join(stream))
         else:
@@ -115,6 +156,17 @@ class StateFiles:
             self.file_io.write_new(self.folder.child(name), stream)
             kept = RelativeFileStateHandle(name, stream.size)
         return KeyGroupsSavepointStateHandle(stream.offsets, kept)
+
+    def _native(
+        self,
+        header: KeyedBackendHeader,
+        key_groups: KeyGroupRange,
+        prefix_bytes: int,
+        sections: Iterable[tuple[int, bytes]],
+    ) -> IncrementalRemoteKeyedStateHandle:
+        from dstl_core.savepoint.write.native_state import native_state  # loads the compiler
+
+        return native_state(header, key_groups, prefix_bytes, sections, self.add_stream)
 
     def add_operator_state(self, state: OperatorStream | None) -> OperatorStreamStateHandle | None:
         """Stores the operator state of one subtask; None without such state."""
@@ -134,6 +186,7 @@ class SavepointFolder(StateFiles):
             in one step, and leaves its state files to ``dstl gc``.
         run_key: Identifies the run that writes. If the same run has already written the snapshot in
             the folder, ``is_finished`` is true.
+        form: The form of keyed state that is added.
 
     Raises:
         SnapshotExistsError: The folder already holds a snapshot.
@@ -146,8 +199,9 @@ class SavepointFolder(StateFiles):
         *,
         mode: Mode = "error",
         run_key: str | None = None,
+        form: KeyedForm = "canonical",
     ) -> None:
-        super().__init__(path, file_io)
+        super().__init__(path, file_io, form)
         if mode not in get_args(Mode):
             raise ConfigError(
                 f"mode is wrong: expected {' or '.join(get_args(Mode))}, got {mode!r}."

@@ -81,7 +81,7 @@ class KeyedSections:
     ) -> None:
         self.header = header
         self.key_groups = key_groups
-        self._prefix_bytes = key_group_prefix_bytes(max_parallelism)
+        self.prefix_bytes = key_group_prefix_bytes(max_parallelism)
         self._memory = memory
         self._check_duplicates = check_duplicates
         self._pieces: dict[int, list[Piece]] = {}
@@ -150,6 +150,11 @@ class KeyedSections:
         Raises:
             DuplicateKeyError: A key has two values in one state.
         """
+        raw = self.raw_section(key_group)
+        return compress_frames(raw) if self.header.compressed and raw else raw
+
+    def raw_section(self, key_group: int) -> bytes:
+        """As ``section``, not compressed."""
         pieces = sorted(self._pieces.get(key_group, ()), key=lambda each: each[:2])
         if not pieces:
             return b""
@@ -158,7 +163,7 @@ class KeyedSections:
         raw = b"".join([*map(self._bytes, pieces), _END])
         if self._check_duplicates:
             raw = self._checked(raw, key_group, pieces)
-        return compress_frames(raw) if self.header.compressed else raw
+        return raw
 
     def _bytes(self, piece: Piece) -> bytes | memoryview:
         _, _, data, size = piece
@@ -180,9 +185,9 @@ class KeyedSections:
                 continue
             if is_queue(meta):
                 firsts = own.take(index.firsts)  # Flink's queue holds each timer once
-                repeated[state_id] = [(key, b"") for key in _keys(firsts, self._prefix_bytes)]
+                repeated[state_id] = [(key, b"") for key in _keys(firsts, self.prefix_bytes)]
             elif is_kind(meta, KeyedStateType.LIST):
-                repeated[state_id] = _joined_lists(own, index, self._prefix_bytes)
+                repeated[state_id] = _joined_lists(own, index, self.prefix_bytes)
             else:
                 raise _duplicate(meta, key_group, index)
         if not repeated:
@@ -192,7 +197,7 @@ class KeyedSections:
     def _records(self, raw: bytes, key_group: int) -> SpanBatch:
         rows = min(_SCAN_ROWS, len(raw) // _LEAST_RECORD_BYTES + 1)
         scanner = SectionScanner(
-            self._prefix_bytes, [True] * len(self.header.states), rows, len(raw) + 1
+            self.prefix_bytes, [True] * len(self.header.states), rows, len(raw) + 1
         )
         batches = list(scanner.batches(_whole(raw, key_group)))
         return SpanBatch(np.concatenate([each.spans for each in batches]), batches[0].source)
@@ -222,10 +227,24 @@ class KeyedStream:
 
     def __init__(self, sections: KeyedSections, key_groups: KeyGroupRange) -> None:
         self._sections = sections
-        self._key_groups = key_groups
+        self.key_groups = key_groups
         self._offsets: list[int] = []
         self.size = 0
         self.raw_size = sections.raw_size(key_groups)
+
+    @property
+    def header(self) -> KeyedBackendHeader:
+        return self._sections.header
+
+    @property
+    def prefix_bytes(self) -> int:
+        """Bytes of a key group."""
+        return self._sections.prefix_bytes
+
+    def raw_sections(self) -> Iterator[tuple[int, bytes]]:
+        """Yields each key group with its section, not compressed; instead of the stream."""
+        for key_group in self.key_groups:
+            yield key_group, self._sections.raw_section(key_group)
 
     def __iter__(self) -> Iterator[bytes]:
         out = DataOutput()
@@ -233,7 +252,7 @@ class KeyedStream:
         header = out.to_bytes()
         self._offsets, self.size = [], len(header)
         yield header
-        for key_group in self._key_groups:
+        for key_group in self.key_groups:
             section = self._sections.section(key_group)
             self._offsets.append(self.size if section else 0)
             self.size += len(section)
@@ -243,9 +262,9 @@ class KeyedStream:
     @property
     def offsets(self) -> KeyGroupRangeOffsets:
         """The offsets of the sections."""
-        if len(self._offsets) != len(self._key_groups):
+        if len(self._offsets) != len(self.key_groups):
             raise InvariantViolation("the stream was not written")
-        return KeyGroupRangeOffsets(self._key_groups, tuple(self._offsets))
+        return KeyGroupRangeOffsets(self.key_groups, tuple(self._offsets))
 
 
 def _whole(raw: bytes, key_group: int) -> SectionChunks:

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
     from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
 
 SST_SUFFIX = ".sst"
-_CURRENT, _MANIFEST = "CURRENT", "MANIFEST-"
+CURRENT, MANIFEST = "CURRENT", "MANIFEST-"
+DEFAULT_FAMILY = "default"
+"""The column family that every database has. Flink stores nothing in it."""
 _MAX_CURRENT_BYTES = 64
 _MOST_DIGITS = 20
 _TAIL_BYTES = 16 << 10
@@ -131,8 +133,8 @@ def current_manifest(handle: IncrementalRemoteKeyedStateHandle, resolver: Handle
         FormatError: The handle has none, or its file CURRENT names another one.
     """
     streams = dict(handle.shared + handle.private)
-    current = streams.get(_CURRENT)
-    manifests = sorted(name for name in streams if name.startswith(_MANIFEST))
+    current = streams.get(CURRENT)
+    manifests = sorted(name for name in streams if name.startswith(MANIFEST))
     if current is None:
         raise FormatError("RocksDB's files lack the file CURRENT", got=sorted(streams)[:5])
     with error_context(location=resolver.describe(current)):

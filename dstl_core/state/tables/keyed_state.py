@@ -135,21 +135,34 @@ class KeyedState:
         """As ``write_canonical``, one key group at a time; writes nothing if there is no state."""
         if self.key_serializer is None:
             return KeyGroupRangeOffsets(self.key_groups, (0,) * len(self.key_groups))
-        tables = list(self.tables.values())
         header = DataOutput()
-        metas = tuple(table.meta for table in tables)
-        write_keyed_header(header, KeyedBackendHeader(self.key_serializer, metas))
+        write_keyed_header(header, self.header)
         sink(header.to_bytes())
         position, offsets = header.position, []
-        for key_group in self.key_groups:
-            section = write_section(
-                (index, self._records(table, key_group)) for index, table in enumerate(tables)
-            )
+        for _, section in self.sections():
             offsets.append(position if section else 0)
             if section:
                 sink(section)
                 position += len(section)
         return KeyGroupRangeOffsets(self.key_groups, tuple(offsets))
+
+    @property
+    def header(self) -> KeyedBackendHeader:
+        """The key type and the states. There must be a state."""
+        assert self.key_serializer is not None  # set by the first state
+        metas = tuple(table.meta for table in self.tables.values())
+        return KeyedBackendHeader(self.key_serializer, metas)
+
+    def sections(self) -> Iterator[tuple[int, bytes]]:
+        """Yields each key group with its section."""
+        tables = list(self.tables.values())
+        for key_group in self.key_groups:
+            yield (
+                key_group,
+                write_section(
+                    (at, self._records(table, key_group)) for at, table in enumerate(tables)
+                ),
+            )
 
     def _records(self, table: StateTable[Any], key_group: int) -> Iterable[tuple[bytes, bytes]]:
         ttl = self.expired.get(state_key(table.meta))

@@ -69,6 +69,26 @@ def test_a_snapshot_of_any_form_becomes_a_canonical_savepoint(
         assert texts(named(entries)) == texts(named(fixture.truth))
 
 
+@pytest.mark.soak
+@pytest.mark.parametrize("fixture", [f for f in DECLARABLE if f.name not in REFUSED], ids=str)
+def test_a_snapshot_of_any_form_becomes_a_native_savepoint(
+    flink: FlinkChecker, tmp_path: Path, run: Any, fixture: Fixture
+) -> None:
+    out = tmp_path / "out"
+    code, _, error = run("rewrite", str(fixture.snapshot), str(out), "--format", "native", "--copy")
+    assert code == 0, error
+    rewritten = Snapshot.load(out)
+    assert forms(fixture) == set() or {
+        operator.form() for operator in rewritten.operators if operator.keyed_handles
+    } == {"rocksdb files"}
+    declared = operators(fixture)
+    parallelism = max(operator.parallelism for operator in rewritten.operators)
+    has_lists = any(operator.operator_states for operator in declared)
+    subtasks = parallelism if has_lists else parallelism % 3 + 1
+    entries = flink.restore(out, declared, backend="rocksdb", parallelism=subtasks).entries
+    assert texts(named(entries)) == texts(named(fixture.truth))
+
+
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_timers_that_rocksdb_left_on_the_heap_fire(
     flink: FlinkChecker, tmp_path: Path, run: Any, backend: str

@@ -316,8 +316,8 @@ def test_files_of_the_same_size_are_told_apart(has_ids: bool) -> None:
         # A MANIFEST that has the sizes of the exchanged files.
         edits = [edit for edit, _ in manifests._edits(files[key])]
         for number, size in sizes.items():
-            old = manifests._varint(number) + manifests._varint(members[number].files[number].size)
-            new = manifests._varint(number) + manifests._varint(size)
+            old = manifests.varint(number) + manifests.varint(members[number].files[number].size)
+            new = manifests.varint(number) + manifests.varint(size)
             edits = [edit.replace(old, new) for edit in edits]
             unique_id = members[number].files[number].unique_id
             assert unique_id is not None

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dstl_core.codec.columnar.kernels.table_blocks import (
+from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     BLOCK_END,
     BLOCK_START,
     ENTRIES,

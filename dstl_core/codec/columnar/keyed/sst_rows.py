@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from dstl_core.codec.columnar.kernels import scan, table_merge
-from dstl_core.codec.columnar.kernels.table_blocks import ENTRY_BYTES, TRAILER
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.kernels.tables import table_merge
+from dstl_core.codec.columnar.kernels.tables.table_blocks import ENTRY_BYTES, TRAILER
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.places import joined_items
 from dstl_core.codec.columnar.keyed.sections import Section

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.memory import get64, load8, load16, put64
 from dstl_core.codec.columnar.kernels.scan import SPAN_BYTES
-from dstl_core.codec.columnar.kernels.table_blocks import ENTRY_BYTES, is_before, same_bytes
+from dstl_core.codec.columnar.kernels.tables.table_blocks import ENTRY_BYTES, is_before, same_bytes
 
 DELETION, PUT, MERGE, SINGLE_DELETION = 0, 1, 2, 7
 

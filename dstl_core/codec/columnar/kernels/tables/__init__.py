@@ -1,0 +1,1 @@
+"""Kernels that read, merge, sort and write RocksDB's table files."""

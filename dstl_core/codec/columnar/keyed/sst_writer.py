@@ -1,0 +1,188 @@
+"""Writes records of canonical sections as sorted table files of RocksDB, one column family a state.
+
+A row of a family is the key and the value of a canonical record. The Python code per block only
+compresses it and computes its checksum.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.kernels.tables.table_sort import sort_keys, whole_keys, words_of_keys
+from dstl_core.codec.columnar.kernels.tables.table_write import (
+    BLOCK_WORDS,
+    ENTRY_ROOM_BYTES,
+    RESTART_INTERVAL,
+    write_blocks,
+)
+from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
+from dstl_core.codec.columnar.keyed.spans import SectionScanner
+from dstl_core.codec.columnar.types.addresses import address_of
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
+from dstl_core.codec.sst.table_builder import BLOCK_BYTES, Table, TableBuilder
+from dstl_core.errors import DuplicateKeyError
+
+TABLE_BYTES = 64 << 20
+"""A table file ends once it has this many bytes (RocksDB's and Flink's default)."""
+HELD_BYTES = 256 << 20
+"""Bytes of unfinished table files together, at which the largest is finished."""
+_SORTED_BYTES = 4 << 20
+"""Key groups are sorted together up to this size."""
+_LEAST_RECORD_BYTES = 10
+
+KeyGroupSection = tuple[int, bytes]
+"""A key group and its section, not compressed."""
+
+
+@dataclass(frozen=True)
+class FamilyTable:
+    """A table file of the state with this id."""
+
+    state_id: int
+    table: Table
+
+
+def tables_of(
+    families: Sequence[str],
+    prefix_bytes: int,
+    sections: Iterable[KeyGroupSection],
+    table_bytes: int = TABLE_BYTES,
+) -> Iterator[FamilyTable]:
+    """Yields the table files of some key groups; those of a state in the order of their keys.
+
+    Args:
+        families: The column family of each state, by state id.
+        prefix_bytes: Bytes of a key group.
+        sections: The sections of ascending key groups.
+        table_bytes: Size at which a file ends.
+
+    Raises:
+        FormatError: A section is damaged.
+        DuplicateKeyError: A key has two values in one state.
+    """
+    states = [_Family(name, at, prefix_bytes, table_bytes) for at, name in enumerate(families)]
+    scanner = _Scanner(len(families), prefix_bytes)
+    for key_groups in _together(sections):
+        for state_id, spans in scanner.spans(key_groups):
+            yield from states[state_id].add(spans)
+        while sum(state.size for state in states) > HELD_BYTES:
+            yield from max(states, key=lambda state: state.size).finish()
+    for state in states:
+        yield from state.finish()
+
+
+def _together(sections: Iterable[KeyGroupSection]) -> Iterator[list[KeyGroupSection]]:
+    """Divides key groups into groups that are sorted at once."""
+    waiting: list[KeyGroupSection] = []
+    size = 0
+    for key_group, section in sections:
+        if not section:
+            continue
+        if waiting and size + len(section) > _SORTED_BYTES:
+            yield waiting
+            waiting, size = [], 0
+        waiting.append((key_group, section))
+        size += len(section)
+    if waiting:
+        yield waiting
+
+
+class _Scanner:
+    """Finds the records of some key groups, by state."""
+
+    def __init__(self, states: int, prefix_bytes: int) -> None:
+        self._states = states
+        self._prefix_bytes = prefix_bytes
+        self._data = bytearray()
+
+    def spans(self, key_groups: list[KeyGroupSection]) -> Iterator[tuple[int, Int64s]]:
+        """The records of each state, with whole keys. They are valid until the next call."""
+        self._data = bytearray().join(section for _, section in key_groups)
+        places, at = [], 0
+        for key_group, section in key_groups:
+            places.append(Section(key_group, at, at + len(section), 0))
+            at += len(section)
+        rows = at // _LEAST_RECORD_BYTES + 1
+        scanner = SectionScanner(self._prefix_bytes, [True] * self._states, rows, at + 1)
+        batches = list(scanner.batches(_one_chunk(self._data, places)))
+        for batch in batches:  # one, since it has room for all records
+            whole_keys(address_of(batch.spans), len(batch), self._prefix_bytes)
+            ids = batch.states
+            for state_id in np.unique(ids).tolist():
+                yield state_id, np.ascontiguousarray(batch.spans[ids == state_id])
+
+
+def _one_chunk(data: bytearray, places: list[Section]) -> SectionChunks:
+    yield SectionChunk(memoryview(data), places)
+
+
+class _Family:
+    """The table files of one state."""
+
+    def __init__(self, name: str, state_id: int, prefix_bytes: int, table_bytes: int) -> None:
+        self._name = name
+        self._prefix_bytes = prefix_bytes
+        self._state_id = state_id
+        self._table_bytes = table_bytes
+        self._builder = TableBuilder(name, state_id + 1)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the unfinished file."""
+        return self._builder.size
+
+    def add(self, spans: Int64s) -> Iterator[FamilyTable]:
+        """Adds records whose keys sort after those before; yields the files that are full.
+
+        Raises:
+            DuplicateKeyError: Two records have the same key.
+        """
+        order = _sorted_rows(spans, self._prefix_bytes)
+        rows = len(spans)
+        sizes = spans[:, scan.KEY_END] - spans[:, scan.KEY_START]
+        sizes += spans[:, scan.VALUE_END] - spans[:, scan.VALUE_START]
+        target = scratch(int(sizes.sum()) + rows * ENTRY_ROOM_BYTES)
+        restarts = scratch_words(rows // RESTART_INTERVAL + 1, 1)
+        blocks = scratch_words(rows, BLOCK_WORDS)
+        places = address_of(target), address_of(restarts), address_of(blocks)
+        count = write_blocks(address_of(spans), address_of(order), rows, BLOCK_BYTES, *places)
+        if count < 0:
+            raise DuplicateKeyError(
+                f"State {self._name!r} has a key in two records, and files of RocksDB hold each "
+                f"key once; write the state in canonical form, of which Flink keeps the last one."
+            )
+        view = target.data
+        start, before = 0, [0, 0, 0]
+        for end, *after in blocks[:count].tolist():
+            first, last = _key(spans[order[before[0]]]), _key(spans[order[after[0] - 1]])
+            counts = [new - old for new, old in zip(after, before, strict=True)]
+            self._builder.add_block(view[start:end], first, last, counts)
+            start, before = end, after
+            if self.size >= self._table_bytes:
+                yield from self.finish()
+
+    def finish(self) -> Iterator[FamilyTable]:
+        """The file with the records since the one before; none without records."""
+        if self.size:
+            yield FamilyTable(self._state_id, self._builder.finish())
+            self._builder = TableBuilder(self._name, self._state_id + 1)
+
+
+def _sorted_rows(spans: Int64s, prefix_bytes: int) -> Int64s:
+    """The row numbers in the order of the keys."""
+    rows = len(spans)
+    words, order, spare = (scratch_words(rows, 1)[:, 0] for _ in range(3))
+    words_of_keys(address_of(spans), rows, prefix_bytes, address_of(words))
+    place = address_of(words), address_of(order), address_of(spare)
+    return order if sort_keys(address_of(spans), rows, *place) else spare
+
+
+def _key(span: Int64s) -> bytes:
+    start, end = int(span[scan.KEY_START]), int(span[scan.KEY_END])
+    return ctypes.string_at(start, end - start)

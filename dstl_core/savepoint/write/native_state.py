@@ -1,0 +1,80 @@
+"""Stores keyed state of one subtask as files of RocksDB, as its incremental checkpoints have them.
+
+No database is needed: sorted table files of the last level, and a MANIFEST that names them. Source:
+``RocksIncrementalSnapshotStrategy`` and ``RocksDBIncrementalRestoreOperation`` of Flink 2.2.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from uuid import uuid4
+
+from dstl_core.codec.columnar.keyed.sst_writer import KeyGroupSection, tables_of
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.sst.manifest import NEW_MANIFEST_NUMBER, ManifestFile, new_manifest
+from dstl_core.codec.state_meta import KeyedBackendHeader, write_keyed_header
+from dstl_core.errors import SavepointError
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, StreamStateHandle
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.state.restore.rocksdb import CURRENT, DEFAULT_FAMILY, MANIFEST, table_name
+
+AddStream = Callable[[bytes], StreamStateHandle]
+
+
+def native_state(
+    header: KeyedBackendHeader,
+    key_groups: KeyGroupRange,
+    prefix_bytes: int,
+    sections: Iterable[KeyGroupSection],
+    add_stream: AddStream,
+) -> IncrementalRemoteKeyedStateHandle:
+    """Stores the sections of one subtask; returns their handle.
+
+    Args:
+        header: The states, by id.
+        key_groups: The key groups of the subtask.
+        prefix_bytes: Bytes of a key group.
+        sections: The sections of ascending key groups, not compressed.
+        add_stream: Stores the bytes of a file.
+
+    Raises:
+        DuplicateKeyError: A key has two values in one state.
+        SavepointError: RocksDB cannot have states of these names.
+    """
+    names = [meta.name for meta in header.states]
+    _check_names(names)
+    families: dict[str, list[ManifestFile]] = {name: [] for name in names}
+    shared: list[tuple[str, StreamStateHandle]] = []
+    for own in tables_of(names, prefix_bytes, sections):
+        number = NEW_MANIFEST_NUMBER + 1 + len(shared)
+        families[names[own.state_id]].append(own.table.as_file(number))
+        shared.append((table_name(number), add_stream(own.table.data)))
+    manifest = f"{MANIFEST}{NEW_MANIFEST_NUMBER:06d}"
+    private = [
+        (manifest, add_stream(new_manifest(families))),
+        (CURRENT, add_stream(f"{manifest}\n".encode())),
+    ]
+    out = DataOutput()
+    write_keyed_header(out, replace(header, compressed=False))
+    meta_stream = add_stream(out.to_bytes())
+    return IncrementalRemoteKeyedStateHandle(
+        backend_id=str(uuid4()),
+        key_group_range=key_groups,
+        checkpoint_id=0,
+        checkpointed_size=sum(stream.state_size for _, stream in shared),
+        meta_stream=meta_stream,
+        shared=tuple(shared),
+        private=tuple(private),
+        state_handle_id=str(uuid4()),
+    )
+
+
+def _check_names(names: list[str]) -> None:
+    wrong = DEFAULT_FAMILY in names or len({*names}) < len(names)
+    if wrong:
+        raise SavepointError(
+            f"Files of RocksDB cannot hold these states: expected names that differ from each "
+            f"other and from {DEFAULT_FAMILY!r}, got {', '.join(map(repr, names))}; write the "
+            f"savepoint in canonical form."
+        )

@@ -1,0 +1,158 @@
+"""Real Flink restores keyed state that dstl wrote as files of RocksDB."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
+from dstl_core.savepoint.check.diff import diff_snapshots
+from tests.command_line import run
+from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
+from tests.integration.flink.model import Model, texts
+
+__all__ = ["run"]
+pytestmark = pytest.mark.flink
+
+STATES = [
+    State("n", "value", "long"),
+    State("names", "list", "string"),
+    State("m", "map", "long", map_key="string"),
+    State("empty", "value", "long"),
+]
+ELEMENTS = State("elements", "op-list", "string")
+OPERATORS = [
+    Operator("keyed", "string", STATES, [TimerService()]),
+    Operator("list", operator_states=[ELEMENTS]),
+]
+KEYS = [f"key-{number}" for number in range(400)]
+FIRST: list[Entry] = [
+    *({"key": key, "state": "n", "do": "update", "value": n} for n, key in enumerate(KEYS)),
+    *({"key": key, "state": "names", "do": "add_all", "value": ["a", "é", key]} for key in KEYS),
+    *(
+        {"key": key, "state": "m", "do": "put", "map_key": f"m{number}", "value": number}
+        for key in KEYS[:200]
+        for number in range(3)
+    ),
+    *(
+        {
+            "key": key,
+            "service": "user-timers",
+            "kind": "event-timer",
+            "do": "register",
+            "ts": 10_000 + n,
+        }
+        for n, key in enumerate(KEYS[:100])
+    ),
+]
+LATER: list[Entry] = [
+    *({"key": key, "state": "n", "do": "update", "value": -n} for n, key in enumerate(KEYS[:50])),
+    *({"key": key, "state": "names", "do": "add", "value": "later"} for key in KEYS[20:40]),
+    {"key": KEYS[7], "state": "n", "do": "clear"},
+    {"key": "a new one", "state": "empty", "do": "update", "value": 7},
+]
+
+
+def of(uid: str, updates: list[Entry]) -> list[Entry]:
+    return [{"op": uid, **each} for each in updates]
+
+
+def held(*updates: list[Entry]) -> list[str]:
+    model = Model("keyed", STATES)
+    for each in updates:
+        model.apply(of("keyed", each))
+    return texts(model.entries(), "kg")
+
+
+@dataclass(frozen=True)
+class Source:
+    path: Path
+    max_parallelism: int
+
+
+@pytest.fixture(scope="module", params=[128, 4096])
+def source(
+    flink: FlinkChecker, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Source:
+    """A canonical savepoint of Flink, with records in the order of a hash map."""
+    restored = flink.restore(
+        None,
+        OPERATORS,
+        backend="hashmap",
+        parallelism=2,
+        max_parallelism=request.param,
+        updates=[
+            *of("keyed", FIRST),
+            {"op": "list", "state": "elements", "do": "add", "value": "one"},
+        ],
+        savepoint_to=tmp_path_factory.mktemp("savepoint"),
+    )
+    assert restored.savepoint is not None
+    return Source(Path(restored.savepoint), request.param)
+
+
+def native(run: Any, source: Source, out: Path, *options: str) -> Path:
+    code, _, error = run("rewrite", str(source.path), str(out), "--format", "native", *options)
+    assert code == 0, error
+    handles = Snapshot.load(out)["keyed"].keyed_handles
+    assert {type(handle) for handle in handles} == {IncrementalRemoteKeyedStateHandle}
+    return out
+
+
+@pytest.mark.parametrize(
+    ("parallelism", "claim", "settings"),
+    [
+        (2, "NO_CLAIM", {}),
+        (3, "CLAIM", {}),
+        (3, "NO_CLAIM", {"state.backend.rocksdb.use-ingest-db-restore-mode": "true"}),
+    ],
+)
+def test_flink_restores_native_state_and_goes_on(
+    flink: FlinkChecker,
+    run: Any,
+    tmp_path: Path,
+    source: Source,
+    parallelism: int,
+    claim: str,
+    settings: dict[str, str],
+) -> None:
+    out = native(run, source, tmp_path / "native")
+    restored = flink.restore(
+        out,
+        OPERATORS,
+        backend="rocksdb",
+        parallelism=parallelism,
+        updates=of("keyed", LATER),
+        checkpoints=2,
+        savepoint_to=tmp_path / "savepoints",
+        claim_mode=claim,
+        settings=settings,
+    )
+    assert texts([e for e in restored.entries if e["op"] == "keyed"], "kg") == held(FIRST)
+    for place in (restored.savepoint, restored.checkpoints[-1]):
+        again = flink.restore(place, OPERATORS, backend="rocksdb")
+        found = [entry for entry in again.entries if entry["op"] == "keyed"]
+        assert texts(found, "kg") == held(FIRST, LATER)
+
+
+def test_what_flink_saves_after_it_differs_in_nothing(
+    flink: FlinkChecker, run: Any, tmp_path: Path, source: Source
+) -> None:
+    out = native(run, source, tmp_path / "native")
+    saved = flink.restore(
+        out, OPERATORS, backend="rocksdb", parallelism=2, savepoint_to=tmp_path / "savepoints"
+    ).savepoint
+    assert saved is not None
+    assert list(diff_snapshots(Snapshot.load(source.path), Snapshot.load(saved))) == []
+
+
+def test_native_state_gets_another_number_of_key_groups(
+    flink: FlinkChecker, run: Any, tmp_path: Path, source: Source
+) -> None:
+    out = native(run, source, tmp_path / "native", "--max-parallelism", "1000")
+    restored = flink.restore(out, OPERATORS, backend="rocksdb", parallelism=3, max_parallelism=1000)
+    assert texts([e for e in restored.entries if e["op"] == "keyed"], "kg") == held(FIRST)

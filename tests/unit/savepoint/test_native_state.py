@@ -1,0 +1,77 @@
+"""Keyed state becomes files of RocksDB: whatever form it had, what a dump shows stays the same."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
+from dstl_core.errors import ConfigError
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
+from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.check.verify import verify_snapshot
+from tests.golden_files import Fixture, as_lines, snapshot
+from tests.unit.savepoint.test_rewrite import REWRITABLE, in_any_union_order, lines
+
+EVERY_KIND = {
+    "a-hashmap-changelog-materialized",
+    "a-hashmap-native",
+    "a-rocksdb-heaptimers-checkpoint",
+    "a-rocksdb-p2-max4096",
+    "d-windows-hashmap",
+    "e-ttl-hashmap",
+    "o-hard-keys",
+    "x-lsm-rocksdb-incremental",
+}
+FIXTURES = [
+    pytest.param(fixture, marks=() if fixture.name in EVERY_KIND else pytest.mark.soak)
+    for fixture in REWRITABLE
+]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fixture", FIXTURES, ids=str)
+def test_native_state_shows_what_its_source_shows(fixture: Fixture, tmp_path: Path) -> None:
+    before = Snapshot.load(fixture.snapshot)
+    rewrite_savepoint(before, tmp_path / "out", files="copy", format="native")
+
+    after = Snapshot.load(tmp_path / "out")
+
+    handles = [handle for operator in after.operators for handle in operator.keyed_handles]
+    assert all(isinstance(handle, IncrementalRemoteKeyedStateHandle) for handle in handles)
+    assert sorted(as_lines(in_any_union_order(lines(after)))) == sorted(
+        as_lines(in_any_union_order(lines(before)))
+    )
+    assert list(verify_snapshot(after).findings) == list(verify_snapshot(before).findings)
+
+
+def test_native_state_gets_other_key_groups_and_is_written_back(tmp_path: Path) -> None:
+    source = Snapshot.load(snapshot("a-hashmap-canonical"))
+    rewrite_savepoint(source, tmp_path / "many", format="native", max_parallelism=4096)
+    many = Snapshot.load(tmp_path / "many")
+    rewrite_savepoint(many, tmp_path / "back", format="canonical", max_parallelism=128)
+
+    back = Snapshot.load(tmp_path / "back")
+
+    assert (many["a-keyed"].form(), back["a-keyed"].form()) == ("rocksdb files", "canonical")
+    assert list(diff_snapshots(source, back)) == []
+
+
+def test_files_of_rocksdb_are_not_written_again(tmp_path: Path) -> None:
+    source = Snapshot.load(snapshot("a-rocksdb-native-incremental"))
+    edit = edit_savepoint(source).with_format("native")
+    edit.write(tmp_path / "out")
+
+    [line] = [line for line in edit.plan() if "keyed_state" in line]
+    assert line["keyed_state"] == "rocksdb files -> rocksdb files, copied"
+    old, new = (of["a-keyed"].keyed_handles for of in (source, Snapshot.load(tmp_path / "out")))
+    assert [handle.backend_id for handle in new] == [handle.backend_id for handle in old]
+
+
+def test_a_form_that_does_not_exist_or_contradicts_is_refused(tmp_path: Path) -> None:
+    edit = edit_savepoint(Snapshot.load(snapshot("a-hashmap-canonical")))
+    with pytest.raises(ConfigError, match="expected canonical or native, got 'heap'"):
+        edit.with_format("heap")  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="Keyed state is written in one form"):
+        edit.with_files("canonical").with_format("native")
