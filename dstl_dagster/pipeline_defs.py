@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 
 from dstl_core.errors import ConfigError
+from dstl_dagster.checks.snapshot_check import SnapshotCheck, build_snapshot_checks
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines.jobs import (
+    MAX_RUNTIME_S,
     Job,
     build_gc_job,
     build_materialization_job,
@@ -25,142 +27,247 @@ from dstl_dagster.pipelines.schedules import (
     build_verify_schedule,
 )
 from dstl_dagster.sensors import (
+    build_input_sensor,
     build_reset_sensors,
     build_sweeper_sensor,
     build_truncation_sensor,
 )
+from dstl_dagster.snapshots.edits import Rewrite
 from dstl_dagster.snapshots.snapshot_assets import (
     build_materialization_asset,
     build_rewritten_asset,
     build_savepoint_asset,
 )
+from dstl_dagster.snapshots.sources import checkpoint_of, savepoint_of
 
-_RUNNING, _STOPPED = dg.DefaultSensorStatus.RUNNING, dg.DefaultSensorStatus.STOPPED
+Check = SnapshotCheck | dg.AssetChecksDefinition
 
 
 def build_pipeline_defs(
     pipeline: StatefulPipeline,
     assets: Sequence[Any],
     *,
-    rewrite: Mapping[str, Any] | None = None,
+    checks: Sequence[Check] = (),
+    savepoint_checks: Sequence[Check] = (),
+    rewrite: Rewrite | None = None,
+    inputs: Callable[[], Iterable[str]] | None = None,
+    epochs_schedule: str | None = None,
+    materialization_schedule: str | None = "0 3 * * *",
+    verify_schedule: str | None = "30 4 * * *",
+    schedule_timezone: str = "UTC",
+    schedules_running: bool = False,
     max_log_ratio: float = 1.0,
+    max_log_bytes: int | None = None,
     sensor_interval_seconds: int = 60,
     sensors_running: bool = False,
-    materialization_cron: str | None = "0 3 * * *",
-    verify_cron: str | None = "30 4 * * *",
-    schedule: str | None = None,
-    checks: Sequence[dg.AssetChecksDefinition] = (),
+    max_runtime_s: int = MAX_RUNTIME_S,
+    materialization_pool: str | None = None,
     with_jobs: bool = True,
     with_sensors: bool = True,
     resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
-    """Builds the definitions of a pipeline: epochs, downstream assets, jobs, sensors and checks.
+    """Builds the assets, jobs, sensors, schedules and checks of a pipeline.
 
     Args:
         pipeline: The pipeline.
         assets: The result of ``dstl_assets``, and upstream assets.
-        rewrite: Arguments of ``build_rewritten_asset``; None makes no such asset.
+        checks: More checks of the checkpoint: values of ``dstl_dagster.checks``, or Dagster's own.
+        savepoint_checks: Checks of the savepoint.
+        rewrite: The edit of an asset that is a copy of the savepoint; None makes no such asset.
+        inputs: Lists the ids of inputs; a sensor runs those after the last committed one.
+        epochs_schedule: Cron of a run of all windows that are due; None for none.
+        materialization_schedule: Cron of the materialization; None for none.
+        verify_schedule: Cron of the full check of the checkpoint; None for none.
+        schedule_timezone: Time zone of the crons.
+        schedules_running: Whether schedules run by default.
         max_log_ratio: Ratio of the log to the full state at which the truncation sensor acts.
+        max_log_bytes: Bytes of the log at which it acts, too.
         sensor_interval_seconds: Seconds between two ticks of a sensor.
         sensors_running: Whether sensors run by default.
-        materialization_cron: Schedule of the materialization; None for none.
-        verify_cron: Schedule of the full check of the checkpoint; None for none.
-        schedule: Cron of a schedule that runs all windows which are due; None for none.
-        checks: Further checks, e.g. from ``build_state_check``.
-        with_jobs: Whether to add jobs. Without, there are neither sensors nor schedules, which
-            launch them.
+        max_runtime_s: Seconds after which Dagster ends a job.
+        materialization_pool: Dagster's concurrency pool of the materialization.
+        with_jobs: Whether to add jobs, and the sensors and schedules that launch them.
         with_sensors: Whether to add sensors.
         resources: ``storage``, ``spark``, ..
 
     Raises:
-        ConfigError: There is a schedule, and no result of ``dstl_assets`` among the assets.
+        ConfigError: An argument is wrong, or no result of ``dstl_assets`` could run the inputs.
     """
+    _check_arguments(pipeline, rewrite, max_log_ratio)
     epochs = _epochs_of(pipeline, assets)
     pipeline = pipeline.as_defined(_specs_of(assets))
-    materialize, reset, verify = (
-        build_materialization_job(pipeline),
-        build_reset_job(pipeline),
-        build_verify_job(pipeline),
-    )
-    behind = [build_materialization_asset(pipeline), build_savepoint_asset(pipeline)]
-    if rewrite is not None:
-        behind.append(build_rewritten_asset(pipeline, **rewrite))
-    watched: dict[str, Any] = {
-        "minimum_interval_seconds": sensor_interval_seconds,
-        "default_status": _RUNNING if sensors_running else _STOPPED,
-    }
-    others = [build(pipeline) for build in (build_savepoint_job, build_gc_job, build_report_job)]
-    sensors = _sensors(pipeline, materialize, reset, max_log_ratio, watched)
+    jobs = _Jobs(pipeline, max_runtime_s)
+    watched = _options_of_sensors(sensor_interval_seconds, sensors_running)
+    timed = _options_of_schedules(schedule_timezone, schedules_running)
+    sensors = [
+        *jobs.sensors(max_log_ratio, max_log_bytes, watched),
+        *_input_sensors(pipeline, epochs, inputs, watched),
+    ]
+    schedules = jobs.schedules(materialization_schedule, verify_schedule, timed)
+    schedules += _epochs_schedules(pipeline, epochs, epochs_schedule, timed)
     return dg.Definitions(
-        assets=[*assets, *behind],
-        asset_checks=[*_checks(pipeline, epochs, max_log_ratio), *checks],
-        jobs=[materialize, reset, verify, *others] if with_jobs else [],
+        assets=[*assets, *_assets_behind(pipeline, materialization_pool, rewrite)],
+        asset_checks=_checks(pipeline, epochs, max_log_ratio, checks, savepoint_checks),
+        jobs=jobs.all if with_jobs else [],
         sensors=sensors if with_jobs and with_sensors else [],
-        schedules=[
-            *_epochs_schedules(pipeline, epochs, schedule),
-            *_upkeep_schedules(pipeline, materialize, materialization_cron, verify, verify_cron),
-        ]
-        if with_jobs
-        else [],
+        schedules=schedules if with_jobs else [],
         resources=dict(resources or {}),
     )
 
 
+class _Jobs:
+    """The jobs of a pipeline, and what launches them."""
+
+    def __init__(self, pipeline: StatefulPipeline, max_runtime_s: int) -> None:
+        self._pipeline = pipeline
+        self._materialize = build_materialization_job(pipeline, max_runtime_s=max_runtime_s)
+        self._reset = build_reset_job(pipeline)
+        self._verify = build_verify_job(pipeline, max_runtime_s=max_runtime_s)
+        self.all: list[Job] = [
+            self._materialize,
+            self._reset,
+            self._verify,
+            build_savepoint_job(pipeline, max_runtime_s=max_runtime_s),
+            build_gc_job(pipeline),
+            build_report_job(pipeline),
+        ]
+
+    def sensors(
+        self, max_log_ratio: float, max_log_bytes: int | None, watched: Mapping[str, Any]
+    ) -> list[dg.SensorDefinition]:
+        """The sensors that launch a materialization or a reset."""
+        truncation = build_truncation_sensor(
+            self._pipeline,
+            self._materialize,
+            max_log_ratio=max_log_ratio,
+            max_log_bytes=max_log_bytes,
+            **watched,
+        )
+        status = watched["default_status"]
+        return [
+            truncation,
+            build_sweeper_sensor(self._pipeline, self._reset, **watched),
+            *build_reset_sensors(self._pipeline, self._reset, default_status=status),
+        ]
+
+    def schedules(
+        self, materialization: str | None, verify: str | None, timed: Mapping[str, Any]
+    ) -> list[dg.ScheduleDefinition]:
+        """The schedules of the materialization and of the full check."""
+        schedules = []
+        if materialization is not None:
+            schedules.append(
+                build_materialization_schedule(
+                    self._pipeline, self._materialize, cron_schedule=materialization, **timed
+                )
+            )
+        if verify is not None:
+            schedules.append(
+                build_verify_schedule(self._pipeline, self._verify, cron_schedule=verify, **timed)
+            )
+        return schedules
+
+
+def _assets_behind(
+    pipeline: StatefulPipeline, pool: str | None, rewrite: Rewrite | None
+) -> list[dg.AssetsDefinition]:
+    """The assets that come after the checkpoint."""
+    assets = [build_materialization_asset(pipeline, pool=pool), build_savepoint_asset(pipeline)]
+    if rewrite is not None:
+        assets.append(build_rewritten_asset(pipeline, rewrite))
+    return assets
+
+
+def _check_arguments(pipeline: Any, rewrite: Any, max_log_ratio: float) -> None:
+    """Raises ConfigError for what Dagster would report far from here."""
+    if not isinstance(pipeline, StatefulPipeline):
+        raise ConfigError(
+            f"build_pipeline_defs is about a pipeline: expected a StatefulPipeline, for example of "
+            f"aggregating_pipeline, got {type(pipeline).__name__}."
+        )
+    if rewrite is not None and not isinstance(rewrite, Rewrite):
+        raise ConfigError(
+            f"The rewrite of pipeline {pipeline.name!r} is wrong: expected "
+            f"dstl_dagster.snapshots.Rewrite, for example Rewrite(rename={{'totals': 'sums'}}), "
+            f"got {rewrite!r}."
+        )
+    if max_log_ratio <= 0:
+        raise ConfigError(
+            f"The max_log_ratio of pipeline {pipeline.name!r} is wrong: expected a number above 0, "
+            f"got {max_log_ratio}."
+        )
+
+
+def _options_of_sensors(interval_seconds: int, running: bool) -> dict[str, Any]:
+    status = dg.DefaultSensorStatus
+    return {
+        "minimum_interval_seconds": interval_seconds,
+        "default_status": status.RUNNING if running else status.STOPPED,
+    }
+
+
+def _options_of_schedules(timezone: str, running: bool) -> dict[str, Any]:
+    status = dg.DefaultScheduleStatus
+    return {
+        "execution_timezone": timezone,
+        "default_status": status.RUNNING if running else status.STOPPED,
+    }
+
+
 def _checks(
-    pipeline: StatefulPipeline, epochs: dg.AssetsDefinition | None, max_log_ratio: float
-) -> list[dg.AssetChecksDefinition]:
-    return build_pipeline_checks(
-        pipeline,
-        max_log_ratio=2 * max_log_ratio,
-        partitions_def=None if epochs is None else _windows_of(epochs),
-    )
-
-
-def _sensors(
     pipeline: StatefulPipeline,
-    materialize: Job,
-    reset: Job,
+    epochs: dg.AssetsDefinition | None,
     max_log_ratio: float,
-    watched: Mapping[str, Any],
-) -> list[dg.SensorDefinition]:
+    checks: Sequence[Check],
+    savepoint_checks: Sequence[Check],
+) -> list[dg.AssetChecksDefinition]:
+    """The checks that every pipeline has, and those of the user."""
+    uid, windows = pipeline.uid, None if epochs is None else _windows_of(epochs)
+    checkpoint, savepoint = pipeline.key("checkpoint"), pipeline.key("savepoint")
     return [
-        build_truncation_sensor(pipeline, materialize, max_log_ratio=max_log_ratio, **watched),
-        build_sweeper_sensor(pipeline, reset, **watched),
-        *build_reset_sensors(pipeline, reset, default_status=watched["default_status"]),
+        *build_pipeline_checks(pipeline, max_log_ratio=2 * max_log_ratio, partitions_def=windows),
+        *build_snapshot_checks(checkpoint, checkpoint_of(pipeline), checks, uid=uid),
+        *build_snapshot_checks(savepoint, savepoint_of(pipeline), savepoint_checks, uid=uid),
     ]
 
 
+def _input_sensors(
+    pipeline: StatefulPipeline,
+    epochs: dg.AssetsDefinition | None,
+    inputs: Callable[[], Iterable[str]] | None,
+    watched: Mapping[str, Any],
+) -> list[dg.SensorDefinition]:
+    if inputs is None:
+        return []
+    if epochs is None:
+        raise _nothing_to_run(pipeline, "inputs")
+    if _windows_of(epochs) is not None:
+        raise ConfigError(
+            f"The inputs of pipeline {pipeline.name!r} are wrong: expected dstl_assets without "
+            f"partitions or with dynamic ones, got time windows; a pipeline of windows has an "
+            f"epochs_schedule instead."
+        )
+    return [build_input_sensor(pipeline, epochs, inputs, **watched)]
+
+
 def _epochs_schedules(
-    pipeline: StatefulPipeline, epochs: dg.AssetsDefinition | None, cron: str | None
+    pipeline: StatefulPipeline,
+    epochs: dg.AssetsDefinition | None,
+    cron: str | None,
+    timed: Mapping[str, Any],
 ) -> list[dg.ScheduleDefinition]:
     if cron is None:
         return []
     if epochs is None:
-        raise ConfigError(
-            f"The schedule of pipeline {pipeline.name!r} has nothing to run: expected the result "
-            f"of dstl_assets among the assets."
-        )
-    return [build_epochs_schedule(pipeline, epochs, cron_schedule=cron)]
+        raise _nothing_to_run(pipeline, "epochs_schedule")
+    return [build_epochs_schedule(pipeline, epochs, cron_schedule=cron, **timed)]
 
 
-def _upkeep_schedules(
-    pipeline: StatefulPipeline,
-    materialize: Job,
-    materialization_cron: str | None,
-    verify: Job,
-    verify_cron: str | None,
-) -> list[dg.ScheduleDefinition]:
-    """The schedules of the materialization and of the full check."""
-    schedules = []
-    if materialization_cron is not None:
-        schedules.append(
-            build_materialization_schedule(
-                pipeline, materialize, cron_schedule=materialization_cron
-            )
-        )
-    if verify_cron is not None:
-        schedules.append(build_verify_schedule(pipeline, verify, cron_schedule=verify_cron))
-    return schedules
+def _nothing_to_run(pipeline: StatefulPipeline, what: str) -> ConfigError:
+    return ConfigError(
+        f"The {what} of pipeline {pipeline.name!r} has nothing to run: expected the result "
+        f"of dstl_assets among the assets."
+    )
 
 
 def _epochs_of(pipeline: StatefulPipeline, assets: Sequence[Any]) -> dg.AssetsDefinition | None:

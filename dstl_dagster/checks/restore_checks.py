@@ -1,6 +1,7 @@
-"""Asset checks of a future restore: whether operators match and types fit."""
+"""Asset checks of a future restore: whether operators match and types fit. They need no Spark."""
 
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 
 import dagster as dg
 
@@ -11,30 +12,28 @@ from dstl_core.savepoint.check.restore_plan import (
     StateFate,
     plan_restore,
 )
+from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.compatibility import Verdict
-from dstl_dagster.checks.store_checks import ERROR, Asset, lines_of
+from dstl_dagster.checks.snapshot_check import (
+    ERROR,
+    WARN,
+    Asset,
+    Severity,
+    SnapshotCheck,
+    lines_of,
+    severity_of,
+)
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.typed_source import SnapshotSource, load_from
+from dstl_dagster.snapshots.typed_source import SnapshotSource, load_from, registry_of
 
-ExpectedJob = JobDescription | Callable[[DstlStorageResource], JobDescription]
-"""A job, or a function that finds it when the check runs."""
-
-
-def expected_of(template: SnapshotSource) -> ExpectedJob:
-    """The job that wrote a snapshot."""
-    return lambda storage: JobDescription.from_snapshot(load_from(template, storage))
+ExpectedJob = JobDescription | SnapshotSource | Callable[[DstlStorageResource], JobDescription]
+"""A job: its description, a function that returns one when the check runs, or a source of a
+snapshot that the job wrote.
+"""
 
 
-def build_restore_plan_check(
-    job: ExpectedJob,
-    *,
-    asset: Asset,
-    source: SnapshotSource,
-    name: str = "restore_plan",
-    allow_dropped: bool = False,
-    allow_new: bool = True,
-    blocking: bool = False,
-) -> dg.AssetChecksDefinition:
+@dataclass(frozen=True)
+class RestoreCheck(SnapshotCheck):
     """Checks whether a job can restore a snapshot; shows matched, dropped and new operators.
 
     The check fails if Flink would refuse the restore: for state that no operator of the job has
@@ -43,35 +42,46 @@ def build_restore_plan_check(
     be one that the job sets.
 
     Args:
-        job: The job, ``expected_of`` a snapshot of it, or a function that asks Flink
-            (``JobDescription.from_rest_plan``).
-        asset: The asset that is checked.
-        source: The snapshot.
+        job: The job: a snapshot that it wrote (``snapshot_at(place)``), a ``JobDescription``, or a
+            function that asks Flink (``JobDescription.from_rest_plan``).
         name: Name of the check.
         allow_dropped: Whether operators may lose their state.
         allow_new: Whether operators may start empty.
         blocking: Whether a failure stops downstream assets.
     """
 
-    @dg.asset_check(asset=asset, name=name, blocking=blocking)
-    def restore_plan(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        plan = _plan(job, source, storage)
+    job: ExpectedJob
+    name: str = "restore_plan"
+    allow_dropped: bool = False
+    allow_new: bool = True
+    blocking: bool = False
+
+    def definition(
+        self, asset: Asset, source: SnapshotSource, uid: str | None = None
+    ) -> dg.AssetChecksDefinition:
+        @dg.asset_check(asset=asset, name=self.name, blocking=self.blocking)
+        def restore_plan(storage: DstlStorageResource) -> dg.AssetCheckResult:
+            return self._result(_plan(self.job, source, storage))
+
+        return restore_plan
+
+    def _result(self, plan: RestorePlan) -> dg.AssetCheckResult:
         by_fate: dict[str, list[OperatorFate]] = {"matched": [], "dropped": [], "new": []}
         for operator in plan.operators:
             by_fate[operator.fate].append(operator)
         problems = list(plan.problems)
-        if not allow_dropped:
-            lost = [each for each in by_fate["dropped"] if each.size]
+        if not self.allow_dropped:
+            lost = [operator for operator in by_fate["dropped"] if operator.size]
             problems += [f"{each.operator} would lose {each.size:,} bytes" for each in lost]
-        if not allow_new:
+        if not self.allow_new:
             problems += [f"{each.operator} would start empty" for each in by_fate["new"]]
         fates = {
-            fate: lines_of([f"{each.operator}, {each.size:,} bytes" for each in states])
-            for fate, states in by_fate.items()
+            fate: lines_of([f"{each.operator}, {each.size:,} bytes" for each in operators])
+            for fate, operators in by_fate.items()
         }
         return dg.AssetCheckResult(
             passed=not problems and not plan.doubts,
-            severity=ERROR if problems else dg.AssetCheckSeverity.WARN,
+            severity=ERROR if problems else WARN,
             metadata={
                 **fates,
                 "problems": lines_of(problems),
@@ -80,61 +90,70 @@ def build_restore_plan_check(
             },
         )
 
-    return restore_plan
 
-
-def build_schema_check(
-    job: ExpectedJob,
-    *,
-    asset: Asset,
-    source: SnapshotSource,
-    name: str = "schema",
-    allow_migration: bool = True,
-    severity: dg.AssetCheckSeverity = ERROR,
-    blocking: bool = False,
-) -> dg.AssetChecksDefinition:
+@dataclass(frozen=True)
+class SchemaCheck(SnapshotCheck):
     """Checks that the types of a job fit those of a snapshot, by Flink's rules of evolution.
 
     It compares the states that both have. Types that only the job's own classes can compare are
     counted; they do not fail the check.
 
     Args:
-        job: See ``build_restore_plan_check``.
-        asset: The asset that is checked.
-        source: The snapshot.
+        job: See ``RestoreCheck``.
         name: Name of the check.
         allow_migration: Whether the check passes if Flink has to convert values.
-        severity: WARN never stops downstream assets.
+        severity: ``"warn"`` never stops downstream assets.
         blocking: Whether a failure stops downstream assets.
     """
 
-    @dg.asset_check(asset=asset, name=name, blocking=blocking)
-    def schema(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        compared = list(_compared(_plan(job, source, storage)))
-        worst = Verdict.AFTER_MIGRATION if not allow_migration else Verdict.INCOMPATIBLE
-        problems = [
-            f"{operator.operator}.{state.name}: {state.compatibility.reason}"
-            for operator, state in compared
-            if state.compatibility.verdict in (worst, Verdict.INCOMPATIBLE)
-        ]
-        verdicts = [state.compatibility.verdict for _, state in compared]
-        return dg.AssetCheckResult(
-            passed=not problems,
-            severity=severity,
-            metadata={
-                "states_compared": len(compared),
-                "after_migration": verdicts.count(Verdict.AFTER_MIGRATION),
-                "unknown": verdicts.count(Verdict.UNKNOWN),
-                "problems": lines_of(problems),
-            },
-        )
+    job: ExpectedJob
+    name: str = "schema"
+    allow_migration: bool = True
+    severity: Severity = "error"
+    blocking: bool = False
 
-    return schema
+    def definition(
+        self, asset: Asset, source: SnapshotSource, uid: str | None = None
+    ) -> dg.AssetChecksDefinition:
+        severity = severity_of(self.severity)
+
+        @dg.asset_check(asset=asset, name=self.name, blocking=self.blocking)
+        def schema(storage: DstlStorageResource) -> dg.AssetCheckResult:
+            compared = list(_compared(_plan(self.job, source, storage)))
+            worst = Verdict.INCOMPATIBLE if self.allow_migration else Verdict.AFTER_MIGRATION
+            problems = [
+                f"{operator.operator}.{state.name}: {state.compatibility.reason}"
+                for operator, state in compared
+                if state.compatibility.verdict in (worst, Verdict.INCOMPATIBLE)
+            ]
+            verdicts = [state.compatibility.verdict for _, state in compared]
+            return dg.AssetCheckResult(
+                passed=not problems,
+                severity=severity,
+                metadata={
+                    "states_compared": len(compared),
+                    "after_migration": verdicts.count(Verdict.AFTER_MIGRATION),
+                    "unknown": verdicts.count(Verdict.UNKNOWN),
+                    "problems": lines_of(problems),
+                },
+            )
+
+        return schema
 
 
 def _plan(job: ExpectedJob, source: SnapshotSource, storage: DstlStorageResource) -> RestorePlan:
-    expected = job if isinstance(job, JobDescription) else job(storage)
-    return plan_restore(load_from(source, storage), expected)
+    return plan_restore(load_from(source, storage), _expected(job, storage))
+
+
+def _expected(job: ExpectedJob, storage: DstlStorageResource) -> JobDescription:
+    """What the job expects; that of the job which wrote it, if ``job`` finds a snapshot."""
+    if isinstance(job, JobDescription):
+        return job
+    described = job(storage)
+    if isinstance(described, JobDescription):
+        return described
+    snapshot = Snapshot.load(described, serializers=registry_of(job))  # type: ignore[arg-type]
+    return JobDescription.from_snapshot(snapshot)
 
 
 def _compared(plan: RestorePlan) -> Iterator[tuple[OperatorFate, StateFate]]:

@@ -1,11 +1,19 @@
 """Asset checks of the content of state: by SQL, and against another snapshot."""
 
 import re
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import dagster as dg
 
-from dstl_dagster.checks.store_checks import ERROR, WARN, Asset
+from dstl_dagster.attributes import shown
+from dstl_dagster.checks.snapshot_check import (
+    Asset,
+    Severity,
+    SnapshotCheck,
+    operator_of,
+    severity_of,
+)
 from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.stored_rows import read_state
@@ -15,99 +23,119 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 
-def build_state_check(
-    uid: str,
-    sql: str,
-    *,
-    asset: Asset,
-    source: SnapshotSource,
-    name: str | None = None,
-    state: str | None = None,
-    severity: dg.AssetCheckSeverity = ERROR,
-    blocking: bool = False,
-) -> dg.AssetChecksDefinition:
+@dataclass(frozen=True)
+class StateCheck(SnapshotCheck, dg.Resolvable):
     """Checks state by SQL: each row that the query returns is a violation.
 
-        build_state_check(
-            "accounts", "SELECT state_key FROM {state} WHERE total < 0", asset=.., source=..)
+        StateCheck("SELECT state_key FROM {state} WHERE total < 0", name="no_negative_total")
 
     ``{state}`` stands for the operator's keyed state: a row per key, a column per state. It is a
-    temporary view, which the check drops. The result shows the number of keys, not the keys.
+    temporary view, which the check drops. The result shows the number of keys, not the keys. The
+    check needs the resource ``spark``. In YAML, too, the braces are single.
 
     Args:
-        uid: The operator.
         sql: The query.
-        asset: The asset that is checked.
-        source: The snapshot.
-        name: Name of the check.
+        uid: The operator; by default the pipeline's own. A check of a savepoint names it.
         state: One state, to be read in flat form instead of all states.
-        severity: WARN never stops downstream assets.
-        blocking: Whether a failure stops downstream assets.
+        name: Name of the check.
+        severity: ``"warn"`` never stops downstream assets.
+        blocking: Whether a violation stops downstream assets.
     """
 
-    @dg.asset_check(asset=asset, name=name or _name("state_of", uid), blocking=blocking)
-    def state_check(
-        context: dg.AssetCheckExecutionContext,
-        storage: DstlStorageResource,
-        spark: dg.ResourceParam[Any],
-    ) -> dg.AssetCheckResult:
-        path = source(storage)
-        with engine_of(spark, "dstl", context.run.run_id, uid) as session:
-            rows = read_state(session, path, uid, state, registry_of(source))
-            violations = session.sql(sql, state=rows).count()
-        return dg.AssetCheckResult(
-            passed=violations == 0,
-            severity=severity,
-            metadata={"violations": violations, "path": path, "sql": sql},
+    sql: Annotated[
+        str,
+        shown(
+            "Query that returns the violations; {state} has a row per key, a column per state.",
+            "SELECT state_key FROM {state} WHERE total < 0",
+        ),
+    ]
+    uid: Annotated[
+        str | None,
+        shown("Uid of the operator whose state is checked; a pipeline has a default.", "totals"),
+    ] = None
+    state: Annotated[
+        str | None, shown("One state, in flat form, instead of all states.", "total")
+    ] = None
+    name: Annotated[str | None, shown("Name of the check.", "no_negative_total")] = None
+    severity: Annotated[Severity, shown("Severity of a violation.", "error", "warn")] = "error"
+    blocking: Annotated[bool, shown("Whether a violation stops downstream assets.", True)] = False
+
+    def definition(
+        self, asset: Asset, source: SnapshotSource, uid: str | None = None
+    ) -> dg.AssetChecksDefinition:
+        operator = operator_of(f"{self.sql!r}", self.uid, uid)
+        severity = severity_of(self.severity)
+
+        @dg.asset_check(
+            asset=asset, name=self.name or _name("state_of", operator), blocking=self.blocking
         )
+        def state_check(
+            context: dg.AssetCheckExecutionContext,
+            storage: DstlStorageResource,
+            spark: dg.ResourceParam[Any],
+        ) -> dg.AssetCheckResult:
+            path = source(storage)
+            with engine_of(spark, "dstl", context.run.run_id, operator) as session:
+                rows = read_state(session, path, operator, self.state, registry_of(source))
+                violations = session.sql(self.sql, state=rows).count()
+            return dg.AssetCheckResult(
+                passed=violations == 0,
+                severity=severity,
+                metadata={"violations": violations, "path": path, "sql": self.sql},
+            )
 
-    return state_check
+        return state_check
 
 
-def build_diff_size_check(
-    uid: str,
-    *,
-    asset: Asset,
-    source: SnapshotSource,
-    before: SnapshotSource,
-    before_uid: str | None = None,
-    max_changed_ratio: float = 0.5,
-    name: str | None = None,
-    severity: dg.AssetCheckSeverity = WARN,
-) -> dg.AssetChecksDefinition:
+@dataclass(frozen=True)
+class DiffCheck(SnapshotCheck):
     """Checks that two snapshots do not differ in too many keys of an operator.
 
+    The check needs the resource ``spark``.
+
     Args:
-        uid: The operator.
-        asset: The asset that is checked.
-        source: The snapshot.
-        before: The snapshot to compare with.
+        before: Finds the snapshot to compare with.
+        uid: The operator; by default the pipeline's own. A check of a savepoint names it.
         before_uid: The uid of the operator in ``before``, if it differs.
         max_changed_ratio: Largest ratio of added, removed and changed keys to the keys before.
         name: Name of the check.
-        severity: ERROR makes a run of ``dstl-checks`` fail.
+        severity: ``"error"`` makes a run of ``dstl-checks`` fail.
     """
 
-    @dg.asset_check(asset=asset, name=name or _name("diff_of", uid))
-    def diff_size(
-        context: dg.AssetCheckExecutionContext,
-        storage: DstlStorageResource,
-        spark: dg.ResourceParam[Any],
-    ) -> dg.AssetCheckResult:
-        with engine_of(spark, "dstl", context.run.run_id, "diff") as session:
-            types = registry_of(before), registry_of(source)
-            old = read_state(session, before(storage), before_uid or uid, None, types[0])
-            new = read_state(session, source(storage), uid, None, types[1])
-            counts = _count_differences(old, new)
-        changed = counts["added"] + counts["removed"] + counts["changed"]
-        ratio = changed / max(counts["before"], 1)
-        return dg.AssetCheckResult(
-            passed=ratio <= max_changed_ratio,
-            severity=severity,
-            metadata={**counts, "changed_ratio": ratio},
-        )
+    before: SnapshotSource
+    uid: str | None = None
+    before_uid: str | None = None
+    max_changed_ratio: float = 0.5
+    name: str | None = None
+    severity: Severity = "warn"
 
-    return diff_size
+    def definition(
+        self, asset: Asset, source: SnapshotSource, uid: str | None = None
+    ) -> dg.AssetChecksDefinition:
+        operator = operator_of("of changed keys", self.uid, uid)
+        severity, before = severity_of(self.severity), self.before
+
+        @dg.asset_check(asset=asset, name=self.name or _name("diff_of", operator))
+        def diff_size(
+            context: dg.AssetCheckExecutionContext,
+            storage: DstlStorageResource,
+            spark: dg.ResourceParam[Any],
+        ) -> dg.AssetCheckResult:
+            with engine_of(spark, "dstl", context.run.run_id, "diff") as session:
+                types = registry_of(before), registry_of(source)
+                old_uid = self.before_uid or operator
+                old = read_state(session, before(storage), old_uid, None, types[0])
+                new = read_state(session, source(storage), operator, None, types[1])
+                counts = _count_differences(old, new)
+            changed = counts["added"] + counts["removed"] + counts["changed"]
+            ratio = changed / max(counts["before"], 1)
+            return dg.AssetCheckResult(
+                passed=ratio <= self.max_changed_ratio,
+                severity=severity,
+                metadata={**counts, "changed_ratio": ratio},
+            )
+
+        return diff_size
 
 
 def _count_differences(old: "DataFrame", new: "DataFrame") -> dict[str, int]:

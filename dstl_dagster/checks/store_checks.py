@@ -1,28 +1,22 @@
-"""Asset checks of a pipeline's checkpoint and of any snapshot. None of them needs Spark."""
+"""Asset checks that every pipeline has, of its checkpoint. None of them needs Spark."""
 
 import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import pairwise
 from typing import Any
 
 import dagster as dg
 
-from dstl_core.errors import DAMAGED, ConfigError, FormatError, StateFileNotFoundError
-from dstl_core.savepoint.check.verify import verify_snapshot
-from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.errors import DAMAGED, ConfigError
+from dstl_dagster.checks.snapshot_check import ERROR, WARN, lines_of
+from dstl_dagster.checks.verify_check import verify
 from dstl_dagster.pipelines.drift import CHECKED_COMMITS, Drift
 from dstl_dagster.pipelines.jobs import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.sources import checkpoint_of
-from dstl_dagster.snapshots.typed_source import SnapshotSource, registry_of
-
-MAX_SHOWN = 5
-ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
-Asset = dg.AssetKey | dg.AssetsDefinition | str
-
 
 ResultOf = Callable[
     [StatefulPipeline, dg.AssetCheckExecutionContext, DstlStorageResource], dg.AssetCheckResult
@@ -125,7 +119,7 @@ def _verified(
     pipeline: StatefulPipeline, context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
 ) -> dg.AssetCheckResult:
     """Every file of the latest checkpoint is there and decodes. Each key is in its key group."""
-    return _verify(checkpoint_of(pipeline), storage)
+    return verify(checkpoint_of(pipeline), storage)
 
 
 def _log_size(
@@ -205,41 +199,3 @@ def _reported(
             "problems": lines_of(problems),
         },
     )
-
-
-def build_verify_check(
-    asset: Asset, source: SnapshotSource, *, name: str = "verified", blocking: bool = False
-) -> dg.AssetChecksDefinition:
-    """Checks that every file of a snapshot is there and decodes, and that each key is in its key
-    group.
-
-    It fails, too, if there is no snapshot or its metadata is damaged. If the storage cannot be
-    read, it is not run.
-    """
-
-    @dg.asset_check(asset=asset, name=name, blocking=blocking)
-    def verified(storage: DstlStorageResource) -> dg.AssetCheckResult:
-        return _verify(source, storage)
-
-    return verified
-
-
-def _verify(source: SnapshotSource, storage: DstlStorageResource) -> dg.AssetCheckResult:
-    storage.connect()
-    path = source(storage)
-    try:
-        snapshot = Snapshot.load(path, serializers=registry_of(source))
-        findings = [str(finding) for finding in verify_snapshot(snapshot).findings]
-    except (FormatError, StateFileNotFoundError) as error:
-        findings = [str(error)]
-    return dg.AssetCheckResult(
-        passed=not findings,
-        severity=ERROR,
-        metadata={"path": path, "findings": len(findings), "shown": lines_of(findings)},
-    )
-
-
-def lines_of(items: Sequence[str]) -> str:
-    shown = items[:MAX_SHOWN]
-    more = [f"and {len(items) - MAX_SHOWN} more"] if len(items) > MAX_SHOWN else []
-    return "; ".join([*shown, *more]) or "none"

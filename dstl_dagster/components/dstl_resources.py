@@ -7,7 +7,7 @@ import dagster as dg
 from pydantic import Field
 
 from dstl_core.errors import ConfigError
-from dstl_dagster.components.models import shown
+from dstl_dagster.attributes import shown
 from dstl_dagster.components.scaffolders import ResourcesScaffolder
 from dstl_dagster.resources.flink_resource import FlinkClusterResource
 from dstl_dagster.resources.local_engine_resource import DstlLocalEngineResource

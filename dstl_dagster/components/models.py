@@ -12,6 +12,7 @@ from dstl_core.windows import (
     TumblingEventTimeWindows,
     WindowAssigner,
 )
+from dstl_dagster.attributes import shown
 from dstl_dagster.pipelines.aggregates import EventTimeWindows
 from dstl_dagster.resources.upload_resource import (
     BatchingUploads,
@@ -22,14 +23,6 @@ from dstl_dagster.resources.upload_resource import (
 
 if TYPE_CHECKING:
     from dstl_core.local.local_engine import LocalEngine
-
-
-def shown(description: str, *examples: Any, **options: Any) -> dg.Resolver:
-    """The description and the examples of an attribute, for the schema of the YAML."""
-    resolver: dg.Resolver = dg.Resolver.default(
-        description=description, examples=list(examples), **options
-    )
-    return resolver
 
 
 class PartitionsModel(dg.Model, dg.Resolvable):
@@ -146,84 +139,6 @@ class EventsModel(dg.Model, dg.Resolvable):
                 f"events write Parquet, or give the component `engine: spark`."
             )
         return rows_of_window(engine, self.path, self.partition_column, partition_key)
-
-
-class RewriteModel(dg.Model, dg.Resolvable):
-    """An edited copy of a savepoint."""
-
-    name: Annotated[str, shown("Name of the asset in its key.", "rewritten")] = "rewritten"
-    rename: Annotated[
-        dict[str, str], shown("Uid of an operator to its new uid.", {"totals": "sums"})
-    ] = Field(default={})
-    remove: Annotated[list[str], shown("Uids of operators to leave out.", ["totals"])] = Field(
-        default=[]
-    )
-    max_parallelism: Annotated[int | None, shown("New number of key groups.", 256)] = None
-
-    def edit(self) -> dict[str, Any]:
-        return {
-            "rename": self.rename,
-            "remove": self.remove,
-            "max_parallelism": self.max_parallelism,
-        }
-
-
-class UpgradeModel(dg.Model, dg.Resolvable):
-    """A copy of a savepoint of Flink 1.x that Flink 2.x restores."""
-
-    name: Annotated[str, shown("Name of the asset in its key.", "upgraded")] = "upgraded"
-    to: Annotated[str, shown("Version of Flink that restores it: 2.0 to 2.3.", "2.2")] = "2.2"
-    jars: Annotated[
-        list[str], shown("Paths of the jars of the job that wrote it.", ["jobs/orders.jar"])
-    ] = Field(default=[])
-    drop: Annotated[
-        list[str], shown("States to leave out: STATE or OPERATOR/STATE.", ["cache"])
-    ] = Field(default=[])
-    types: Annotated[
-        dict[str, str],
-        shown(
-            "Java types that the jars do not show, by STATE, OPERATOR/STATE or CLASS.FIELD.",
-            {"items": "List<shop.Line>"},
-        ),
-    ] = Field(default={})
-
-    def edit(self) -> dict[str, Any]:
-        return {"to": self.to, "jars": self.jars, "drop": self.drop, "types": self.types}
-
-
-class MigrateModel(dg.Model, dg.Resolvable):
-    """A savepoint as a changed job restores it, by a declaration of ``dstl migrate``."""
-
-    name: Annotated[str, shown("Name of the asset in its key.", "migrated")] = "migrated"
-    declaration: Annotated[str, shown("Path of the declaration.", "migrations/orders-v2.yaml")]
-
-
-class StateCheckModel(dg.Model, dg.Resolvable):
-    """A query that returns the violations; ``{state}`` is the operator's keyed state.
-
-    Single braces need no escape in YAML, because templates there have double braces.
-    """
-
-    uid: Annotated[str, shown("Uid of the operator whose state is checked.", "totals")]
-    sql: Annotated[
-        str,
-        shown(
-            "Query that returns the violations; {state} has a row per key, a column per state.",
-            "SELECT state_key FROM {state} WHERE total < 0",
-        ),
-    ]
-    name: Annotated[str | None, shown("Name of the check.", "no_negative_total")] = None
-    severity: Annotated[
-        Literal["error", "warn"], shown("Severity of a violation.", "error", "warn")
-    ] = "error"
-    blocking: Annotated[bool, shown("Whether a violation stops downstream assets.", True)] = False
-
-    def arguments(self) -> dict[str, Any]:
-        return {
-            "name": self.name,
-            "severity": dg.AssetCheckSeverity[self.severity.upper()],
-            "blocking": self.blocking,
-        }
 
 
 class WindowModel(dg.Model, dg.Resolvable):

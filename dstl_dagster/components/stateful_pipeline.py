@@ -8,17 +8,15 @@ import dagster as dg
 
 from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.errors import ConfigError
-from dstl_dagster.checks.state_checks import build_state_check
+from dstl_dagster.attributes import shown
+from dstl_dagster.checks.state_checks import StateCheck
 from dstl_dagster.components.models import (
     EventsModel,
     EvolveModel,
     PartitionsModel,
-    RewriteModel,
-    StateCheckModel,
     UploadsModel,
     WindowModel,
     asset_key_of,
-    shown,
 )
 from dstl_dagster.components.scaffolders import StatefulPipelineScaffolder
 from dstl_dagster.components.state_models import StateModel, aggregates_of, declared
@@ -29,7 +27,7 @@ from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES, dstl_assets
 from dstl_dagster.pipelines.epochs import run_epochs
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.sources import checkpoint_of
+from dstl_dagster.snapshots.edits import Rewrite
 from dstl_dagster.translator import SPARK, DstlTranslatorData
 
 
@@ -161,11 +159,11 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     ] = None
     show_keys: Annotated[bool, shown("Whether metadata may show keys and values.", True)] = False
     rewrite: Annotated[
-        RewriteModel | None,
+        Rewrite | None,
         shown("An edited copy of each savepoint.", {"rename": {"totals": "sums"}}),
     ] = None
     checks: Annotated[
-        list[StateCheckModel],
+        list[StateCheck],
         shown(
             "Checks of the state in SQL.",
             [{"uid": "totals", "sql": "SELECT state_key FROM {state} WHERE total < 0"}],
@@ -191,7 +189,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             model_field_type=str | None,
         ),
     ] = None
-    schedule: Annotated[
+    epochs_schedule: Annotated[
         str | None,
         shown("Cron of a schedule that runs all windows which are due.", "10 0 * * *"),
     ] = None
@@ -202,10 +200,10 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         60
     )
     sensors_running: Annotated[bool, shown("Whether sensors run by default.", True)] = False
-    materialization_cron: Annotated[
+    materialization_schedule: Annotated[
         str | None, shown("Cron of the materialization; null for none.", "0 3 * * *")
     ] = "0 3 * * *"
-    verify_cron: Annotated[
+    verify_schedule: Annotated[
         str | None, shown("Cron of the full check of the checkpoint; null for none.", "30 4 * * *")
     ] = "30 4 * * *"
     with_jobs: Annotated[
@@ -331,27 +329,17 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
             engine = getattr(resources, component.engine)
             yield from component.execute(context, resources.storage, engine)
 
-        rewrite = self.rewrite
         return build_pipeline_defs(
             pipeline,
             [epochs],
-            rewrite=None if rewrite is None else {"name": rewrite.name, **rewrite.edit()},
+            checks=self.checks,
+            rewrite=self.rewrite,
             max_log_ratio=self.max_log_ratio,
             sensor_interval_seconds=self.sensor_interval_seconds,
             sensors_running=self.sensors_running,
-            materialization_cron=self.materialization_cron,
-            verify_cron=self.verify_cron,
+            epochs_schedule=self.epochs_schedule,
+            materialization_schedule=self.materialization_schedule,
+            verify_schedule=self.verify_schedule,
             with_jobs=self.with_jobs,
             with_sensors=self.with_sensors,
-            schedule=self.schedule,
-            checks=[
-                build_state_check(
-                    check.uid,
-                    check.sql,
-                    asset=pipeline.key("checkpoint"),
-                    source=checkpoint_of(pipeline),
-                    **check.arguments(),
-                )
-                for check in self.checks
-            ],
         )

@@ -1,1 +1,22 @@
-"""Pipelines: their store, assets, epochs, jobs, schedules."""
+"""Parts of a pipeline for graphs and configurations of your own.
+
+A name loads its module on first use.
+"""
+
+from typing import TYPE_CHECKING
+
+from dstl_core.lazy_names import lazy_names
+
+if TYPE_CHECKING:
+    from dstl_core.checkpoint.store.pipeline_store import PipelineStore as PipelineStore
+    from dstl_dagster.pipelines.epoch_runs import (
+        EpochConfig as EpochConfig,
+        InputConfig as InputConfig,
+    )
+    from dstl_dagster.pipelines.protocol_ops import (
+        build_confirm_op as build_confirm_op,
+        build_persist_op as build_persist_op,
+        build_protocol_job as build_protocol_job,
+    )
+
+__getattr__, __dir__ = lazy_names(__name__)

@@ -23,6 +23,7 @@ from dstl_dagster.pipelines.state_profile import key_count
 from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.snapshots.edits import Rewrite
 from dstl_dagster.snapshots.typed_source import (
     SnapshotSource,
     TypedSource,
@@ -30,8 +31,6 @@ from dstl_dagster.snapshots.typed_source import (
     resource_for,
 )
 from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
-
-_EAGER = dg.AutomationCondition.eager()
 
 
 def build_materialization_asset(
@@ -150,32 +149,21 @@ def latest_savepoint(pipeline: StatefulPipeline, storage: DstlStorageResource) -
     )
 
 
-def build_rewritten_asset(
-    pipeline: StatefulPipeline,
-    *,
-    name: str = "rewritten",
-    of: str = "savepoint",
-    rename: Mapping[str, str] | None = None,
-    remove: Sequence[str] = (),
-    max_parallelism: int | None = None,
-    automation_condition: dg.AutomationCondition | None = _EAGER,
-) -> dg.AssetsDefinition:
+def build_rewritten_asset(pipeline: StatefulPipeline, rewrite: Rewrite) -> dg.AssetsDefinition:
     """An edited copy of the pipeline's latest savepoint. Needs no Spark.
 
     Its folder is named after the source and the edit, so that another edit is another savepoint.
-    A condition of the translator takes the place of ``automation_condition``.
+    A condition of the translator takes the place of that of the ``rewrite``.
     """
-    spec = pipeline.spec("rewritten", name)
+    spec = pipeline.spec("rewritten", rewrite.name)
     return rewritten_asset(
         spec.replace_attributes(
-            deps=[pipeline.key("savepoint", of)],
-            automation_condition=spec.automation_condition or automation_condition,
+            deps=[pipeline.key("savepoint")],
+            automation_condition=spec.automation_condition or rewrite.automation_condition,
         ),
         TypedSource(lambda storage: latest_savepoint(pipeline, storage), lambda: pipeline.registry),
-        op_name=pipeline.python_name(name),
-        rename=rename,
-        remove=remove,
-        max_parallelism=max_parallelism,
+        op_name=pipeline.python_name(rewrite.name),
+        **rewrite.edit(),
     )
 
 

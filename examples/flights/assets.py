@@ -12,18 +12,11 @@ from dstl_dagster import (
     DstlSparkResource,
     DstlStorageResource,
     StatefulPipeline,
-    build_bootstrapped_asset,
-    build_diff_size_check,
     build_pipeline_defs,
-    build_restore_plan_check,
-    build_schema_check,
-    build_state_check,
-    checkpoint_of,
+    checks,
     dstl_assets,
-    expected_of,
     run_epochs,
-    savepoint_of,
-    snapshot_at,
+    snapshots,
 )
 from examples.flights.events import (
     COLUMNS,
@@ -94,7 +87,7 @@ def bootstrap(session: "SparkSession", path: str) -> None:
     write_bootstrapped(session, aggregate(events_of(session, folder, *BOOTSTRAP_DAYS)), path)
 
 
-bootstrapped_savepoint = build_bootstrapped_asset(
+bootstrapped_savepoint = snapshots.build_bootstrapped_asset(
     BOOTSTRAPPED, bootstrap, group=NAME, deps=[flight_events]
 )
 
@@ -178,7 +171,7 @@ def savepoint_equals_aggregation(
     storage: DstlStorageResource, spark: DstlSparkResource
 ) -> dg.AssetCheckResult:
     """Every aircraft's state in the savepoint equals a plain Spark aggregation of the events."""
-    return _check(storage, spark, savepoint_of(FLIGHTS)(storage))
+    return _check(storage, spark, snapshots.savepoint_of(FLIGHTS)(storage))
 
 
 @dg.asset_check(asset=FLIGHTS.key("rewritten"))
@@ -198,44 +191,25 @@ def rewritten_equals_aggregation(
     )
 
 
-CHECKS = [
-    savepoint_equals_aggregation,
-    rewritten_equals_aggregation,
-    build_state_check(
-        UID,
-        "SELECT state_key FROM {state} WHERE cancelled > flights OR flights < 1",
-        asset=FLIGHTS.key("checkpoint"),
-        source=checkpoint_of(FLIGHTS),
-        name="counts_make_sense",
-    ),
-    build_restore_plan_check(
-        expected_of(snapshot_at(BOOTSTRAPPED)),
-        asset=FLIGHTS.key("savepoint"),
-        source=savepoint_of(FLIGHTS),
-    ),
-    build_schema_check(
-        expected_of(snapshot_at(BOOTSTRAPPED)),
-        asset=FLIGHTS.key("savepoint"),
-        source=savepoint_of(FLIGHTS),
-    ),
-    build_diff_size_check(
-        UID,
-        asset=FLIGHTS.key("savepoint"),
-        source=savepoint_of(FLIGHTS),
-        before=snapshot_at(BOOTSTRAPPED),
-        max_changed_ratio=1.0,
-    ),
-]
-
-DEFS = dg.Definitions.merge(
-    build_pipeline_defs(
-        FLIGHTS,
-        [flight_events, bootstrapped_savepoint, state],
-        rewrite={"rename": {UID: RENAMED_UID}, "max_parallelism": RESCALED},
-        sensor_interval_seconds=5,
-        sensors_running=True,
-    ),
-    dg.Definitions(asset_checks=CHECKS),
+DEFS = build_pipeline_defs(
+    FLIGHTS,
+    [flight_events, bootstrapped_savepoint, state],
+    checks=[
+        rewritten_equals_aggregation,
+        checks.StateCheck(
+            "SELECT state_key FROM {state} WHERE cancelled > flights OR flights < 1",
+            name="counts_make_sense",
+        ),
+    ],
+    savepoint_checks=[
+        savepoint_equals_aggregation,
+        checks.RestoreCheck(snapshots.snapshot_at(BOOTSTRAPPED)),
+        checks.SchemaCheck(snapshots.snapshot_at(BOOTSTRAPPED)),
+        checks.DiffCheck(snapshots.snapshot_at(BOOTSTRAPPED), max_changed_ratio=1.0),
+    ],
+    rewrite=snapshots.Rewrite(rename={UID: RENAMED_UID}, max_parallelism=RESCALED),
+    sensor_interval_seconds=5,
+    sensors_running=True,
 )
 ASSETS: list[Any] = list(DEFS.assets or [])
 ALL_CHECKS: list[Any] = list(DEFS.asset_checks or [])

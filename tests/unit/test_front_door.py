@@ -83,6 +83,10 @@ MODULES = {
     "dstl_core.functions",
     "dstl_core.windows",
     "dstl_dagster",
+    "dstl_dagster.checks",
+    "dstl_dagster.pipelines",
+    "dstl_dagster.resources",
+    "dstl_dagster.snapshots",
 }
 """Public modules besides the packages of ``EXPORTED``."""
 EXPORTED = {
@@ -281,6 +285,14 @@ PUBLIC = MODULES | {f"dstl_core.{package}" for package in EXPORTED if package !=
 """What a page may import from."""
 LAZY = ["checkpoint", "savepoint", "state", "storage"]
 """Packages that load the module of a name on its first use."""
+PLUGIN = ["checks", "pipelines", "resources", "snapshots"]
+"""The same, of the plugin."""
+ONE_LIST = [
+    "dstl_core",
+    "dstl_dagster",
+    *(f"dstl_core.{name}" for name in LAZY),
+    *(f"dstl_dagster.{name}" for name in PLUGIN),
+]
 BASE_CLASSES = {name for name in NAMES if name.endswith("Function")} | {"RawStateOperator"}
 
 
@@ -378,9 +390,7 @@ def test_a_lazy_package_loads_nothing_of_its_own(package: str) -> None:
     }
 
 
-@pytest.mark.parametrize(
-    "package", ["dstl_core", "dstl_dagster", *(f"dstl_core.{p}" for p in LAZY)]
-)
+@pytest.mark.parametrize("package", ONE_LIST)
 def test_type_checkers_see_the_names_of_a_lazy_package(package: str) -> None:
     """Only ``import X as X`` makes a name public for them."""
     module = importlib.import_module(package)

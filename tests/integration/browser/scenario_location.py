@@ -12,6 +12,7 @@ import dagster as dg
 
 from dstl_dagster import DstlSparkResource, DstlStorageResource, build_pipeline_defs, dstl_assets
 from dstl_dagster import run_epochs as run
+from dstl_dagster.snapshots import Rewrite
 from tests.integration.dagster.small_pipeline import PAYMENTS, ROWS, SPARK_CONFIG, rows_of
 
 FOLDER = Path(os.environ["DSTL_SCENARIO"])
@@ -63,7 +64,7 @@ defs = dg.Definitions.merge(
     build_pipeline_defs(
         PAYMENTS,
         [dg.AssetSpec("payments_in", group_name="payments"), payments_state],
-        rewrite={"rename": {"totals": "sums"}, "max_parallelism": 64, "automation_condition": None},
+        rewrite=Rewrite(rename={"totals": "sums"}, max_parallelism=64, automatic=False),
         max_log_ratio=1.0,
         sensor_interval_seconds=5,
         sensors_running=True,

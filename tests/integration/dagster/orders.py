@@ -34,6 +34,7 @@ from dstl_dagster import (
     dstl_assets,
     run_epochs,
 )
+from dstl_dagster.snapshots import Rewrite
 from tests.integration.dagster.small_pipeline import LOCAL, SPARK_CONFIG
 from tests.integration.spark.standalone_cluster import HOST_VARIABLE
 
@@ -114,7 +115,7 @@ def orders_state(
 DEFS = build_pipeline_defs(
     ORDERS,
     [orders_state],
-    rewrite={"rename": {"totals": "sums"}, "max_parallelism": 64},
+    rewrite=Rewrite(rename={"totals": "sums"}, max_parallelism=64),
     max_log_ratio=0.05,
 )
 BEHIND = tuple(ORDERS.key(kind) for kind in ("materialization", "savepoint", "rewritten"))

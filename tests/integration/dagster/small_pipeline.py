@@ -19,6 +19,7 @@ from dstl_dagster import (
     dstl_assets,
     run_epochs,
 )
+from dstl_dagster.snapshots import Rewrite
 
 SPARK_CONFIG = {
     "spark.driver.host": "127.0.0.1",
@@ -108,7 +109,7 @@ def small_defs(
     return build_pipeline_defs(
         PAYMENTS,
         [payments_state],
-        rewrite={"rename": {"totals": "sums"}, "max_parallelism": 64},
+        rewrite=Rewrite(rename={"totals": "sums"}, max_parallelism=64),
         resources={"storage": storage, "engine": engine},
         **options,
     )

@@ -15,10 +15,10 @@ from dstl_dagster import (
     DstlStorageResource,
     EventTimeWindows,
     aggregating_pipeline,
-    build_pipeline_checks,
     dstl_assets,
     run_epochs,
 )
+from dstl_dagster.checks.store_checks import build_pipeline_checks
 from tests.integration.dagster.small_pipeline import SPARK
 
 PAYMENTS = "account string, amount bigint, shop string, paid_at bigint"

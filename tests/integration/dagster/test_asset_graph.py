@@ -14,6 +14,10 @@ import pytest
 import dstl_dagster as dstl
 from dstl_core import aggregates
 from dstl_core.errors import ConfigError
+from dstl_dagster.snapshots.snapshot_assets import (
+    build_materialization_asset,
+    build_savepoint_asset,
+)
 from tests.integration.dagster.small_pipeline import DAYS, LOCAL, SPARK, payments
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]
@@ -129,8 +133,8 @@ def test_a_module_of_all_assets_takes_a_prefix(
     module = ModuleType("sales")
     module.found = [  # type: ignore[attr-defined]
         epochs(),
-        dstl.build_materialization_asset(PIPELINE),
-        dstl.build_savepoint_asset(PIPELINE),
+        build_materialization_asset(PIPELINE),
+        build_savepoint_asset(PIPELINE),
     ]
     assets = dg.load_assets_from_modules([module], key_prefix="team")
     resources = resources_of(storage)

@@ -142,7 +142,7 @@ def test_automation_runs_a_pipeline_for_days(
     defs = dstl.build_pipeline_defs(
         pipeline,
         [epochs],
-        rewrite={"rename": {"totals": "sums"}},
+        rewrite=dstl.snapshots.Rewrite(rename={"totals": "sums"}),
         resources=resources,
     )
     job = defs.resolve_implicit_global_asset_job_def()

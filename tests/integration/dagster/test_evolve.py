@@ -13,10 +13,10 @@ from dstl_dagster import (
     StatefulPipeline,
     StatefulPipelineComponent,
     aggregating_pipeline,
-    build_protocol_job,
     dstl_assets,
     run_epochs,
 )
+from dstl_dagster.pipelines import build_protocol_job
 from dstl_dagster.pipelines.windows import REWIND_TAG
 from tests.integration.dagster.small_pipeline import DAYS, LOCAL, ROWS, payments
 

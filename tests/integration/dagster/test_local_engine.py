@@ -16,10 +16,10 @@ from dstl_dagster import (
     DstlStorageResource,
     StatefulPipeline,
     StatefulPipelineComponent,
-    build_protocol_job,
     dstl_assets,
     run_epochs,
 )
+from dstl_dagster.pipelines import build_protocol_job
 from tests.integration.dagster.small_pipeline import (
     DAYS,
     LOCAL,

@@ -8,6 +8,8 @@ import pytest
 
 import dstl_dagster as dstl
 from dstl_core.errors import ConfigError
+from dstl_dagster.checks.store_checks import build_pipeline_checks
+from dstl_dagster.sensors import build_input_sensor
 from tests.integration.dagster.small_pipeline import (
     LOCAL,
     PAYMENTS,
@@ -44,7 +46,7 @@ def assets_of(partitions=None, input_id=None):
 
 def run(epochs, storage, instance, **options):
     return dg.materialize(
-        [epochs, *dstl.build_pipeline_checks(PAYMENTS)],
+        [epochs, *build_pipeline_checks(PAYMENTS)],
         instance=instance,
         resources={"storage": storage, "engine": LOCAL},
         raise_on_error=False,
@@ -94,7 +96,7 @@ def test_an_asset_without_partitions_runs_the_input_that_it_is_told(storage, ins
 def test_each_dynamic_partition_is_an_input_and_files_run_as_they_arrive(storage, instance):
     epochs = assets_of(FILES)
     there = [SECOND, FIRST]
-    sensor = dstl.build_input_sensor(PAYMENTS, epochs, lambda: there)
+    sensor = build_input_sensor(PAYMENTS, epochs, lambda: there)
 
     def tick():
         with dg.build_sensor_context(instance) as context:
@@ -118,7 +120,7 @@ def test_each_dynamic_partition_is_an_input_and_files_run_as_they_arrive(storage
 
 def test_files_run_without_partitions_too(storage, instance):
     epochs = assets_of()
-    sensor = dstl.build_input_sensor(PAYMENTS, epochs, lambda: [FIRST])
+    sensor = build_input_sensor(PAYMENTS, epochs, lambda: [FIRST])
     with dg.build_sensor_context(instance) as context:
         [request] = sensor(context, storage=storage).run_requests
     done = run(epochs, storage, instance, run_config=request.run_config, tags=request.tags)

@@ -7,9 +7,9 @@ import pytest
 
 import dstl_dagster as dstl
 from dstl_core import SavepointReader, Snapshot, register
-from dstl_dagster.checks.restore_checks import build_restore_plan_check, expected_of
-from dstl_dagster.components.models import RewriteModel
+from dstl_dagster.checks import RestoreCheck, VerifyCheck, build_snapshot_checks
 from dstl_dagster.sensors import build_external_checkpoint_sensor
+from dstl_dagster.snapshots import Rewrite
 from dstl_dagster.snapshots.snapshot_assets import migrated_asset, migrated_source, rewritten_asset
 from tests.golden_files import snapshot
 from tests.integration.dagster.small_pipeline import SPARK
@@ -50,11 +50,8 @@ def passed(folder, *checks):
 
 @pytest.mark.parametrize("serializers", [REGISTRY, NAME])
 def test_the_check_of_a_snapshot_reads_every_value(savepoint, serializers):
-    known = dstl.snapshot_at(savepoint, serializers)
-    checks = (
-        dstl.build_verify_check(ASSET, known),
-        build_restore_plan_check(expected_of(known), asset=ASSET, source=known),
-    )
+    known = dstl.snapshots.snapshot_at(savepoint, serializers)
+    checks = build_snapshot_checks(ASSET, known, [VerifyCheck(), RestoreCheck(known)])
     assert passed(savepoint, *checks) == {"verified": True, "restore_plan": True}
 
 
@@ -121,7 +118,7 @@ def test_copies_of_a_snapshot_are_written_with_the_types_of_its_source(
     tmp_path, serializers, is_known
 ):
     """Values of heap state have no length, so a copy in another form has to read them."""
-    source = dstl.snapshot_at(str(with_own_class(NATIVE, tmp_path / "in")), serializers)
+    source = dstl.snapshots.snapshot_at(str(with_own_class(NATIVE, tmp_path / "in")), serializers)
     rewritten = rewritten_asset(
         dg.AssetSpec("rewritten"), source, op_name="rewritten", rename={"a-keyed": "b"}
     )
@@ -130,9 +127,8 @@ def test_copies_of_a_snapshot_are_written_with_the_types_of_its_source(
         assert materialized(tmp_path, asset).success is is_known
     if is_known:
         found = migrated_source(source, DECLARATION)
-        assert passed(str(tmp_path / "x"), dstl.build_verify_check(ASSET, found)) == {
-            "verified": True
-        }
+        check = VerifyCheck().definition(ASSET, found)
+        assert passed(str(tmp_path / "x"), check) == {"verified": True}
 
 
 def test_a_component_gives_its_types_to_all_that_it_makes(tmp_path):
@@ -141,7 +137,7 @@ def test_a_component_gives_its_types_to_all_that_it_makes(tmp_path):
         "orders",
         path=path,
         template=path,
-        rewrite=RewriteModel(rename={"a-keyed": "b"}),
+        rewrite=Rewrite(rename={"a-keyed": "b"}),
         checkpoints=str(tmp_path),
         serializers=REGISTRY_NAME,
     )

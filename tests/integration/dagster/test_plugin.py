@@ -24,24 +24,26 @@ from dstl_core.errors import ConfigError
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import options_for
 from dstl_dagster import (
-    AzureCredentials,
-    BatchingUploads,
     DagsterDstlTranslator,
-    DirectUploads,
     DstlSparkResource,
     DstlStorageResource,
-    EnvironmentCredentials,
     FlinkClusterResource,
-    GcsCredentials,
-    S3Credentials,
     StatefulPipeline,
-    UploadSchedulerResource,
-    build_bootstrapped_asset,
     build_dstl_asset_specs,
     build_pipeline_defs,
     dstl_assets,
 )
 from dstl_dagster.charts import bar_chart, epoch_charts, line_chart, shown
+from dstl_dagster.resources import (
+    AzureCredentials,
+    BatchingUploads,
+    DirectUploads,
+    EnvironmentCredentials,
+    GcsCredentials,
+    S3Credentials,
+    UploadSchedulerResource,
+)
+from dstl_dagster.snapshots import Rewrite, build_bootstrapped_asset
 from tests.integration.dagster.small_pipeline import PAYMENTS
 
 pytestmark = pytest.mark.dagster
@@ -358,7 +360,7 @@ def test_no_two_nodes_of_three_pipelines_have_the_same_last_part():
             yield from ()
 
         behind = build_bootstrapped_asset("history", print, group=name)
-        return build_pipeline_defs(made, [epochs, behind], rewrite={})
+        return build_pipeline_defs(made, [epochs, behind], rewrite=Rewrite())
 
     defs = dg.Definitions.merge(*map(defs_of, ("payments", "orders", "carts")))
     keys = [each.key for assets in defs.assets for each in assets.specs]
@@ -401,7 +403,7 @@ def test_code_references_and_owners_pass_through():
         def epochs(context: dg.AssetExecutionContext):
             yield from ()
 
-        return build_pipeline_defs(made, [epochs], rewrite={}).assets
+        return build_pipeline_defs(made, [epochs], rewrite=Rewrite()).assets
 
     given = [spec for assets in defs_of(pipeline(translator=Owned())) for spec in assets.specs]
     assert len(given) == 6

@@ -12,14 +12,11 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, FencedError
-from dstl_dagster import (
-    DstlStorageResource,
-    UploadSchedulerResource,
-    build_gc_job,
-    build_protocol_job,
-    dstl_assets,
-)
+from dstl_dagster import DstlStorageResource, dstl_assets
+from dstl_dagster.pipelines import build_protocol_job
+from dstl_dagster.pipelines.jobs import build_gc_job
 from dstl_dagster.pipelines.windows import REWIND_TAG
+from dstl_dagster.resources import UploadSchedulerResource
 from tests.integration.dagster.small_pipeline import (
     DAYS,
     LOCAL,

@@ -7,8 +7,10 @@ import pytest
 from dagster._core.definitions.data_version import CachingStaleStatusResolver, StaleStatus
 from dagster._core.loader import LoadingContextForTest
 
-from dstl_dagster import DagsterDstlTranslator, build_pipeline_checks, build_report_job
+from dstl_dagster import DagsterDstlTranslator
+from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines import drift, state_profile
+from dstl_dagster.pipelines.jobs import build_report_job
 from tests.integration.dagster.small_pipeline import (
     LOCAL,
     PAYMENTS,

@@ -12,13 +12,10 @@ import pytest
 from dstl_core import LocalEngine, Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.storage.file_io import open_file_io
-from dstl_dagster import (
-    DstlStorageResource,
-    S3Credentials,
-    build_external_checkpoint_sensor,
-    build_gc_job,
-    build_reset_job,
-)
+from dstl_dagster import DstlStorageResource
+from dstl_dagster.pipelines.jobs import build_gc_job, build_reset_job
+from dstl_dagster.resources import S3Credentials
+from dstl_dagster.sensors import build_external_checkpoint_sensor
 from tests.integration.dagster.conftest import instance_in
 from tests.integration.dagster.orders import (
     ALL_DAYS,

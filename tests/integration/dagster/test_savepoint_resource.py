@@ -11,8 +11,8 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, SavepointError, SnapshotExistsError
 from dstl_dagster import DstlStorageResource, SavepointResource
-from dstl_dagster.components.models import MigrateModel, UpgradeModel
 from dstl_dagster.components.savepoint import SavepointComponent
+from dstl_dagster.snapshots import Migrate, Upgrade
 from tests.golden_files import CHANGED_JOBS, JDK_JOBS, JDK_TYPES, UPGRADE_JOBS, snapshot
 from tests.unit.savepoint.test_job_values import lines, savepoint
 
@@ -72,7 +72,7 @@ def test_a_savepoint_of_flink_1_is_upgraded_once(savepoints: SavepointResource) 
 
 def test_an_upgrade_in_yaml_is_an_asset(savepoints: SavepointResource) -> None:
     component = SavepointComponent(
-        name="orders", path=str(savepoint(ORDERS)), upgrade=UpgradeModel(jars=[JAR])
+        name="orders", path=str(savepoint(ORDERS)), upgrade=Upgrade(jars=[JAR])
     )
     defs = component.build_defs(dg.ComponentTree.for_test().load_context)
     with dg.DagsterInstance.ephemeral() as instance:
@@ -94,7 +94,7 @@ def test_types_of_an_upgrade_are_named_in_yaml(savepoints: SavepointResource) ->
     with pytest.raises(SavepointError, match="name the type"):
         savepoints.upgrade(str(savepoint(job)), "blocked", jars=jars)
     component = SavepointComponent(
-        name="lines", path=str(savepoint(job)), upgrade=UpgradeModel(jars=jars, types=types)
+        name="lines", path=str(savepoint(job)), upgrade=Upgrade(jars=jars, types=types)
     )
     defs = component.build_defs(dg.ComponentTree.for_test().load_context)
     with dg.DagsterInstance.ephemeral() as instance:
@@ -141,7 +141,7 @@ def test_a_migration_in_yaml_is_an_asset_with_its_plan_and_checks(
     component = SavepointComponent(
         name="orders",
         path=str(CHANGED_JOBS / "agg-add" / "old"),
-        migrate=MigrateModel(declaration=str(declaration)),
+        migrate=Migrate(declaration=str(declaration)),
     )
     defs = component.build_defs(dg.ComponentTree.for_test().load_context)
     with dg.DagsterInstance.ephemeral() as instance:

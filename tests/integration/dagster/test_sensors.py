@@ -11,18 +11,16 @@ import pytest
 
 from dstl_core import LocalEngine, Snapshot
 from dstl_core.savepoint.check.verify import verify_snapshot
-from dstl_dagster import (
-    DstlStorageResource,
+from dstl_dagster import DstlStorageResource
+from dstl_dagster.checks.store_checks import build_pipeline_checks
+from dstl_dagster.pipelines.jobs import build_materialization_job, build_report_job, build_reset_job
+from dstl_dagster.sensors import (
     build_external_checkpoint_sensor,
-    build_materialization_asset,
-    build_materialization_job,
-    build_pipeline_checks,
-    build_report_job,
-    build_reset_job,
     build_reset_sensors,
     build_sweeper_sensor,
     build_truncation_sensor,
 )
+from dstl_dagster.snapshots.snapshot_assets import build_materialization_asset
 from tests.golden_files import GOLDEN
 from tests.integration.dagster.small_pipeline import (
     LOCAL,

@@ -20,17 +20,17 @@ from dstl_dagster import (
     DstlIOManager,
     DstlSparkResource,
     DstlStorageResource,
-    build_diff_size_check,
-    build_materialization_asset,
-    build_savepoint_asset,
-    build_state_check,
     dstl_assets,
     run_epochs,
-    savepoint_of,
-    snapshot_at,
 )
+from dstl_dagster.checks import DiffCheck, StateCheck
 from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.spark_resource import is_stopped
+from dstl_dagster.snapshots import savepoint_of, snapshot_at
+from dstl_dagster.snapshots.snapshot_assets import (
+    build_materialization_asset,
+    build_savepoint_asset,
+)
 from tests.golden_files import PLANTED
 from tests.integration.dagster.small_pipeline import (
     DAYS,
@@ -192,11 +192,8 @@ def test_the_spark_resources_of_dagster_run_a_pipeline(storage, instance):
     ):
         yield from run_epochs(context, pipeline, rows, storage=storage, engine=pyspark)
 
-    check = build_state_check(
-        "totals",
-        "SELECT 1 FROM {state} WHERE total < largest",
-        asset=pipeline.key("savepoint"),
-        source=savepoint_of(pipeline),
+    check = StateCheck("SELECT 1 FROM {state} WHERE total < largest", "totals").definition(
+        pipeline.key("savepoint"), savepoint_of(pipeline)
     )
     behind = [build_materialization_asset(pipeline), build_savepoint_asset(pipeline), check]
     config = {"spark.master": "local[2]", "spark.pyspark.python": sys.executable, **SPARK_CONFIG}
@@ -280,12 +277,9 @@ def test_the_size_of_a_difference(storage, instance):
             asset_key=dg.AssetKey(name), definition_metadata=metadata, name=name
         )
         manager.handle_output(context, frame)
-    check = build_diff_size_check(
-        "u",
-        asset="new",
-        source=snapshot_at(storage.savepoint("new/1")),
-        before=snapshot_at(storage.savepoint("old/1")),
-        max_changed_ratio=0.7,
+    before = snapshot_at(storage.savepoint("old/1"))
+    check = DiffCheck(before, "u", max_changed_ratio=0.7).definition(
+        "new", snapshot_at(storage.savepoint("new/1"))
     )
     done = dg.materialize(
         [check],

@@ -15,7 +15,8 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
-from dstl_dagster import DstlStorageResource, S3Credentials
+from dstl_dagster import DstlStorageResource
+from dstl_dagster.resources import S3Credentials
 from tests.integration.dagster.small_pipeline import (
     LOCAL,
     PAYMENTS,

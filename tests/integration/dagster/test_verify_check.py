@@ -7,12 +7,13 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-from dstl_dagster import DstlStorageResource, build_verify_check
+from dstl_dagster import DstlStorageResource
+from dstl_dagster.checks import VerifyCheck
 from tests.golden_files import snapshot
 
 
 def evaluations(folder: Path) -> list[dg.AssetCheckEvaluation]:
-    check = build_verify_check(dg.AssetKey("orders"), lambda storage: str(folder))
+    check = VerifyCheck().definition(dg.AssetKey("orders"), lambda storage: str(folder))
     with dg.DagsterInstance.ephemeral() as instance:
         job = dg.Definitions(
             asset_checks=[check],

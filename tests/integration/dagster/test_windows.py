@@ -324,7 +324,7 @@ def test_a_schedule_runs_all_windows_that_are_due(storage, instance_on_disk):
             raise OSError("the source is away")
         return rows_of(session, day)
 
-    defs = small_defs(storage, batch, schedule="10 0 * * *")
+    defs = small_defs(storage, batch, epochs_schedule="10 0 * * *")
     schedule = defs.resolve_schedule_def("payments_epochs_schedule")
     job = defs.resolve_job_def("payments_epochs")
 

@@ -7,14 +7,11 @@ from dstl_core import Snapshot
 from dstl_dagster import (
     DstlSparkResource,
     DstlStorageResource,
-    FlinkClient,
-    FlinkClusterError,
     FlinkClusterResource,
-    build_flink_savepoint_asset,
-    build_state_check,
-    build_verify_check,
 )
-from dstl_dagster.resources.flink_resource import trigger_id_of
+from dstl_dagster.checks import StateCheck, VerifyCheck, build_snapshot_checks
+from dstl_dagster.resources import FlinkClient, FlinkClusterError
+from dstl_dagster.resources.flink_resource import build_flink_savepoint_asset, trigger_id_of
 from dstl_dagster.snapshots.snapshot_assets import rewritten_asset
 from dstl_dagster.snapshots.sources import latest_below
 from tests.integration.dagster.small_pipeline import SPARK_CONFIG
@@ -81,12 +78,8 @@ def test_a_savepoint_is_taken_checked_rewritten_and_restored_in_one_graph(cluste
     stopped = build_flink_savepoint_asset(
         "final", job="next-orders", group="orders", stop=True, deps=[next_job]
     )
-    checks = [
-        build_verify_check(taken_key, source, blocking=True),
-        build_state_check(
-            "counts", "SELECT 1 FROM {state} WHERE count < 9", asset=taken_key, source=source
-        ),
-    ]
+    few = StateCheck("SELECT 1 FROM {state} WHERE count < 9", "counts")
+    checks = build_snapshot_checks(taken_key, source, [VerifyCheck(blocking=True), few])
     with dg.DagsterInstance.ephemeral() as instance:
         done = dg.materialize(
             [taken, rewritten, next_job, stopped, *checks],

@@ -1,0 +1,101 @@
+"""A check of a snapshot as a value, and what gives it an asset."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal
+
+import dagster as dg
+
+from dstl_core.errors import ConfigError
+from dstl_dagster.snapshots.typed_source import SnapshotSource
+
+Asset = dg.AssetKey | dg.AssetsDefinition | str
+Severity = Literal["error", "warn"]
+ERROR, WARN = dg.AssetCheckSeverity.ERROR, dg.AssetCheckSeverity.WARN
+MAX_SHOWN = 5
+
+
+class SnapshotCheck(ABC):
+    """A check that can be made of any snapshot."""
+
+    @abstractmethod
+    def definition(
+        self, asset: Asset, source: SnapshotSource, uid: str | None = None
+    ) -> dg.AssetChecksDefinition:
+        """The check of an asset.
+
+        Args:
+            asset: The asset that is checked.
+            source: Finds its snapshot.
+            uid: The operator to check, unless the check names one.
+
+        Raises:
+            ConfigError: The check is about an operator, and nothing says which one.
+        """
+
+
+def build_snapshot_checks(
+    asset: Asset,
+    source: SnapshotSource,
+    checks: Sequence[SnapshotCheck | dg.AssetChecksDefinition],
+    *,
+    uid: str | None = None,
+) -> list[dg.AssetChecksDefinition]:
+    """Makes checks of an asset, for definitions of your own.
+
+    Args:
+        asset: The asset that is checked.
+        source: Finds its snapshot: ``snapshot_at``, ``checkpoint_of`` or ``savepoint_of``, or a
+            function that takes the storage and returns a path.
+        checks: The checks. A check that Dagster made stays as it is.
+        uid: The operator, for the checks that name none.
+
+    Raises:
+        ConfigError: A check is none, or lacks its operator.
+    """
+    return [_definition(check, asset, source, uid) for check in checks]
+
+
+def _definition(
+    check: Any, asset: Asset, source: SnapshotSource, uid: str | None
+) -> dg.AssetChecksDefinition:
+    if isinstance(check, dg.AssetChecksDefinition):
+        return check
+    if not isinstance(check, SnapshotCheck):
+        raise ConfigError(
+            f"A check is wrong: expected a check of dstl_dagster.checks, for example "
+            f"StateCheck(sql), or one that @asset_check made, got {type(check).__name__} {check!r}."
+        )
+    return check.definition(asset, source, uid)
+
+
+def operator_of(check: str, own: str | None, uid: str | None) -> str:
+    """The operator that a check is about.
+
+    Raises:
+        ConfigError: Neither the check nor what it is given to names one.
+    """
+    operator = own or uid
+    if operator is None:
+        raise ConfigError(
+            f"The check {check} names no operator, and a snapshot may have several: expected a uid."
+        )
+    return operator
+
+
+def severity_of(severity: Severity) -> dg.AssetCheckSeverity:
+    """Dagster's severity.
+
+    Raises:
+        ConfigError: There is no such severity.
+    """
+    if severity not in ("error", "warn"):
+        raise ConfigError(f"A severity is wrong: expected 'error' or 'warn', got {severity!r}.")
+    return dg.AssetCheckSeverity[severity.upper()]
+
+
+def lines_of(items: Sequence[str]) -> str:
+    """The first items, and how many more there are."""
+    shown = items[:MAX_SHOWN]
+    more = [f"and {len(items) - MAX_SHOWN} more"] if len(items) > MAX_SHOWN else []
+    return "; ".join([*shown, *more]) or "none"

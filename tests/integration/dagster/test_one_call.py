@@ -1,0 +1,150 @@
+"""One call gives everything of a pipeline, or of a savepoint. Wrong arguments get one sentence."""
+
+import dagster as dg
+import pytest
+
+import dstl_dagster as dstl
+from dstl_core.errors import ConfigError
+from dstl_dagster.checks import DiffCheck, RestoreCheck, SchemaCheck, StateCheck, VerifyCheck
+from dstl_dagster.snapshots import Rewrite, snapshot_at
+from tests.integration.dagster.small_pipeline import DAYS, LOCAL, PAYMENTS, SPARK
+
+pytestmark = pytest.mark.dagster
+
+RESOURCES = {
+    "storage": dstl.DstlStorageResource(base_path="state"),
+    "engine": LOCAL,
+    "spark": SPARK,
+    "flink": dstl.FlinkClusterResource(url="http://flink:8081"),
+}
+
+
+def epochs(**options):
+    @dstl.dstl_assets(pipeline=PAYMENTS, **options)
+    def payments_state():
+        yield from ()
+
+    return payments_state
+
+
+def names(definitions):
+    return sorted(definition.name for definition in definitions or ())
+
+
+def test_a_pipeline_with_all_that_it_can_have_is_one_call():
+    defs = dstl.build_pipeline_defs(
+        PAYMENTS,
+        [epochs(partitions_def=DAYS)],
+        checks=[StateCheck("SELECT 1 FROM {state} WHERE total < 0", name="no_debt")],
+        savepoint_checks=[
+            VerifyCheck(),
+            RestoreCheck(snapshot_at("next")),
+            SchemaCheck(snapshot_at("next")),
+            DiffCheck(snapshot_at("before")),
+        ],
+        rewrite=Rewrite(rename={"totals": "sums"}),
+        epochs_schedule="10 0 * * *",
+        verify_schedule="0 5 * * 0",
+        schedule_timezone="Europe/Berlin",
+        schedules_running=True,
+        sensors_running=True,
+        resources=RESOURCES,
+    )
+    graph = defs.resolve_asset_graph()
+    checks = {(key.asset_key.path[-1], key.name) for key in graph.asset_check_keys}
+    assert checks >= {
+        ("payments_checkpoint", "no_debt"),
+        ("payments_checkpoint", "committed"),
+        ("payments_savepoint", "verified"),
+        ("payments_savepoint", "restore_plan"),
+        ("payments_savepoint", "schema"),
+        ("payments_savepoint", "diff_of_totals"),
+    }
+    verbs = ["gc", "materialize", "report_commits", "reset", "verify", "write_savepoint"]
+    assert names(defs.jobs) == [f"payments_{verb}" for verb in verbs]
+    sensors = ["reset_after_canceled", "reset_after_failure", "sweeper", "truncation"]
+    assert names(defs.sensors) == [f"payments_{sensor}" for sensor in sensors]
+    schedules = {
+        schedule.name: (schedule.cron_schedule, schedule.execution_timezone)
+        for schedule in defs.schedules or ()
+    }
+    assert schedules == {
+        "payments_epochs_schedule": ("10 0 * * *", "Europe/Berlin"),
+        "payments_materialization_schedule": ("0 3 * * *", "Europe/Berlin"),
+        "payments_verify_schedule": ("0 5 * * 0", "Europe/Berlin"),
+    }
+    for launching in (*(defs.sensors or ()), *(defs.schedules or ())):
+        assert launching.default_status.value == "RUNNING"
+    assert names(dstl.build_pipeline_defs(PAYMENTS, [epochs()], inputs=list).sensors)[0] == (
+        "payments_arrivals"
+    )
+
+
+def test_a_savepoint_with_all_that_it_can_have_is_one_call():
+    defs = dstl.build_savepoint_defs(
+        "orders",
+        flink_job="orders",
+        stop=True,
+        checkpoints="s3://bucket/chk/ab12",
+        checks=[StateCheck("SELECT 1 FROM {state}", "counts", severity="warn")],
+        template="next-orders",
+        rewrite=Rewrite(rename={"counts": "order-counts"}, automatic=False),
+        upgrade=dstl.snapshots.Upgrade(jars=["orders.jar"]),
+        schedule="0 2 * * *",
+        resources=RESOURCES,
+    )
+    graph = defs.resolve_asset_graph()
+    keys = {key.path[-1]: graph.get(key) for key in graph.get_all_asset_keys()}
+    assert set(keys) == {
+        "orders_savepoint",
+        "orders_rewritten",
+        "orders_upgraded",
+        "orders_checkpoints",
+    }
+    assert keys["orders_rewritten"].automation_condition is None
+    assert keys["orders_upgraded"].automation_condition is not None
+    checks = {key.name for key in graph.asset_check_keys}
+    assert checks == {"verified", "restore_plan", "schema", "state_of_counts"}
+    assert names(defs.sensors) == ["orders_checkpoints"]
+    assert names(defs.schedules) == ["orders_savepoint_schedule"]
+
+
+WRONG_PIPELINES = {
+    "expected a StatefulPipeline.*got str": {"pipeline": "payments"},
+    r"expected dstl_dagster.snapshots.Rewrite.*got \{'rename'": {"rewrite": {"rename": {}}},
+    "max_log_ratio of pipeline 'payments'.*above 0, got 0": {"max_log_ratio": 0},
+    "expected a check of dstl_dagster.checks.*got str 'SELECT": {"checks": ["SELECT 1"]},
+    "expected 'error' or 'warn', got 'bad'": {"checks": [StateCheck("s", severity="bad")]},
+    "epochs_schedule of pipeline 'payments' has nothing to run": {
+        "assets": [],
+        "epochs_schedule": "0 0 * * *",
+    },
+    "inputs of pipeline 'payments' has nothing to run": {"assets": [], "inputs": list},
+    "inputs of pipeline 'payments' are wrong.*got time windows": {"inputs": list},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_PIPELINES)
+def test_a_wrong_argument_of_a_pipeline_gets_one_sentence(message):
+    options = {"pipeline": PAYMENTS, "assets": [epochs(partitions_def=DAYS)]}
+    with pytest.raises(ConfigError, match=message):
+        dstl.build_pipeline_defs(**{**options, **WRONG_PIPELINES[message]})
+
+
+WRONG_SAVEPOINTS = {
+    "'orders' needs either a path or a flink_job, not both": {},
+    "has stop, which tell Flink how to take it.*got the path 'x'": {"path": "x", "stop": True},
+    "has drain without stop": {"flink_job": "orders", "drain": True},
+    "names no operator.*expected a uid": {"path": "x", "checks": [StateCheck("SELECT 1")]},
+}
+
+
+@pytest.mark.parametrize("message", WRONG_SAVEPOINTS)
+def test_a_wrong_argument_of_a_savepoint_gets_one_sentence(message):
+    with pytest.raises(ConfigError, match=message):
+        dstl.build_savepoint_defs("orders", **WRONG_SAVEPOINTS[message])
+
+
+def test_a_cron_that_is_none_is_refused():
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="invalid cron schedule 'daily'"):
+        dstl.build_pipeline_defs(PAYMENTS, [epochs()], verify_schedule="daily")
