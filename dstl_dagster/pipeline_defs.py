@@ -11,7 +11,7 @@ from dstl_core.errors import ConfigError
 from dstl_dagster.checks.snapshot_check import SnapshotCheck, build_snapshot_checks
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines.jobs import (
-    MAX_RUNTIME_S,
+    RUNTIME_S,
     Job,
     build_gc_job,
     build_materialization_job,
@@ -60,7 +60,7 @@ def build_pipeline_defs(
     max_log_bytes: int | None = None,
     sensor_interval_seconds: int = 60,
     sensors_running: bool = False,
-    max_runtime_s: int = MAX_RUNTIME_S,
+    max_runtime_s: int = RUNTIME_S,
     materialization_pool: str | None = None,
     with_jobs: bool = True,
     with_sensors: bool = True,

@@ -17,14 +17,12 @@ Job = Any
 """A job, or the result of ``dagster.define_asset_job``, whose class is not public."""
 
 MAX_RUNTIME_TAG = "dagster/max_runtime"
-MAX_RUNTIME_S = 3_600
+RUNTIME_S = 3_600
 UNKNOWN_RUN_TTL_MS = 24 * 3_600_000
 """Time for which a lease counts if this Dagster instance does not know its run."""
 
 
-def build_materialization_job(
-    pipeline: StatefulPipeline, *, max_runtime_s: int = MAX_RUNTIME_S
-) -> Job:
+def build_materialization_job(pipeline: StatefulPipeline, *, max_runtime_s: int = RUNTIME_S) -> Job:
     """Writes the full state as a new base, with which the log is truncated."""
     return dg.define_asset_job(
         pipeline.python_name("materialize"),
@@ -36,7 +34,7 @@ def build_materialization_job(
 
 
 def build_savepoint_job(
-    pipeline: StatefulPipeline, *, name: str = "savepoint", max_runtime_s: int = MAX_RUNTIME_S
+    pipeline: StatefulPipeline, *, name: str = "savepoint", max_runtime_s: int = RUNTIME_S
 ) -> Job:
     """Writes the latest checkpoint as a savepoint."""
     return dg.define_asset_job(
@@ -47,7 +45,7 @@ def build_savepoint_job(
     )
 
 
-def build_verify_job(pipeline: StatefulPipeline, *, max_runtime_s: int = MAX_RUNTIME_S) -> Job:
+def build_verify_job(pipeline: StatefulPipeline, *, max_runtime_s: int = RUNTIME_S) -> Job:
     """Runs the checks of the checkpoint, with the full check. It materializes nothing."""
     return dg.define_asset_job(
         pipeline.python_name("verify"),
@@ -166,7 +164,7 @@ def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
     @dg.job(
         name=pipeline.python_name("gc"),
         executor_def=dg.in_process_executor,
-        tags=_tags(pipeline, MAX_RUNTIME_S),
+        tags=_tags(pipeline, RUNTIME_S),
     )
     def gc_job() -> None:
         gc()

@@ -196,7 +196,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/testing/simulated_job.py:MAX_PARALLELISM": Sum.NAME,
     "dstl_dagster/charts.py:MAX_POINTS": Sum.SHOWN,
     "dstl_dagster/charts.py:_MAX_LABEL": Sum.SHOWN,
-    "dstl_dagster/checks/store_checks.py:MAX_SHOWN": Sum.SHOWN,
+    "dstl_dagster/checks/snapshot_check.py:MAX_SHOWN": Sum.SHOWN,
     "dstl_dagster/metadata.py:MAX_ROWS": Sum.SHOWN,
     "dstl_dagster/pipelines/failures.py:_MAX_TRACEBACK": Sum.SHOWN,
     "dstl_dagster/pipelines/jobs.py:MAX_RUNTIME_TAG": Sum.NAME,
