@@ -20,6 +20,7 @@ EXTRAS = {
     "pyspark": "spark",
     "rocksdict": "rocksdb",
     "s3fs": "s3",
+    "textual": "browse",
 }
 """The extra of each package, by the package's name in Python."""
 

@@ -9,6 +9,7 @@ from typing import Annotated, Any
 import typer
 from typer.core import TyperGroup
 
+from dstl_core.cli.browse.browse_command import browse
 from dstl_core.cli.check_command import check
 from dstl_core.cli.committables_command import committables
 from dstl_core.cli.diff_command import diff
@@ -128,6 +129,7 @@ def _options(
 for command in (
     ls,
     inspect,
+    browse,
     dump,
     verify,
     diff,

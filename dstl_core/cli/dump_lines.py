@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
 
 from dstl_core.cli.options import duration_ms, lines_of_file, require_state
 from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
@@ -15,9 +14,6 @@ from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, Unreadab
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
-
-if TYPE_CHECKING:
-    from dstl_core.codec.serializers import AnySerializer
 
 
 def dump_lines(
@@ -81,6 +77,7 @@ def dump_keys(
     """
     # Loads Arrow, which parses keys.
     from dstl_core.savepoint.access.key_lookup import KeyLookup
+    from dstl_core.savepoint.access.key_text import key_of_operator
 
     if state is not None:
         require_state(snapshot, operators, state)
@@ -89,13 +86,12 @@ def dump_keys(
     printed = 0
     problem: ConfigError | None = None
     for operator in operators:
-        key_type = operator.key_type
-        if key_type is None or (state is not None and not operator.has_state(state)):
+        if operator.key_type is None or (state is not None and not operator.has_state(state)):
             continue
         keys = []
         for text in texts:
             try:
-                keys.append(_parsed_key(operator, key_type.serializer, text))
+                keys.append(key_of_operator(operator, text))
                 fitting.add(text)
             except ConfigError as error:
                 problem = error
@@ -116,18 +112,6 @@ def dump_keys(
         complain(sentence)
     if not printed:
         complain("nothing is stored under these keys")
-
-
-def _parsed_key(operator: OperatorSnapshot, key_type: AnySerializer, text: str) -> Any:
-    """A key as a dump shows it: one of PyFlink is without the row around it."""
-    from dstl_core.codec.pyflink.states import PythonStates, key_in_row
-    from dstl_core.codec.serializers.structs import Row
-    from dstl_core.savepoint.access.key_text import parse_key
-
-    inner = key_in_row(key_type) if isinstance(operator.forms, PythonStates) else None
-    if inner is None:
-        return parse_key(key_type, text)
-    return Row(0, (parse_key(inner, text),))
 
 
 def _shown(entries: Iterable[Entry], expiry: Expiry | None) -> Iterator[Entry]:

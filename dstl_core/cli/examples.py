@@ -17,6 +17,7 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dstl inspect savepoint", "operators, states and their types"),
         ("dstl inspect checkpoints/chk-2 --json", "the same with exact sizes and every file"),
     ),
+    "browse": (("dstl browse savepoint", "states and entries in the terminal"),),
     "dump": (
         ("dstl dump savepoint --op a-keyed --state cnt", "one state"),
         ("dstl dump savepoint --op a-keyed --key key-4", "what is stored under a key"),

@@ -35,10 +35,11 @@ def inspect(
     if as_json:
         write_json([summary], indent=1)
     else:
-        print_lines(_lines(summary))
+        print_lines(summary_lines(summary))
 
 
-def _lines(summary: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
+def summary_lines(summary: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
+    """A snapshot for people: lines, some with a style."""
     yield summary["path"], "bold"
     kind = ", ".join(each for each in (summary["kind"], summary["format"]) if each)
     yield (
@@ -48,10 +49,11 @@ def _lines(summary: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
     yield f"{len(summary['files'])} files, {size_text(summary['bytes'])} of state"
     for operator in summary["operators"]:
         yield ""
-        yield from _operator_lines(operator)
+        yield from operator_lines(operator)
 
 
-def _operator_lines(operator: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
+def operator_lines(operator: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
+    """An operator for people: lines, some with a style."""
     title = operator["uid"] or operator["name"] or operator["hash"]
     yield f"{title}  {operator['hash']}", "bold"
     finished = ", finished" if operator["finished"] else ""

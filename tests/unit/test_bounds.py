@@ -136,6 +136,8 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/checkpoint/store/metadata_file.py:_MAX_DEPTH": Sum.DEPTH,
     "dstl_core/checkpoint/store/state_files.py:MAX_NAMED": Sum.SHOWN,
     "dstl_core/cli/app.py:_LONGEST_REASON": Sum.SHOWN,
+    "dstl_core/cli/browse/browsed_entries.py:_LONGEST_CELL": Sum.SHOWN,
+    "dstl_core/cli/browse/browsed_entries.py:_LONGEST_DETAIL": Sum.SHOWN,
     "dstl_core/cli/offsets_command.py:_LONGEST_HEX": Sum.SHOWN,
     "dstl_core/config.py:_MAX_INT": Sum.VALUE,
     "dstl_core/config.py:_MAX_LONG": Sum.VALUE,

@@ -105,6 +105,7 @@ SILENT = {
 
 
 ANSWERED = {
+    "dstl_core.cli.browse.browser": "the screen says it, and goes on",
     "dstl_core.changelog.inbox": "a callback of the user: the writer goes on, and logs it",
     "dstl_core.changelog.persist": "a callback of the user",
     "dstl_core.changelog.upload.callbacks": "a callback of the user",

@@ -9,8 +9,11 @@ from typing import Any
 import pyarrow as pa
 
 from dstl_core.codec.big_decimal import BigDecimal
+from dstl_core.codec.pyflink.states import PythonStates, key_in_row
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
+from dstl_core.codec.serializers.structs import Row
 from dstl_core.errors import UNREADABLE, ConfigError
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.columns.arrow_values import column_type
 from dstl_core.state.columns.column_fit import values_of_column
 
@@ -28,6 +31,24 @@ def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) ->
     except (ValueError, RecursionError, ArithmeticError):  # an exponent may be too large
         value = text  # a date without quotes
     return key_of(serializer, value)
+
+
+def key_of_operator(operator: OperatorSnapshot, text: str) -> Any:
+    """Parses a key as a dump of an operator with keyed state shows it.
+
+    A key of PyFlink is without the row around it.
+
+    Raises:
+        ConfigError: The text is no key of the operator's type.
+    """
+    key_type = operator.key_type
+    assert key_type is not None  # of keyed state
+    inner = None
+    if isinstance(operator.forms, PythonStates):
+        inner = key_in_row(key_type.serializer)
+    if inner is None:
+        return parse_key(key_type.serializer, text)
+    return Row(0, (parse_key(inner, text),))
 
 
 def key_of(serializer: AnySerializer, value: Any) -> Any:

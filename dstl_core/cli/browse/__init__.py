@@ -1,0 +1,1 @@
+"""``dstl browse``: a snapshot in the terminal."""
