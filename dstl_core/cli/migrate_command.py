@@ -9,6 +9,7 @@ import typer
 from dstl_core.cli.examples import epilog
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    JobsOption,
     JsonOption,
     OverwriteOption,
     RelocateOption,
@@ -111,6 +112,7 @@ def apply(
     file: FileArgument,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Folder of the new savepoint.")],
     overwrite: OverwriteOption = False,
+    jobs: JobsOption = None,
     as_json: JsonOption = False,
     from_: FromOption = None,
     to_template: TemplateOption = None,
@@ -137,7 +139,7 @@ def apply(
     migration = Migration.load(file)
     old = _old(migration, from_, allow_root, relocate, changelog_base)
     prepared = _migration(migration, old, to_template, show_keys=show_keys, recompute=share)
-    written = write_savepoint(prepared, out, overwrite=overwrite, what="migrating")
+    written = write_savepoint(prepared, out, overwrite=overwrite, jobs=jobs, what="migrating")
     if as_json:
         write_json([{"path": written, **prepared.report}], indent=1)
         return

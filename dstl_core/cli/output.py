@@ -93,15 +93,23 @@ class Copy(Protocol):
         """Number of bytes to read."""
 
     def write(
-        self, path: str, mode: Literal["error", "overwrite"] = ..., *, on_progress: Advance = ...
+        self,
+        path: str,
+        mode: Literal["error", "overwrite"] = ...,
+        *,
+        on_progress: Advance = ...,
+        jobs: int | None = ...,
     ) -> str:
         """Writes it into a folder and gives the folder."""
 
 
-def write_savepoint(copy: Copy, folder: str, *, overwrite: bool, what: str = "writing") -> str:
+def write_savepoint(
+    copy: Copy, folder: str, *, overwrite: bool, what: str = "writing", jobs: int | None = 1
+) -> str:
     """Writes a copy of a savepoint with a progress bar, and gives its folder."""
     with progress(what, copy.source_size) as advance:
-        return copy.write(folder, "overwrite" if overwrite else "error", on_progress=advance)
+        mode: Literal["error", "overwrite"] = "overwrite" if overwrite else "error"
+        return copy.write(folder, mode, on_progress=advance, jobs=jobs)
 
 
 class Sharing(Protocol):

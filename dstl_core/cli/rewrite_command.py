@@ -12,6 +12,7 @@ from dstl_core.cli.options import (
     CopyOption,
     FormatOption,
     JarOption,
+    JobsOption,
     JsonOption,
     KeyTypeOption,
     OverwriteOption,
@@ -103,6 +104,7 @@ def rewrite(
         bool, typer.Option("--dry-run", help="Check and show the plan; write nothing.")
     ] = False,
     overwrite: OverwriteOption = False,
+    jobs: JobsOption = None,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     changelog_base: ChangelogBaseOption = None,
@@ -137,7 +139,9 @@ def rewrite(
         form=form_of(form),
     )
     plan = edit.plan()
-    written = None if dry_run else write_savepoint(edit, out, overwrite=overwrite)
+    written = None
+    if not dry_run:
+        written = write_savepoint(edit, out, overwrite=overwrite, jobs=jobs)
     _print(edit, plan, written, as_json=as_json)
 
 

@@ -11,6 +11,7 @@ from dstl_core.cli.options import (
     ChangelogBaseOption,
     CopyOption,
     JarOption,
+    JobsOption,
     JsonOption,
     KeyTypeOption,
     OverwriteOption,
@@ -61,6 +62,7 @@ def upgrade(
     share: ShareOption = False,
     copy: CopyOption = False,
     overwrite: OverwriteOption = False,
+    jobs: JobsOption = None,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -85,7 +87,7 @@ def upgrade(
     steps = planned.plan()
     written = None
     if out is not None and not plan:
-        written = write_savepoint(planned, out, overwrite=overwrite, what="converting")
+        written = write_savepoint(planned, out, overwrite=overwrite, jobs=jobs, what="converting")
     if as_json:
         write_json([_report(planned, steps, written)], indent=1)
     else:

@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -81,7 +81,7 @@ def jobs_for(size: int, jobs: int | None) -> int:
 
 def run_units(
     task: Callable[[Unit], Result], units: Sequence[Unit], jobs: int
-) -> Iterator[tuple[Unit, Result]]:
+) -> Generator[tuple[Unit, Result], None, None]:
     """Yields each unit with the result of the task, in the order of the units.
 
     A pool holds at most ``2 * jobs`` results. Its processes are forks, so that they share what is
@@ -105,7 +105,7 @@ def run_units(
 
 def _pooled(
     task: Callable[[Unit], Result], units: Sequence[Unit], jobs: int
-) -> Iterator[tuple[Unit, Result]]:
+) -> Generator[tuple[Unit, Result], None, None]:
     pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (task, os.getpid()))
     waiting: deque[tuple[Unit, Future[Any]]] = deque()
     try:

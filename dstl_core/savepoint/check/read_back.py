@@ -44,6 +44,7 @@ def read_back(
     source: Snapshot | None,
     stage_of: Callable[[int], Stage],
     counts: Mapping[tuple[str, str], int] = NOTHING_COUNTED,
+    jobs: int | None = 1,
 ) -> Snapshot:
     """Reads what was written into a folder that nobody sees yet.
 
@@ -53,6 +54,7 @@ def read_back(
         source: The snapshot that the state is from. It lends its types and classes.
         stage_of: Gives what is told of progress, once the number of bytes to read is known.
         counts: Records that were written, by operator and state, as far as they are known.
+        jobs: Number of processes that read keyed state; None: all cores if it is large.
 
     Returns:
         The snapshot as it will be.
@@ -69,7 +71,7 @@ def read_back(
     for name, length in copies.items():
         _compare_copy(target, name, length)
         stage.add(length)
-    report = verify_snapshot(checked, on_progress=stage.add)
+    report = verify_snapshot(checked, on_progress=stage.add, jobs=jobs)
     # A sidecar in the folder belongs to the snapshot that is replaced, not to these files.
     findings = [each for each in report.findings if each.operator is not None]
     if findings:

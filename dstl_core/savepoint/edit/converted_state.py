@@ -1,18 +1,18 @@
 """Writes an operator whose states change their types: each value is read and written anew.
 
-One key group of one subtask is in memory at a time. Keys, namespaces and states that do not change
-are copied as bytes.
+Some key groups of one subtask are in memory at a time. Keys, namespaces and states that do not
+change are copied as bytes.
 """
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from uuid import uuid4
 
 from dstl_core.codec.columnar.kryo.section_converter import SectionConverter, StateRule
-from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
 from dstl_core.codec.kryo.type_changes import TypeChange
 from dstl_core.codec.operator_state import OperatorStateReader, write_operator_stream
@@ -28,23 +28,30 @@ from dstl_core.codec.state_meta import (
     KeyedBackendHeader,
     KeyedStateType,
     StateMetaInfoSnapshot,
-    write_keyed_header,
 )
 from dstl_core.errors import UnreadableValueError, error_context
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
-    KeyGroupRangeOffsets,
+    KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
     OperatorStateMode,
     OperatorStreamStateHandle,
-    RelativeFileStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.savepoint.access.units import Unit
 from dstl_core.savepoint.edit.converted_values import Recoded, StateValues
+from dstl_core.savepoint.edit.keyed_units import (
+    NewStream,
+    Sections,
+    key_group_ranges_of,
+    range_sections,
+    write_streams,
+)
 from dstl_core.savepoint.edit.operator_copy import copy_managed_state, copy_operator_state
+from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
-from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles
-from dstl_core.state.columns.progress import Portion
+from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
 from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
 
 Counted = Callable[[str, int], None]
@@ -106,7 +113,7 @@ def place_of(meta: StateMetaInfoSnapshot) -> Place:
 def convert_operator(
     operator: OperatorCatalog,
     conversions: Conversions,
-    target: StateFiles,
+    output: Output,
     count: Counted,
 ) -> OperatorState:
     """An operator in canonical form with changed states.
@@ -114,64 +121,98 @@ def convert_operator(
     Args:
         operator: Where the bytes come from.
         conversions: The states that change.
-        target: Where the bytes go.
+        output: Where the bytes go.
         count: Told of the entries that were converted.
     """
-    size = sum(handle.state_size for handle in operator.keyed_handles)
-    subtasks = []
-    for subtask in operator.state.subtasks:
-        handle = subtask.managed_keyed_state
-        keyed = None
-        if isinstance(handle, KeyGroupsSavepointStateHandle):
-            with error_context(
-                location=operator.snapshot.resolver.describe(handle.stream), operator=operator.label
-            ):
-                stream = _ConvertedStream(
-                    operator,
-                    handle,
-                    conversions,
-                    target,
-                    count,
-                    by_kernels=size >= KERNELS_FROM_BYTES,
-                )
-                if stream.has_states:
-                    keyed = stream.written()
-                else:
-                    target.advance(handle.state_size)
-        listed = _operator_state(operator, subtask, conversions, target, count)
-        raw = copy_operator_state(operator, subtask.raw_operator_state, target)
-        subtasks.append(
-            replace(
-                subtask,
-                managed_keyed_state=keyed,
-                managed_operator_state=listed,
-                raw_operator_state=raw,
-            )
+    target = output.target
+    keyed = _keyed_state(operator, conversions, output, count)
+    subtasks = tuple(
+        replace(
+            subtask,
+            managed_keyed_state=keyed.get(subtask.index),
+            raw_keyed_state=None,
+            managed_operator_state=_operator_state(operator, subtask, conversions, target, count),
+            raw_operator_state=copy_operator_state(operator, subtask.raw_operator_state, target),
         )
-    return replace(operator.state, uid=operator.uid, subtasks=tuple(subtasks))
+        for subtask in _subtasks(operator)
+    )
+    return replace(operator.state, uid=operator.uid, subtasks=subtasks)
 
 
-class _ConvertedStream:
-    """The keyed state of one subtask, on its way from one stream into another."""
+def _subtasks(operator: OperatorCatalog) -> list[OperatorSubtaskState]:
+    """The subtasks; those that get timers of another one may have had no state."""
+    stored = operator.state.subtasks
+    if not operator.timer_queues:
+        return list(stored)
+    by_index = {subtask.index: subtask for subtask in stored}
+    return [
+        by_index.get(index, OperatorSubtaskState(index))
+        for index in range(operator.state.parallelism)
+    ]
+
+
+def _keyed_state(
+    operator: OperatorCatalog, conversions: Conversions, output: Output, count: Counted
+) -> dict[int, StoredKeyedHandle | None]:
+    """The handle of each subtask with keyed state."""
+    if not operator.keyed_handles:
+        return {}
+    by_kernels = operator.keyed_size >= KERNELS_FROM_BYTES
+    work: dict[int, _StreamConversion] = {}
+    total = operator.max_parallelism
+    if operator.timer_queues:
+        # Timers of raw keyed state become queues beside the other states.
+        share = operator.keyed_size // operator.parallelism
+        for index, own in enumerate(key_group_ranges_of(total, operator.parallelism)):
+            work[index] = _StreamConversion(operator, None, own, share, conversions, by_kernels)
+    else:
+        for subtask in operator.state.subtasks:
+            handle = subtask.managed_keyed_state
+            if handle is not None:
+                own, size = handle.key_group_range, handle.state_size
+                work[subtask.index] = _StreamConversion(
+                    operator, handle, own, size, conversions, by_kernels
+                )
+    streams = [each.stream if each.has_states else None for each in work.values()]
+    conversion_of = list(work.values())
+
+    def task(unit: Unit) -> Sections:
+        return conversion_of[unit.handle].sections(unit.key_groups)
+
+    def take(counts: Mapping[str, int]) -> None:
+        for name, entries in counts.items():
+            count(name, entries)
+
+    return dict(zip(work, write_streams(streams, task, output, take), strict=True))
+
+
+class _StreamConversion:
+    """The keyed state of one subtask, on its way from one stream into another.
+
+    Args:
+        operator: Where the records come from.
+        source: The handle that has them; None for all handles of the operator.
+        key_groups: The key groups of the stream.
+        size: Bytes that are read.
+        conversions: The states that change.
+        by_kernels: Whether to convert whole sections; otherwise record by record.
+    """
 
     def __init__(
         self,
         operator: OperatorCatalog,
-        handle: KeyGroupsSavepointStateHandle,
+        source: KeyedStateHandle | None,
+        key_groups: KeyGroupRange,
+        size: int,
         conversions: Conversions,
-        target: StateFiles,
-        count: Counted,
-        *,
         by_kernels: bool,
     ) -> None:
-        snapshot = operator.snapshot
-        self._resolver = snapshot.resolver
-        self._handle = handle
-        self._target = target
-        self._count = count
-        self._old = read_stream_header(handle, snapshot.resolver, snapshot.registry)
+        self._operator = operator
+        self._source = source
+        self._old = _header_of(operator, source)
         self._values: dict[int, StateValues] = {}
         self._ids: dict[int, int] = {}
+        self._counts: Counter[str] = Counter()
         states: list[StateMetaInfoSnapshot] = []
         for at, meta in enumerate(self._old.states):
             if place_of(meta) in conversions:
@@ -188,12 +229,12 @@ class _ConvertedStream:
                 meta = conversion.meta(meta)
             self._ids[at] = len(states)
             states.append(meta)
-        self._header = KeyedBackendHeader(
-            self._old.key_serializer, tuple(states), self._old.compressed
+        header = KeyedBackendHeader(self._old.key_serializer, tuple(states), self._old.compressed)
+        keep_header = source is not None
+        self.stream = NewStream(
+            header, key_groups, operator.max_parallelism, size, source, keep_header=keep_header
         )
         self._kernels = self._section_converter() if by_kernels else None
-        self._offsets: list[int] = []
-        self._size = 0
 
     @property
     def has_states(self) -> bool:
@@ -221,60 +262,56 @@ class _ConvertedStream:
         with error_context(state=values.name):
             return values.value(stored)
 
-    def written(self) -> KeyGroupsSavepointStateHandle:
-        """The handle of the new stream, which is small and inline, or a file."""
-        handle, target = self._handle, self._target
-        if handle.state_size <= DATA_INLINE_THRESHOLD:
-            stream = target.add_stream(b"".join(self._parts()))
-        else:
-            name = str(uuid4())
-            target.file_io.write_new(target.folder.child(name), self._parts())
-            stream = RelativeFileStateHandle(name, self._size)
-        offsets = KeyGroupRangeOffsets(handle.key_group_range, tuple(self._offsets))
-        return KeyGroupsSavepointStateHandle(offsets, stream)
+    def sections(self, key_groups: KeyGroupRange) -> Sections:
+        """The converted sections of some key groups, and how many entries of each state changed."""
+        operator, source = self._operator, self._source
+        location = operator.snapshot.folder if source is None else _place_of(operator, source)
+        self._counts.clear()
+        parts = dict.fromkeys(key_groups, b"")
+        with error_context(location=str(location), operator=operator.label):
+            for key_group, raw in self._raw_sections(key_groups):
+                parts[key_group] = self._converted(raw)
+        return Sections(list(parts.values()), dict(self._counts))
 
-    def _parts(self) -> Iterator[bytes]:
-        out = DataOutput()
-        write_keyed_header(out, self._header)
-        header = out.to_bytes()
-        self._size = len(header)
-        yield header
-        handle = self._handle
-        portion = Portion(self._target.advance, handle.state_size)
-        for number, key_group in enumerate(handle.key_group_range, 1):
-            section = self._section(key_group)
-            self._offsets.append(self._size if section else 0)
-            self._size += len(section)
-            if section:
-                yield section
-            portion.reach(number / len(handle.key_group_range))
-
-    def _section(self, key_group: int) -> bytes:
-        own = KeyGroupRange(key_group, key_group)
-        groups = read_key_groups(self._handle.offsets, self._handle.stream, own, self._resolver)
-        for _, data in groups:
-            if self._old.compressed:
+    def _raw_sections(self, key_groups: KeyGroupRange) -> Iterator[tuple[int, bytes]]:
+        """The uncompressed sections of the key groups that have records."""
+        source, operator = self._source, self._operator
+        if isinstance(source, KeyGroupsSavepointStateHandle):
+            resolver = operator.snapshot.resolver
+            for key_group, data in read_key_groups(
+                source.offsets, source.stream, key_groups, resolver
+            ):
                 raw = data.peek(data.position)
-                data = DataInput(decompress_frames(raw, 0, len(raw)))
-            section = self._by_kernels(data)
-            if section is None:
-                section = write_section(self._runs(read_section(data, len(self._old.states))))
-            return compress_frames(section) if self._old.compressed and section else section
-        return b""
+                is_compressed = self._old.compressed
+                yield key_group, decompress_frames(raw, 0, len(raw)) if is_compressed else raw
+            return
+        sources, total = [StatesOf(operator)], operator.max_parallelism
+        with range_sections(sources, self._old, total, key_groups, source) as stored:
+            for key_group in key_groups:
+                raw = stored.section(key_group)
+                if raw:
+                    yield key_group, raw
 
-    def _by_kernels(self, data: DataInput) -> bytes | None:
+    def _converted(self, raw: bytes) -> bytes:
+        section = self._by_kernels(raw)
+        if section is None:
+            records = read_section(DataInput(raw), len(self._old.states))
+            section = write_section(self._runs(records))
+        return compress_frames(section) if self._old.compressed and section else section
+
+    def _by_kernels(self, raw: bytes) -> bytes | None:
         """None leaves the section to be read record by record, which says what is wrong."""
         if self._kernels is None:
             return None
         try:
-            found = self._kernels.converted(data.peek(data.position))
+            converted = self._kernels.converted(raw)
         except UnreadableValueError:
-            found = None
-        if found is None:
+            converted = None
+        if converted is None:
             return None
-        section, counts = found
+        section, counts = converted
         for state_id, entries in counts.items():
-            self._count(self._values[state_id].name, entries)
+            self._counts[self._values[state_id].name] += entries
         return section
 
     def _runs(
@@ -291,8 +328,23 @@ class _ConvertedStream:
             else:
                 with error_context(state=values.name):
                     converted = [values.converted(each) for each in own]
-                self._count(values.name, len(converted))
+                self._counts[values.name] += len(converted)
                 yield self._ids[state_id], converted
+
+
+def _header_of(operator: OperatorCatalog, source: KeyedStateHandle | None) -> KeyedBackendHeader:
+    """The states of the records, by id."""
+    if isinstance(source, KeyGroupsSavepointStateHandle):
+        return read_stream_header(source, operator.snapshot.resolver, operator.snapshot.registry)
+    header = merged_header([StatesOf(operator)])
+    assert header is not None  # the operator has keyed state
+    return header
+
+
+def _place_of(operator: OperatorCatalog, source: KeyedStateHandle) -> object:
+    if isinstance(source, KeyGroupsSavepointStateHandle):
+        return operator.snapshot.resolver.describe(source.stream)
+    return operator.snapshot.folder
 
 
 def _operator_state(

@@ -4,13 +4,11 @@ merged.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
-from typing import TYPE_CHECKING
+from functools import partial
 
 from dstl_core.codec.operator_state import own_places
-from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import NotInColumnsError, SavepointError, error_context
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
@@ -28,15 +26,15 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.edit.operator_state_copy import spread_operator_state
+from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.read.timer_queues import with_timer_queues
-from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
-from dstl_core.state.columns.progress import Portion
+from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles, StoredKeyedHandle
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
+from dstl_core.storage.handle_resolver import HandleResolver
 
-if TYPE_CHECKING:
-    from dstl_core.state.columns.keyed_sections import KeyedSections
+KeyedHandle = StoredKeyedHandle | None
 
 
 def _is_redistributed(operator: OperatorCatalog, max_parallelism: int) -> bool:
@@ -81,43 +79,43 @@ def check_writable(operator: OperatorCatalog, max_parallelism: int | None = None
 def rewrite_operator(
     operator: OperatorCatalog,
     state: OperatorState,
-    target: StateFiles,
+    output: Output,
 ) -> OperatorState:
-    """Copies the bytes of an operator's state to ``target``; returns ``state`` with the new
-    handles.
+    """Copies the bytes of an operator's state; returns ``state`` with the new handles.
 
     Args:
         operator: The operator to copy.
         state: The operator's entry for the new savepoint, possibly with another id and another max
             parallelism.
-        target: Folder of the new files.
+        output: Where the new files go.
     """
+    subtasks = state.subtasks
+    keyed: Mapping[int, KeyedHandle]
     if _is_redistributed(operator, state.max_parallelism):
-        keyed = _rescaled(operator, state.parallelism, target, state.max_parallelism)
-        by_index = {subtask.index: subtask for subtask in state.subtasks}
-        subtasks = [
-            replace(
-                _copy_subtask(operator, by_index.get(index, OperatorSubtaskState(index)), target),
-                managed_keyed_state=handle,
-            )
-            for index, handle in enumerate(keyed)
-        ]
-        return replace(state, subtasks=tuple(subtasks))
-    stored = _Stored(operator, target)
-    subtasks = [
-        replace(
-            _copy_subtask(operator, each, target),
-            managed_keyed_state=stored.of(each.managed_keyed_state),
+        handles = _rescaled(operator, state.parallelism, output, state.max_parallelism)
+        keyed = dict(enumerate(handles))
+        by_index = {subtask.index: subtask for subtask in subtasks}
+        subtasks = tuple(
+            by_index.get(index, OperatorSubtaskState(index)) for index in range(state.parallelism)
         )
-        for each in state.subtasks
-    ]
-    return replace(state, subtasks=tuple(subtasks))
+    else:
+        keyed = _in_place(operator, output)
+    return replace(
+        state,
+        subtasks=tuple(
+            replace(
+                _copy_subtask(operator, subtask, output.target),
+                managed_keyed_state=keyed.get(subtask.index),
+            )
+            for subtask in subtasks
+        ),
+    )
 
 
 def compose_operator(
     parts: Sequence[StatesOf],
     state: OperatorState,
-    target: StateFiles,
+    output: Output,
 ) -> OperatorState:
     """Writes the states of several operators, or some states of one, as one operator.
 
@@ -125,12 +123,13 @@ def compose_operator(
         parts: The states to write. The first part brings its raw operator state along, if it is the
             operator itself.
         state: The operator's entry for the new savepoint; its subtasks are replaced.
-        target: Folder of the new files.
+        output: Where the new files go.
 
     Raises:
         SavepointError: The parts cannot be combined.
     """
-    keyed = _composed(parts, state.parallelism, target, state.max_parallelism)
+    target = output.target
+    keyed = _composed(parts, state.parallelism, output, state.max_parallelism)
     streams = spread_operator_state(parts, state.parallelism)
     lists = (each.managed_operator_state for part in parts for each in part.operator.state.subtasks)
     target.advance(sum(each.state_size for each in lists if each is not None))
@@ -209,118 +208,108 @@ def _copy_stream(
         is_edited = (
             isinstance(stream, ByteStreamStateHandle) and operator.operator_id in snapshot.edited
         )
-        stream = target.add_stream(snapshot.resolver.read(stream), is_copy=not is_edited)
+        stream = _copied(snapshot.resolver, stream, target, is_copy=not is_edited)
     target.advance(stream.state_size)
     return stream
 
 
-class _Stored:
-    """Handles of an operator in the form of the target."""
+def _copied(
+    resolver: HandleResolver, stream: StreamStateHandle, target: StateFiles, *, is_copy: bool
+) -> StreamStateHandle:
+    size = stream.state_size
+    if size <= DATA_INLINE_THRESHOLD or not is_copy:
+        return target.add_stream(resolver.read(stream), is_copy=is_copy)
+    return target.add_copy(lambda start, end: resolver.read(stream, start, end), size)
 
-    def __init__(self, operator: OperatorCatalog, target: StateFiles) -> None:
-        self._operator = operator
-        self._target = target
 
-    @cached_property
-    def _header(self) -> KeyedBackendHeader | None:
-        return merged_header([StatesOf(self._operator)])
+def _in_place(operator: OperatorCatalog, output: Output) -> dict[int, KeyedHandle]:
+    """The handle of each subtask that has keyed state; it has the key groups that it had."""
+    from dstl_core.savepoint.edit.keyed_units import (
+        NewStream,
+        copied_sections,
+        write_streams,
+    )  # loads kernels, which only a rewrite needs
 
-    def of(self, handle: KeyedStateHandle | None) -> StoredKeyedHandle | None:
-        if handle is None:
-            return None
-        operator, target = self._operator, self._target
+    sources, target, total = [StatesOf(operator)], output.target, operator.max_parallelism
+    handles: dict[int, KeyedHandle] = {}
+    others: list[tuple[int, KeyedStateHandle]] = []
+    for subtask in operator.state.subtasks:
+        handle = subtask.managed_keyed_state
         if target.form == "canonical" and isinstance(handle, KeyGroupsSavepointStateHandle):
-            return replace(handle, stream=_copy_stream(operator, handle.stream, target))
-        if self._header is None:
-            return None
-        portion = Portion(target.advance, handle.state_size)
-        try:
-            with _collect(
-                [StatesOf(operator)], self._header, operator.max_parallelism, portion, handle
-            ) as sections:
-                found = target.add_keyed_stream(sections.stream())
-        except NotInColumnsError:
-            found = None
-        # A stream with a header but no record is kept, too.
-        found = found or target.add_keyed_state(operator.restore([handle], handle.key_group_range))
-        portion.reach(1)
-        return found
-
-
-def _rescaled(
-    operator: OperatorCatalog, parallelism: int, target: StateFiles, max_parallelism: int
-) -> list[StoredKeyedHandle | None]:
-    """The keyed state of each subtask with the new number of key groups."""
-    header = merged_header([StatesOf(operator)])
-    ranges = key_group_ranges_of(max_parallelism, parallelism)
+            stream = _copy_stream(operator, handle.stream, target)
+            handles[subtask.index] = replace(handle, stream=stream)
+        elif handle is not None:
+            others.append((subtask.index, handle))
+    header = merged_header(sources) if others else None
     if header is None:
-        return [None] * parallelism
-    portion = Portion(target.advance, sum(each.state_size for each in operator.keyed_handles))
+        return handles
+    streams = [
+        NewStream(
+            header, handle.key_group_range, total, handle.state_size, handle, keep_header=True
+        )
+        for _, handle in others
+    ]
+    task = partial(copied_sections, sources, streams)
     try:
-        with _collect([StatesOf(operator)], header, max_parallelism, portion) as sections:
-            return streams_of(sections, ranges, target, portion)
+        written = write_streams(streams, task, output)
     except NotInColumnsError:
-        everything = KeyGroupRange(0, operator.max_parallelism - 1)
-        restored = operator.restore(operator.keyed_handles, everything)
-        moved = with_max_parallelism(restored, max_parallelism)
-        found = [target.add_keyed_state(cut(moved, each)) for each in ranges]
-        portion.reach(1)
-        return found
+        written = [
+            target.add_keyed_state(operator.restore([handle], handle.key_group_range))
+            for _, handle in others
+        ]
+    return handles | {index: handle for (index, _), handle in zip(others, written, strict=True)}
 
 
-def _composed(
-    parts: Sequence[StatesOf], parallelism: int, target: StateFiles, max_parallelism: int
-) -> list[StoredKeyedHandle | None]:
+def _redistributed(
+    parts: Sequence[StatesOf], parallelism: int, output: Output, max_parallelism: int
+) -> Sequence[KeyedHandle]:
+    """The keyed state of each subtask, from the states of all handles."""
     header = merged_header(parts)
     if header is None:
         return [None] * parallelism
     check_parallelism(parallelism, max_parallelism)
-    sizes = (handle.state_size for part in parts for handle in part.operator.keyed_handles)
-    portion = Portion(target.advance, sum(sizes))
+    from dstl_core.savepoint.edit import keyed_units as units  # loads kernels
+
+    ranges = units.key_group_ranges_of(max_parallelism, parallelism)
+    if any(part.operator.max_parallelism != max_parallelism for part in parts):
+        with units.sections_for(parts, header, max_parallelism) as sections:
+            portion = units.shuffle_of(parts, header, max_parallelism).into(sections, output)
+            return units.write_sections(sections, ranges, output, portion)
+    size = sum(part.operator.keyed_size for part in parts)
+    streams = [
+        units.NewStream(header, own, max_parallelism, size * len(own) // max_parallelism)
+        for own in ranges
+    ]
+    task = partial(units.copied_sections, parts, streams)
+    return units.write_streams(streams, task, output)
+
+
+def _rescaled(
+    operator: OperatorCatalog, parallelism: int, output: Output, max_parallelism: int
+) -> Sequence[KeyedHandle]:
+    """The keyed state of each subtask with the new number of key groups."""
     try:
-        with _collect(parts, header, max_parallelism, portion) as sections:
-            return streams_of(
-                sections, key_group_ranges_of(max_parallelism, parallelism), target, portion
-            )
+        return _redistributed([StatesOf(operator)], parallelism, output, max_parallelism)
+    except NotInColumnsError:
+        everything = KeyGroupRange(0, operator.max_parallelism - 1)
+        restored = operator.restore(operator.keyed_handles, everything)
+        moved = with_max_parallelism(restored, max_parallelism)
+        ranges = (
+            compute_key_group_range_for_operator_index(max_parallelism, parallelism, index)
+            for index in range(parallelism)
+        )
+        return [output.target.add_keyed_state(cut(moved, own)) for own in ranges]
+
+
+def _composed(
+    parts: Sequence[StatesOf], parallelism: int, output: Output, max_parallelism: int
+) -> Sequence[KeyedHandle]:
+    try:
+        return _redistributed(parts, parallelism, output, max_parallelism)
     except NotInColumnsError as error:
+        header = merged_header(parts)
+        keys = "" if header is None else header.key_serializer.type_name
         raise SavepointError(
             f"Keyed state of operator {parts[0].operator.label!r} cannot be split or merged: its "
-            f"keys ({header.key_serializer.type_name}) have no columnar form."
+            f"keys ({keys}) have no columnar form."
         ) from error
-
-
-def _collect(
-    parts: Sequence[StatesOf],
-    header: KeyedBackendHeader,
-    max_parallelism: int,
-    portion: Portion,
-    handle: KeyedStateHandle | None = None,
-) -> KeyedSections:
-    from dstl_core.savepoint.read.keyed_copy import (
-        collect,
-    )  # loads kernels, which only a rewrite needs
-
-    return collect(parts, header, max_parallelism, handle, advance=portion.add)
-
-
-def streams_of(
-    sections: KeyedSections,
-    ranges: Sequence[KeyGroupRange],
-    target: StateFiles,
-    portion: Portion,
-) -> list[StoredKeyedHandle | None]:
-    """Writes the collected records as one stream for each range."""
-    found: list[StoredKeyedHandle | None] = []
-    is_empty = not sections.raw_size(sections.key_groups)
-    for number, each in enumerate(ranges, 1):
-        is_only = is_empty and number == 1
-        found.append(target.add_keyed_stream(sections.stream(each), keep_header=is_only))
-        portion.reach((1 + number / len(ranges)) / 2)
-    return found
-
-
-def key_group_ranges_of(max_parallelism: int, parallelism: int) -> list[KeyGroupRange]:
-    return [
-        compute_key_group_range_for_operator_index(max_parallelism, parallelism, index)
-        for index in range(parallelism)
-    ]

@@ -27,6 +27,7 @@ def rewrite_savepoint(
     mode: Mode = "error",
     files: Files | None = None,
     format: KeyedForm | None = None,
+    jobs: int | None = 1,
 ) -> str:
     """Writes an edited copy of a snapshot.
 
@@ -46,6 +47,7 @@ def rewrite_savepoint(
         files: What becomes of state that does not change: ``share``, ``copy``, ``canonical``, or by
             default what ``SavepointEdit.with_files`` says.
         format: The form of keyed state that is written: ``canonical`` or ``native``.
+        jobs: Number of processes that read keyed state; None: all cores if it is large.
 
     Returns:
         The path of the new savepoint.
@@ -70,4 +72,4 @@ def rewrite_savepoint(
         files=files,
         form=format,
     )
-    return edit.write(out, mode)
+    return edit.write(out, mode, jobs=jobs)

@@ -29,10 +29,12 @@ class Output:
     Args:
         target: Folder of the new files.
         kept: Keeps state in the form that it has; None where all state is written anew.
+        jobs: The number of processes that was asked for; None leaves it to the size.
     """
 
     target: SavepointFolder
-    kept: KeptState | None
+    kept: KeptState | None = None
+    jobs: int | None = 1
 
 
 @dataclass(frozen=True)
@@ -48,7 +50,7 @@ class OperatorStep:
     write: Callable[[Output], OperatorState]
 
 
-def _accept(found: Snapshot, target: SavepointFolder) -> None:
+def _accept(stored: Snapshot, target: SavepointFolder) -> None:
     """Has nothing to add to what was read back."""
 
 
@@ -86,6 +88,7 @@ class RewritingPlan:
         mode: Mode = "error",
         run_key: str | None = None,
         on_progress: Advance = no_progress,
+        jobs: int | None = 1,
     ) -> str:
         """Writes the savepoint and returns its path. It becomes visible when it is complete and was
         read back.
@@ -96,6 +99,7 @@ class RewritingPlan:
             run_key: Names the run. A second write under the same key does nothing.
             on_progress: Called with the bytes of the source that are done; half of them count when
                 they are written, the rest when they were read back.
+            jobs: Number of processes that read keyed state; None: all cores if it is large.
 
         Raises:
             SavepointError: The folder holds a snapshot, or what is stored is not what was written.
@@ -113,10 +117,11 @@ class RewritingPlan:
         states = []
         for step in self.steps:
             _LOG.info("%s: operator %s", target.folder, step.label)
-            states.append(step.write(Output(target, kept)))
+            states.append(step.write(Output(target, kept, jobs)))
         writing.finish()
         metadata = self.metadata(tuple(states))
-        self.check(read_back(target, metadata, self.source, reading, self.counts), target)
+        stored = read_back(target, metadata, self.source, reading, self.counts, jobs)
+        self.check(stored, target)
         if kept is not None:
             kept.leave_notes()
         return target.publish(metadata, self._facts())

@@ -513,6 +513,7 @@ class SavepointEdit:
         mode: Mode = "error",
         run_key: str | None = None,
         on_progress: Advance = no_progress,
+        jobs: int | None = 1,
     ) -> str:
         """Writes the savepoint and returns its path. It becomes visible when it is complete and was
         read back.
@@ -524,6 +525,7 @@ class SavepointEdit:
             run_key: Names the run. A second write under the same key does nothing.
             on_progress: Called with the bytes of the source that are done; ``source_size`` in all.
                 Half of them count when they are written, the rest when they were read back.
+            jobs: Number of processes that read keyed state; None: all cores if it is large.
 
         Raises:
             SavepointError: See ``plan``; or the folder holds a snapshot; or what is stored is not
@@ -546,7 +548,7 @@ class SavepointEdit:
             self.kept_files,
             self.shares_files_in,
             form=self.form or "canonical",
-        ).write(path, mode, run_key, on_progress)
+        ).write(path, mode, run_key, on_progress, jobs)
 
     def _added(
         self,
@@ -563,8 +565,8 @@ class SavepointEdit:
             [own] = parts.sources
             if output.kept is not None and self._keeps(own.operator):
                 return output.kept.of(own.operator, parts.state)
-            return rewrite_operator(own.operator, parts.state, output.target)
-        return compose_operator(parts.sources, parts.state, output.target)
+            return rewrite_operator(own.operator, parts.state, output)
+        return compose_operator(parts.sources, parts.state, output)
 
     def _renamed(self, states: Sequence[OperatorState]) -> tuple[OperatorState, ...]:
         result = []

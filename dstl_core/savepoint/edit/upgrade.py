@@ -8,7 +8,6 @@ upgrade gives each state the type that the same job has in 2.x. All other bytes 
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -32,7 +31,6 @@ from dstl_core.codec.state_meta import (
 )
 from dstl_core.errors import ConfigError, FormatError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
-from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.edit.converted_state import (
     Place,
@@ -44,7 +42,6 @@ from dstl_core.savepoint.edit.kept_state import Files, can_be_kept, folders_of
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
-from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.edit.unwritable_values import unwritable_value
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -277,6 +274,7 @@ class SavepointUpgrade:
         mode: Mode = "error",
         run_key: str | None = None,
         on_progress: Advance = no_progress,
+        jobs: int | None = 1,
     ) -> str:
         """Writes the upgraded savepoint and returns its path. The source does not change.
 
@@ -286,6 +284,7 @@ class SavepointUpgrade:
             run_key: Names the run. A second write under the same key does nothing.
             on_progress: Called with the bytes of the source that are done; half of them count when
                 they are written, the rest when they were read back.
+            jobs: Number of processes that read keyed state; None: all cores if it is large.
 
         Raises:
             SavepointError: A state is blocked; or the folder holds a snapshot; or what is stored is
@@ -316,7 +315,7 @@ class SavepointUpgrade:
             self._files,
             self.shares_files_in,
             self.converted,
-        ).write(path, mode, run_key, on_progress)
+        ).write(path, mode, run_key, on_progress, jobs)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         old = self._source.metadata
@@ -341,17 +340,13 @@ class SavepointUpgrade:
         return conversions
 
     def _written(self, operator: OperatorSnapshot, output: Output) -> OperatorState:
-        target, conversions = output.target, self._conversions(operator)
+        conversions = self._conversions(operator)
         if output.kept is not None and self._stays(operator):
             return output.kept.of(operator, replace(operator.state, uid=operator.uid))
+        source = operator.with_timer_queues
         if not conversions:
-            source = operator.with_timer_queues
-            return rewrite_operator(source, replace(operator.state, uid=operator.uid), target)
-        count = self._counter(operator.label)
-        if _is_canonical(operator):
-            return convert_operator(operator, conversions, target, count)
-        with tempfile.TemporaryDirectory(prefix="dstl-") as folder:
-            return convert_operator(self._canonical(operator, folder), conversions, target, count)
+            return rewrite_operator(source, replace(operator.state, uid=operator.uid), output)
+        return convert_operator(source, conversions, output, self._counter(operator.label))
 
     def _stays(self, operator: OperatorSnapshot) -> bool:
         """Whether an operator can keep its files: nothing is converted, elements that share chunks
@@ -366,17 +361,6 @@ class SavepointUpgrade:
             self.converted[key] = self.converted.get(key, 0) + entries
 
         return count
-
-    def _canonical(self, operator: OperatorSnapshot, folder: str) -> OperatorSnapshot:
-        """The operator with its keyed state in canonical form, in a folder of its own."""
-        edit = edit_savepoint(self._source).with_files("canonical")
-        for each in self._source.operators:
-            if each.operator_id != operator.operator_id:
-                edit = replace(edit, removed=edit.removed | {each.operator_id})
-        path = edit.write(os.path.join(folder, "canonical"))
-        found = Snapshot.load(path)
-        found.registry, found.kryo = self._source.registry, self._source.kryo
-        return found.operators[0]
 
 
 def _operator_type(meta: StateMetaInfoSnapshot) -> str:
@@ -432,10 +416,3 @@ def _check_keys(operator: OperatorSnapshot, info: StateInfo) -> None:
         return
     if meta.backend_state_type is BackendStateType.KEY_VALUE_V2 and _has_kryo(meta):
         raise FormatError("Asynchronous state is not converted")
-
-
-def _is_canonical(operator: OperatorSnapshot) -> bool:
-    handles = operator.with_timer_queues.keyed_handles
-    return all(isinstance(each, KeyGroupsSavepointStateHandle) for each in handles) and not any(
-        each.raw_keyed_state for each in operator.state.subtasks
-    )

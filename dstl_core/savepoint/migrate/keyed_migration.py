@@ -5,7 +5,7 @@ States whose bytes stay are copied as bytes. Memory is bounded: records go to a 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -16,17 +16,25 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import ColumnValueError, error_context
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.edit.operator_copy import key_group_ranges_of, streams_of
+from dstl_core.savepoint.access.units import Unit
+from dstl_core.savepoint.edit.keyed_units import (
+    Handles,
+    NewStream,
+    Sections,
+    Shuffle,
+    key_group_ranges_of,
+    write_sections,
+    write_streams,
+)
+from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
 from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorPlan, StatePlan
 from dstl_core.savepoint.migrate.sql_cast import OPTIONS
 from dstl_core.savepoint.migrate.value_conversion import Misfits, Values, kind_of
-from dstl_core.savepoint.read.keyed_copy import copy_states
+from dstl_core.savepoint.read.keyed_copy import RunList, Sink, copy_states
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
-from dstl_core.state.columns.keyed_sections import KeyedSections
-from dstl_core.state.columns.progress import Advance, Portion, no_progress
+from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
 from dstl_core.state.columns.state_columns import (
     KEY_COLUMN,
     LIST_INDEX_COLUMN,
@@ -37,6 +45,8 @@ from dstl_core.state.columns.state_columns import (
 )
 from dstl_core.state.tables.keyed_state import state_key
 
+Report = Mapping[str, tuple["StateCount", Misfits]]
+"""What a unit has counted of each state that is converted."""
 MEMORY = 128 << 20
 """Bytes of new records in memory; more go to a temporary file, which costs no time to speak of."""
 
@@ -64,29 +74,95 @@ class KeyedMigration:
 
     Args:
         plan: The operator.
-        target: Where the files go.
+        output: Where the files go.
         max_parallelism: Number of key groups of the result.
         parallelism: Number of subtasks of the result.
         show_keys: Whether messages may show keys.
     """
 
     plan: OperatorPlan
-    target: StateFiles
+    output: Output
     max_parallelism: int
     parallelism: int
     show_keys: bool = False
     counts: dict[str, StateCount] = field(default_factory=dict)
+    _totals: dict[str, tuple[StateCount, Misfits]] = field(default_factory=dict)
 
-    def written(self) -> list[StoredKeyedHandle | None]:
+    def written(self) -> Handles:
         """Writes the streams of all subtasks."""
         if not self._is_keyed:
             return [None] * self.parallelism
-        size = sum(h.state_size for op in self.plan.sources for h in op.keyed_handles)
-        portion = Portion(self.target.advance, size)
-        with self._sections() as sections:
-            self._fill(sections, portion.add)
-            ranges = key_group_ranges_of(self.max_parallelism, self.parallelism)
-            return streams_of(sections, ranges, self.target, portion)
+        ranges = key_group_ranges_of(self.max_parallelism, self.parallelism)
+        stays = self.plan.key is None and all(
+            operator.max_parallelism == self.max_parallelism for operator in self.plan.sources
+        )
+        return self._in_place(ranges) if stays else self._shuffled(ranges)
+
+    def _in_place(self, ranges: Sequence[KeyGroupRange]) -> Handles:
+        """Keys stay in their key groups, so units write them."""
+        size = sum(operator.keyed_size for operator in self.plan.sources)
+        header = self._header
+        streams = [
+            NewStream(header, own, self.max_parallelism, size * len(own) // self.max_parallelism)
+            for own in ranges
+        ]
+
+        def task(unit: Unit) -> Sections:
+            with self._sections(unit.key_groups) as sections:
+                self._fill(sections, unit.key_groups, self._states)
+                report = self._report()
+                is_refused = any(misfits.refused for _, misfits in report.values())
+                parts = [b"" if is_refused else sections.section(at) for at in unit.key_groups]
+            return Sections(parts, report)
+
+        handles = write_streams(streams, task, self.output, self._take)
+        self._finish()
+        return handles
+
+    def _shuffled(self, ranges: Sequence[KeyGroupRange]) -> Handles:
+        """Keys get other key groups; rows of keys that become one are merged in this process."""
+        sources = list(self.plan.sources)
+        everything = KeyGroupRange(0, self.max_parallelism - 1)
+        apart = [state for state in self._states if state.merge is None]
+
+        def read(unit: Unit) -> tuple[list[StateRuns], Report]:
+            listed = RunList(self._header, everything)
+            operator_id = sources[unit.handle].operator_id
+            own = [
+                state
+                for state in apart
+                if state.operator is not None and state.operator.operator_id == operator_id
+            ]
+            self._fill(listed, unit.key_groups, own)
+            return listed.runs, self._report()
+
+        with self._sections(everything) as sections:
+            portion = Shuffle(sources, read, self._take).into(sections, self.output)
+            self._fill(sections, None, [state for state in self._states if state.merge is not None])
+            self._take(self._report())
+            self._finish()
+            return write_sections(sections, ranges, self.output, portion)
+
+    def _report(self) -> Report:
+        """What a unit has counted; the next one counts anew."""
+        counts, self.counts = self.counts, {}
+        by_name = {state.new.name: state for state in self._states}
+        return {name: (count, by_name[name].misfits.take()) for name, count in counts.items()}
+
+    def _take(self, report: Report) -> None:
+        for name, (count, misfits) in report.items():
+            total, refused = self._totals.setdefault(name, (StateCount(), Misfits()))
+            total.before += count.before
+            total.merged += count.merged
+            refused.give(misfits)
+
+    def _finish(self) -> None:
+        """Refuses values that do not fit, once they are all counted."""
+        for state in self._states:
+            if state.new.name in self._totals:
+                self.counts[state.new.name], misfits = self._totals[state.new.name]
+                with error_context(operator=self.plan.label, state=state.new.name):
+                    self._refuse(state, misfits)
 
     def differing(self, written: OperatorSnapshot, key_groups: Sequence[int]) -> list[int]:
         """Computes the records again from the source, and compares them with those of a snapshot.
@@ -101,8 +177,9 @@ class KeyedMigration:
         if not self._is_keyed:
             return []
         ids = {state_key(each.new.meta): at for at, each in enumerate(self._states)}
-        with self._sections() as again, self._sections() as stored:
-            self._fill(again, no_progress)
+        everything = KeyGroupRange(0, self.max_parallelism - 1)
+        with self._sections(everything) as again, self._sections(everything) as stored:
+            self._fill(again, None, self._states)
             copy_states(stored, written, ids, self.max_parallelism)
             return [each for each in key_groups if again.section(each) != stored.section(each)]
 
@@ -114,38 +191,40 @@ class KeyedMigration:
     def _is_keyed(self) -> bool:
         return bool(self._states) and self.plan.key_type is not None
 
-    def _sections(self) -> KeyedSections:
+    @property
+    def _header(self) -> KeyedBackendHeader:
         assert self.plan.key_type is not None
-        metas = tuple(each.new.meta for each in self._states)
-        everything = KeyGroupRange(0, self.max_parallelism - 1)
-        header = KeyedBackendHeader(self.plan.key_type, metas)
-        return KeyedSections(header, everything, self.max_parallelism, memory=MEMORY)
+        return KeyedBackendHeader(self.plan.key_type, tuple(each.new.meta for each in self._states))
 
-    def _fill(self, sections: KeyedSections, advance: Advance) -> None:
-        self._copied(sections, advance)
-        for at, state in enumerate(self._states):
-            if state.action == CONVERT:
-                self._convert(sections, at, state)
+    def _sections(self, key_groups: KeyGroupRange) -> KeyedSections:
+        return KeyedSections(self._header, key_groups, self.max_parallelism, memory=MEMORY)
 
-    def _copied(self, sections: KeyedSections, advance: Advance) -> None:
-        """States that stay as bytes."""
-        own = self._states
-        for operator in {id(each.operator): each.operator for each in own}.values():
+    def _fill(
+        self, sink: Sink, key_groups: KeyGroupRange | None, states: Sequence[StatePlan]
+    ) -> None:
+        """Adds the records that some key groups of the source give; None means all."""
+        places = {id(state): at for at, state in enumerate(self._states)}
+        for operator in {id(each.operator): each.operator for each in states}.values():
             if operator is None:
                 continue
             ids = {
-                state_key(state.old.meta): at
-                for at, state in enumerate(own)
+                state_key(state.old.meta): places[id(state)]
+                for state in states
                 if state.operator is operator
                 and state.old is not None
                 and state.action not in (CONVERT, EMPTY)
             }
             if ids:
-                copy_states(sections, operator, ids, self.max_parallelism, advance)
+                copy_states(sink, operator, ids, self.max_parallelism, key_groups)
+        for state in states:
+            if state.action == CONVERT:
+                self._convert(sink, places[id(state)], state, key_groups)
 
     # ------------------------------------------------------------------------------ conversion
 
-    def _convert(self, sections: KeyedSections, at: int, state: StatePlan) -> None:
+    def _convert(
+        self, sink: Sink, at: int, state: StatePlan, key_groups: KeyGroupRange | None
+    ) -> None:
         key_type = self.plan.key_type
         assert key_type is not None and state.operator is not None and state.old is not None
         encoder = KeyedStateEncoder(
@@ -153,17 +232,18 @@ class KeyedMigration:
         )
         count = self.counts.setdefault(state.new.name, StateCount())
         with error_context(operator=self.plan.label, state=state.new.name):
-            for rows in self._rows(state, count):
+            for rows in self._rows(state, count, key_groups):
                 if state.misfits.refused:
                     continue  # the rest is only counted
-                sections.add(encoder.encode(state.new.name, rows))
-            self._refuse(state, count)
+                sink.add(encoder.encode(state.new.name, rows))
 
-    def _rows(self, state: StatePlan, count: StateCount) -> Iterator[pa.Table | pa.RecordBatch]:
+    def _rows(
+        self, state: StatePlan, count: StateCount, key_groups: KeyGroupRange | None
+    ) -> Iterator[pa.Table | pa.RecordBatch]:
         operator, key_type = state.operator, self.plan.key_type
         assert operator is not None and key_type is not None and state.old is not None
         reader = operator.flat(state.old.name, types=OPTIONS)
-        batches = (self._batch(each, state, operator, count) for each in reader.read())
+        batches = (self._batch(each, state, operator, count) for each in reader.read(key_groups))
         if state.merge is None:
             yield from batches
             return
@@ -172,7 +252,8 @@ class KeyedMigration:
         with CollidingRows(record_format, self.max_parallelism, state.merge, size) as rows:
             for batch in batches:
                 rows.add(batch)
-            self._refuse(state, count)
+            if state.misfits.refused:
+                return
             try:
                 yield from rows.rows()
             except pa.ArrowInvalid as error:
@@ -232,9 +313,8 @@ class KeyedMigration:
             state.misfits.add(f"{state.value.where}: null", null, shown, null=False)
         found[new] = value
 
-    def _refuse(self, state: StatePlan, count: StateCount) -> None:
-        misfits: Misfits = state.misfits
-        count.nulled = sum(misfits.nulled.values())
+    def _refuse(self, state: StatePlan, misfits: Misfits) -> None:
+        self.counts[state.new.name].nulled = sum(misfits.nulled.values())
         if not misfits.refused:
             return
         place, number = next(iter(misfits.refused.items()))

@@ -127,6 +127,7 @@ class SavepointMigration:
         mode: Mode = "error",
         run_key: str | None = None,
         on_progress: Advance = no_progress,
+        jobs: int | None = 1,
     ) -> str:
         """Writes the migrated savepoint and returns its path.
 
@@ -135,6 +136,7 @@ class SavepointMigration:
             mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
             run_key: Names the run. A second write under the same key does nothing.
             on_progress: Called with the bytes of the source that are done.
+            jobs: Number of processes that read keyed state; None: all cores if it is large.
 
         Raises:
             SavepointError: The plan has problems, the folder holds a snapshot, or what was written
@@ -160,7 +162,7 @@ class SavepointMigration:
             [OperatorStep(each.label, partial(self._operator, each)) for each in operators],
             self._metadata,
             check=self._accept,
-        ).write(path, mode, run_key, on_progress)
+        ).write(path, mode, run_key, on_progress, jobs)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))
@@ -177,7 +179,7 @@ class SavepointMigration:
         first = plan.sources[0]
         max_parallelism = self.plan.max_parallelisms[plan.target.operator_id]
         parallelism = min(max(each.parallelism for each in plan.sources), max_parallelism)
-        work = KeyedMigration(plan, target, max_parallelism, parallelism, self._show_keys)
+        work = KeyedMigration(plan, output, max_parallelism, parallelism, self._show_keys)
         keyed = work.written()
         self.counts |= {(plan.label, name): each for name, each in work.counts.items()}
         listed = write_operator_states(plan, target, parallelism)
@@ -223,7 +225,7 @@ class SavepointMigration:
         key_groups = [total * at // number for at in range(number)]
         if not key_groups or not written.keyed_handles:
             return
-        work = KeyedMigration(plan, target, total, written.parallelism, self._show_keys)
+        work = KeyedMigration(plan, Output(target), total, written.parallelism, self._show_keys)
         different = work.differing(written, key_groups)
         if different:
             raise SavepointError(

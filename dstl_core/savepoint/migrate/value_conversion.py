@@ -84,6 +84,20 @@ class Misfits:
             room = MOST_KEYS - len(self.keys)
             self.keys += [str(keys[row].as_py()) for row in rows[: max(room, 0)]]
 
+    def take(self) -> Misfits:
+        """What was added until now, which is no longer here."""
+        taken = Misfits(dict(self.refused), dict(self.nulled), list(self.keys))
+        for own in (self.refused, self.nulled, self.keys):
+            own.clear()
+        return taken
+
+    def give(self, more: Misfits) -> None:
+        """Adds what another one has taken."""
+        for own, added in ((self.refused, more.refused), (self.nulled, more.nulled)):
+            for place, count in added.items():
+                own[place] = own.get(place, 0) + count
+        self.keys += more.keys[: max(MOST_KEYS - len(self.keys), 0)]
+
 
 def kind_of(serializer: AnySerializer) -> Kind:
     """A type; scalars of Java as SQL knows them."""

@@ -5,7 +5,9 @@ Memory is bounded: beyond a limit, records go to a temporary file.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -36,7 +38,7 @@ from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.read.stored_records import handle_parts, open_part
-from dstl_core.state.columns.keyed_sections import WRITE_MEMORY, KeyedSections, StateRuns
+from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
 from dstl_core.state.columns.progress import Advance, Portion, no_progress
 from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
@@ -46,67 +48,83 @@ ROWS_PER_BATCH = 1 << 18
 BYTES_PER_BATCH = 64 << 20
 
 
-def collect(
-    sources: Sequence[StatesOf],
-    header: KeyedBackendHeader,
+class Sink(Protocol):
+    """Where records go: sections, or a list of runs for sections in another process."""
+
+    @property
+    def header(self) -> KeyedBackendHeader:
+        """The states to write, by id."""
+        ...
+
+    @property
+    def key_groups(self) -> KeyGroupRange:
+        """The key groups to write."""
+        ...
+
+    def add(self, runs: StateRuns) -> None:
+        """Takes the runs of one batch."""
+        ...
+
+
+@dataclass
+class RunList:
+    """Runs on their way to ``KeyedSections`` in another process."""
+
+    header: KeyedBackendHeader
+    key_groups: KeyGroupRange
+    runs: list[StateRuns] = field(default_factory=list)
+
+    def add(self, runs: StateRuns) -> None:
+        self.runs.append(runs)
+
+
+def add_states(
+    sink: Sink,
+    source: StatesOf,
     max_parallelism: int,
-    handle: KeyedStateHandle | None = None,
-    memory: int = WRITE_MEMORY,
+    wanted: KeyGroupRange,
+    only: KeyedStateHandle | None = None,
     advance: Advance = no_progress,
-) -> KeyedSections:
-    """Collects the records of some states for ``max_parallelism`` key groups. The caller closes it.
+) -> None:
+    """Adds the records of some key groups of an operator.
 
     Args:
-        sources: The states to copy.
-        header: The states to write, by id.
+        sink: Where the records go.
+        source: Their states.
         max_parallelism: Number of key groups to write.
-        handle: Read only this handle; allowed with one source.
-        memory: Bytes to keep in memory.
+        wanted: The key groups to read.
+        only: Read this handle alone.
         advance: Called with half of the bytes that were read; the other half counts when written.
 
     Raises:
         NotInColumnsError: The key group of a key cannot be computed in columns.
     """
-    everything = KeyGroupRange(0, max_parallelism - 1)
-    key_groups = everything if handle is None else handle.key_group_range
-    # One operator has every key once; two operators may have equal timers.
-    is_merge = len(sources) > 1
-    sections = KeyedSections(
-        header, key_groups, max_parallelism, memory=memory, check_duplicates=is_merge
-    )
-    copy = _Copy(sections, max_parallelism)
-    try:
-        for source in sources:
-            every = KeyGroupRange(0, source.operator.max_parallelism - 1)
-            _add(copy, source, every, handle, advance)
-    except BaseException:
-        sections.close()
-        raise
-    return sections
+    _add(_Copy(sink, max_parallelism), source, wanted, only, advance)
 
 
 def copy_states(
-    sections: KeyedSections,
+    sink: Sink,
     operator: OperatorCatalog,
     ids: Mapping[StateKey, int],
     max_parallelism: int,
-    advance: Advance = no_progress,
+    wanted: KeyGroupRange | None = None,
 ) -> None:
     """Copies states as bytes into sections whose header calls them otherwise.
 
     Args:
-        sections: Where the records go. The bytes of their values must be of the types there.
+        sink: Where the records go. The bytes of their values must be of the types there.
         operator: Where they come from.
         ids: The states to copy, with their ids in the sections.
         max_parallelism: Number of key groups to write.
-        advance: See ``collect``.
+        wanted: The key groups to read; all by default.
 
     Raises:
         NotInColumnsError: The key group of a key cannot be computed in columns.
     """
-    copy = _Copy(sections, max_parallelism, ids)
+    copy = _Copy(sink, max_parallelism, ids)
     source = StatesOf(operator, frozenset(name for name, _ in ids))
-    _add(copy, source, KeyGroupRange(0, operator.max_parallelism - 1), None, advance)
+    everything = KeyGroupRange(0, operator.max_parallelism - 1)
+    _add(copy, source, wanted or everything, None, no_progress)
 
 
 def whole_parts(
@@ -169,15 +187,15 @@ class _Copy:
 
     def __init__(
         self,
-        sections: KeyedSections,
+        sink: Sink,
         max_parallelism: int,
         ids: Mapping[StateKey, int] | None = None,
     ) -> None:
-        self._sections = sections
+        self._sink = sink
         self._is_checked = ids is not None
         self._max_parallelism = max_parallelism
         self._prefix = key_group_prefix_bytes(max_parallelism)
-        every = {state_key(meta): at for at, meta in enumerate(sections.header.states)}
+        every = {state_key(meta): at for at, meta in enumerate(sink.header.states)}
         self._ids = every if ids is None else ids
 
     def add(
@@ -192,7 +210,7 @@ class _Copy:
             if wanted[at]:
                 targets[at] = self._ids[state_key(meta)]
                 if not self._is_checked:
-                    _check_types(self._sections.header.states[targets[at]], meta)
+                    _check_types(self._sink.header.states[targets[at]], meta)
         scanner = SectionScanner(stored.prefix_bytes, wanted, ROWS_PER_BATCH, BYTES_PER_BATCH)
         is_same = source.operator.max_parallelism == self._max_parallelism
         for batch in scanner.batches(stored.chunks()):
@@ -207,10 +225,10 @@ class _Copy:
                 portion.reach(passed / len(key_groups))
 
     def _write(self, records: SpanBatch, state: int, groups: Int64s) -> None:
-        own = self._sections.key_groups
+        own = self._sink.key_groups
         places = groups - own.start_key_group
         runs = runs_of(records.spans, state, places, groups, len(own), self._prefix)
-        self._sections.add(StateRuns(state, own, runs.data, runs.bounds))
+        self._sink.add(StateRuns(state, own, runs.data, runs.bounds))
 
     def _groups(self, records: SpanBatch, stored: StoredKeyGroups, state: int) -> Int64s:
         """The new key groups, from the hashes of the keys."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Mapping
+from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 from uuid import uuid4
 
@@ -141,21 +142,27 @@ class StateFiles:
     ) -> StoredKeyedHandle | None:
         """Stores a stream of keyed state while it is built.
 
-        None if the stream has no record, unless ``keep_header`` keeps its list of states.
+        None if the stream has no record, unless ``keep_header`` keeps its list of states. Memory
+        is bounded by a section.
         """
-        if not stream.raw_size and not keep_header:
-            return None
         if self.form == "native":
-            return self._native(
-                stream.header, stream.key_groups, stream.prefix_bytes, stream.raw_sections()
-            )
-        if stream.raw_size <= DATA_INLINE_THRESHOLD:
-            kept = self.add_stream(b"".join(stream))
-        else:
-            name = str(uuid4())
-            self.file_io.write_new(self.folder.child(name), stream)
-            kept = RelativeFileStateHandle(name, stream.size)
-        return KeyGroupsSavepointStateHandle(stream.offsets, kept)
+            sections = stream.raw_sections()
+            start = [*islice(sections, 1)]
+            if not start and not keep_header:
+                return None
+            rest = chain(start, sections)
+            return self._native(stream.header, stream.key_groups, stream.prefix_bytes, rest)
+        parts, first = iter(stream), []
+        for part in parts:
+            first.append(part)
+            if not stream.is_empty and stream.size > DATA_INLINE_THRESHOLD:
+                name = str(uuid4())
+                self.file_io.write_new(self.folder.child(name), chain(first, parts))
+                kept = RelativeFileStateHandle(name, stream.size)
+                return KeyGroupsSavepointStateHandle(stream.offsets, kept)
+        if stream.is_empty and not keep_header:
+            return None
+        return KeyGroupsSavepointStateHandle(stream.offsets, self.add_stream(b"".join(first)))
 
     def _native(
         self,

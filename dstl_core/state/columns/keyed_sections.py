@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import groupby
 from typing import IO
@@ -19,7 +19,7 @@ from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, write_section
-from dstl_core.codec.snappy_frames import compress_frames
+from dstl_core.codec.snappy_frames import compress_frames, decompress_frames
 from dstl_core.codec.state_meta import (
     KeyedBackendHeader,
     KeyedStateType,
@@ -140,10 +140,6 @@ class KeyedSections:
 
     # -------------------------------------------------------------------------------- sections
 
-    def raw_size(self, key_groups: KeyGroupRange) -> int:
-        """Uncompressed size of the records of some key groups in bytes."""
-        return sum(size for each in key_groups for _, _, _, size in self._pieces.get(each, ()))
-
     def section(self, key_group: int) -> bytes:
         """The section of a key group in the form of a stream; empty without records.
 
@@ -216,47 +212,59 @@ class KeyedSections:
 
     def stream(self, key_groups: KeyGroupRange | None = None) -> KeyedStream:
         """The header and the sections of some key groups; by default of all."""
-        return KeyedStream(self, key_groups or self.key_groups)
+        own = key_groups or self.key_groups
+        return KeyedStream(self.header, own, self.prefix_bytes, map(self.section, own))
 
 
 class KeyedStream:
     """A whole stream of keyed state, built while it is iterated. It can be iterated once.
 
-    ``offsets`` and ``size`` are available after that.
+    ``offsets``, ``size`` and ``is_empty`` are known after that.
+
+    Args:
+        header: Its states.
+        key_groups: Its key groups.
+        prefix_bytes: Bytes of a key group.
+        sections: One for each key group, in order, compressed as the header says; empty for key
+            groups without records.
     """
 
-    def __init__(self, sections: KeyedSections, key_groups: KeyGroupRange) -> None:
-        self._sections = sections
+    def __init__(
+        self,
+        header: KeyedBackendHeader,
+        key_groups: KeyGroupRange,
+        prefix_bytes: int,
+        sections: Iterable[bytes],
+    ) -> None:
+        self.header = header
         self.key_groups = key_groups
+        self.prefix_bytes = prefix_bytes
+        self._sections = sections
         self._offsets: list[int] = []
         self.size = 0
-        self.raw_size = sections.raw_size(key_groups)
-
-    @property
-    def header(self) -> KeyedBackendHeader:
-        return self._sections.header
-
-    @property
-    def prefix_bytes(self) -> int:
-        """Bytes of a key group."""
-        return self._sections.prefix_bytes
+        self.is_empty = True
 
     def raw_sections(self) -> Iterator[tuple[int, bytes]]:
-        """Yields each key group with its section, not compressed; instead of the stream."""
-        for key_group in self.key_groups:
-            yield key_group, self._sections.raw_section(key_group)
+        """Yields each key group that has records with its section, not compressed; instead of the
+        stream.
+        """
+        for key_group, section in zip(self.key_groups, self._sections, strict=True):
+            if section:
+                is_compressed = self.header.compressed
+                raw = decompress_frames(section, 0, len(section)) if is_compressed else section
+                yield key_group, raw
 
     def __iter__(self) -> Iterator[bytes]:
         out = DataOutput()
-        write_keyed_header(out, self._sections.header)
+        write_keyed_header(out, self.header)
         header = out.to_bytes()
-        self._offsets, self.size = [], len(header)
+        self.size = len(header)
         yield header
-        for key_group in self.key_groups:
-            section = self._sections.section(key_group)
+        for section in self._sections:
             self._offsets.append(self.size if section else 0)
             self.size += len(section)
             if section:
+                self.is_empty = False
                 yield section
 
     @property

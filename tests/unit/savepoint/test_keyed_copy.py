@@ -10,8 +10,10 @@ from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.check.verify import verify_snapshot
-from dstl_core.savepoint.read.keyed_copy import collect
+from dstl_core.savepoint.edit.keyed_units import range_sections, sections_for, shuffle_of
+from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.golden_files import as_lines, snapshot
 
 
@@ -19,15 +21,18 @@ from tests.golden_files import as_lines, snapshot
 @pytest.mark.parametrize(
     "name", ["a-hashmap-canonical", "a-rocksdb-checkpoint-incremental", "x-lsm-rocksdb-incremental"]
 )
-def test_little_memory_gives_the_same_sections(name: str, count: int) -> None:
+def test_little_memory_gives_the_same_sections(name: str, count: int, tmp_path: Path) -> None:
     operator = next(each for each in Snapshot.load(snapshot(name)).operators if each.keyed_handles)
     parts = [StatesOf(operator)]
     header = merged_header(parts)
     assert header is not None
+    output = Output(SavepointFolder(tmp_path))
     with (
-        collect(parts, header, count) as large,
-        collect(parts, header, count, memory=1) as small,
+        sections_for(parts, header, count) as large,
+        sections_for(parts, header, count, memory=1) as small,
     ):
+        for sections in (large, small):
+            shuffle_of(parts, header, count).into(sections, output)
         groups = KeyGroupRange(0, count - 1)
         found = [large.section(each) for each in groups]
         assert found == [small.section(each) for each in groups]
@@ -66,7 +71,7 @@ def test_values_that_only_java_reads_are_moved_as_they_are(tmp_path: Path) -> No
         parts = [StatesOf(operator)]
         header = merged_header(parts)
         assert header is not None
-        with collect(parts, header, 128) as collected:
+        with range_sections(parts, header, 128, groups) as collected:
             sections.append([sorted(collected.section(each)) for each in groups])
     assert sections[0] == sections[1]
     assert [info.type for info in new.states] == [info.type for info in old.states]

@@ -18,6 +18,7 @@ from dstl_core.errors import (
     SavepointError,
     SnapshotExistsError,
 )
+from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
@@ -408,11 +409,11 @@ def test_records_that_are_not_those_of_the_source_are_found(tmp_path: Path) -> N
     plan = plan_of_accounts(swapped)
     pojo_migration("states: {}").write(tmp_path / "out")
     written = Snapshot.load(tmp_path / "out")["accounts"]
-    work = KeyedMigration(plan, SavepointFolder(tmp_path / "other"), 128, 1)
+    work = KeyedMigration(plan, Output(SavepointFolder(tmp_path / "other")), 128, 1)
     every = {each["kg"] for each in written.dump()}
     assert set(work.differing(written, range(128))) == every
     same = KeyedMigration(
-        plan_of_accounts("states: {}"), SavepointFolder(tmp_path / "other"), 128, 1
+        plan_of_accounts("states: {}"), Output(SavepointFolder(tmp_path / "other")), 128, 1
     )
     assert same.differing(written, range(128)) == []
 

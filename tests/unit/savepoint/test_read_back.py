@@ -23,7 +23,7 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.connectors.pending_commits import without_commits
 from dstl_core.savepoint.connectors.set_positions import set_positions
-from dstl_core.savepoint.edit import converted_state
+from dstl_core.savepoint.edit import operator_copy
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
@@ -141,7 +141,7 @@ WAYS: dict[str, Writing] = {
 
 @pytest.fixture(autouse=True)
 def _every_stream_is_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (folder, converted_state):
+    for module in (folder, operator_copy):
         monkeypatch.setattr(module, "DATA_INLINE_THRESHOLD", 0)
 
 

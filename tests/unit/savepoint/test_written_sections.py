@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core.savepoint.edit import keyed_units
 from tests.written_corpus import corpus, outcome, recorded
 
 FEW = (
@@ -23,6 +24,28 @@ FEW = (
 @pytest.mark.parametrize("name", FEW)
 def test_sections_have_the_bytes_that_they_had(name: str, tmp_path: Path) -> None:
     assert outcome(corpus()[name], tmp_path / "out") == recorded()[name]
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "copy a-rocksdb-checkpoint-incremental",
+        "rescale a-hashmap-native",
+        "merge a-hashmap-native",
+        "upgrade jdk-jobs heap",
+        "migrate key-type",
+        "migrate value-to-map",
+    ],
+)
+def test_two_processes_write_the_same_bytes(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With units so small that both have some."""
+    monkeypatch.setattr(keyed_units, "BYTES_AT_ONCE", 4096)
+    write = corpus()[name]
+    found = outcome(write, tmp_path / "two" / "out", jobs=2)
+    assert found == outcome(write, tmp_path / "one" / "out", jobs=1)
+    assert found == recorded()[name] or name.startswith("rescale")  # units order equal key groups
 
 
 @pytest.mark.soak

@@ -1,0 +1,276 @@
+"""Writes keyed state in canonical form, unit by unit: some key groups of one new stream.
+
+A unit is a pure function from its key groups to their sections, in this process or in one of a
+pool. The sections come back in order, and this process writes them, so the bytes are the same with
+any number of processes. Where keys get other key groups, the units read, and the sections are put
+together here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import closing
+from dataclasses import dataclass
+from typing import Any
+
+from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    KeyedStateHandle,
+)
+from dstl_core.model.key_group import (
+    KeyGroupRange,
+    compute_key_group_range_for_operator_index,
+    divided,
+    key_group_prefix_bytes,
+)
+from dstl_core.savepoint.access.units import Unit, jobs_for, run_units
+from dstl_core.savepoint.edit.rewriting import Output
+from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
+from dstl_core.savepoint.read.keyed_copy import RunList, add_states
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.savepoint.read.state_parts import StatesOf
+from dstl_core.savepoint.write.folder import StoredKeyedHandle
+from dstl_core.state.columns.keyed_sections import (
+    WRITE_MEMORY,
+    KeyedSections,
+    KeyedStream,
+    StateRuns,
+)
+from dstl_core.state.columns.progress import Portion
+
+Handles = list[StoredKeyedHandle | None]
+
+
+@dataclass(frozen=True)
+class Sections:
+    """What a unit gives.
+
+    Args:
+        parts: A section for each of its key groups, in order; empty without records.
+        report: What else the author of the unit wants to know.
+    """
+
+    parts: list[bytes]
+    report: Any = None
+
+
+@dataclass(frozen=True)
+class NewStream:
+    """The keyed state of one subtask of the result.
+
+    Args:
+        header: Its states.
+        key_groups: Its key groups.
+        max_parallelism: Number of key groups of the operator.
+        size: About the bytes that its units read.
+        source: The only handle that they read; None for all of the operator.
+        keep_header: Whether it is written, too, if it has no record.
+    """
+
+    header: KeyedBackendHeader
+    key_groups: KeyGroupRange
+    max_parallelism: int
+    size: int
+    source: KeyedStateHandle | None = None
+    keep_header: bool = False
+
+    def keyed(self, sections: Iterable[bytes]) -> KeyedStream:
+        prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
+        return KeyedStream(self.header, self.key_groups, prefix_bytes, sections)
+
+    def empty(self) -> KeyedStream:
+        return self.keyed([b""] * len(self.key_groups))
+
+
+def units_of_range(
+    place: int, key_groups: KeyGroupRange, size: int, handles: Sequence[KeyedStateHandle | None]
+) -> list[Unit]:
+    """Divides key groups that have some size into units, by the bytes that are read at once."""
+    # Each unit reads the whole log of a changelog again.
+    has_log = any(isinstance(handle, ChangelogStateBackendHandle) for handle in handles)
+    at_once = BYTES_AT_ONCE * (2 if has_log else 1)
+    total = len(key_groups)
+    count = max(1, min(total, -(-size // at_once)))
+    return [Unit(place, own, size * len(own) // total) for own in divided(key_groups, count)]
+
+
+def _ignore(report: Any) -> None:
+    """Nothing is to be known of the units."""
+
+
+def write_streams(
+    streams: Sequence[NewStream | None],
+    task: Callable[[Unit], Sections],
+    output: Output,
+    take: Callable[[Any], None] = _ignore,
+) -> Handles:
+    """Writes the keyed state of the subtasks of an operator.
+
+    Args:
+        streams: The stream of each subtask; None for none.
+        task: Gives the sections of a unit, whose ``handle`` is the place of its stream.
+        output: Where they go.
+        take: Gets the report of each unit, in order.
+
+    Returns:
+        The handle of each subtask. If no stream has a record, the first one has the header.
+    """
+    units = {
+        place: units_of_range(place, stream.key_groups, stream.size, [stream.source])
+        for place, stream in enumerate(streams)
+        if stream is not None
+    }
+    size = sum(stream.size for stream in streams if stream is not None)
+    every = [unit for own in units.values() for unit in own]
+    results = run_units(task, every, jobs_for(size, output.jobs))
+
+    def sections(count: int) -> Iterator[bytes]:
+        for _ in range(count):
+            unit, result = next(results)
+            take(result.report)
+            yield from result.parts
+            output.target.advance(unit.size)
+
+    target, handles = output.target, Handles()
+    with closing(results):
+        for place, stream in enumerate(streams):
+            if stream is None:
+                handles.append(None)
+                continue
+            keyed = stream.keyed(sections(len(units[place])))
+            handles.append(target.add_keyed_stream(keyed, keep_header=stream.keep_header))
+    if units and not any(handles):
+        first = next(iter(units))
+        stream = streams[first]
+        assert stream is not None  # it has units
+        handles[first] = target.add_keyed_stream(stream.empty(), keep_header=True)
+    return handles
+
+
+def range_sections(
+    sources: Sequence[StatesOf],
+    header: KeyedBackendHeader,
+    max_parallelism: int,
+    own: KeyGroupRange,
+    only: KeyedStateHandle | None = None,
+) -> KeyedSections:
+    """The records of some key groups, which stay where they are. The caller closes it."""
+    # One operator has every key once; two operators may have equal timers.
+    sections = KeyedSections(header, own, max_parallelism, check_duplicates=len(sources) > 1)
+    for source in sources:
+        add_states(sections, source, max_parallelism, own, only)
+    return sections
+
+
+def copied_sections(
+    sources: Sequence[StatesOf],
+    streams: Sequence[NewStream | None],
+    unit: Unit,
+) -> Sections:
+    """The task that copies records as bytes."""
+    stream = streams[unit.handle]
+    assert stream is not None  # it has units
+    with range_sections(
+        sources, stream.header, stream.max_parallelism, unit.key_groups, stream.source
+    ) as sections:
+        return Sections([sections.section(key_group) for key_group in unit.key_groups])
+
+
+# ------------------------------------------------------------------------------ other key groups
+
+
+@dataclass(frozen=True)
+class Shuffle:
+    """Records that get other key groups: units read them, and this process puts them together.
+
+    Args:
+        operators: The operators that have them.
+        read: Gives the runs of a unit, whose ``handle`` is the place of its operator, and a report.
+        take: Gets the report of each unit, in order.
+    """
+
+    operators: Sequence[OperatorCatalog]
+    read: Callable[[Unit], tuple[list[StateRuns], Any]]
+    take: Callable[[Any], None] = _ignore
+
+    @property
+    def size(self) -> int:
+        return sum(operator.keyed_size for operator in self.operators)
+
+    def into(self, sections: KeyedSections, output: Output) -> Portion:
+        """Reads all records. Half of their bytes count as done, the rest when they are written."""
+        size = sum(operator.keyed_size for operator in self.operators)
+        portion = Portion(output.target.advance, size)
+        units = [
+            unit
+            for place, operator in enumerate(self.operators)
+            for unit in units_of_range(
+                place,
+                KeyGroupRange(0, operator.max_parallelism - 1),
+                operator.keyed_size,
+                operator.keyed_handles,
+            )
+        ]
+        with closing(run_units(self.read, units, jobs_for(size, output.jobs))) as results:
+            for unit, (runs, report) in results:
+                for part in runs:
+                    sections.add(part)
+                self.take(report)
+                portion.add(unit.size // 2)
+        return portion
+
+
+def write_sections(
+    sections: KeyedSections, ranges: Sequence[KeyGroupRange], output: Output, portion: Portion
+) -> Handles:
+    """Writes a stream for each range of key groups."""
+    handles = Handles()
+    for number, own in enumerate(ranges, 1):
+        handles.append(output.target.add_keyed_stream(sections.stream(own)))
+        portion.reach((1 + number / len(ranges)) / 2)
+    if handles and not any(handles):
+        empty = [b""] * len(ranges[0])
+        first = KeyedStream(sections.header, ranges[0], sections.prefix_bytes, empty)
+        handles[0] = output.target.add_keyed_stream(first, keep_header=True)
+    return handles
+
+
+def shuffle_of(
+    sources: Sequence[StatesOf], header: KeyedBackendHeader, max_parallelism: int
+) -> Shuffle:
+    """Records that are copied as bytes into other key groups.
+
+    Raises:
+        NotInColumnsError: While it is read: the key group of a key cannot be computed in columns.
+    """
+
+    def read(unit: Unit) -> tuple[list[StateRuns], None]:
+        listed = RunList(header, KeyGroupRange(0, max_parallelism - 1))
+        add_states(listed, sources[unit.handle], max_parallelism, unit.key_groups)
+        return listed.runs, None
+
+    return Shuffle([source.operator for source in sources], read)
+
+
+def sections_for(
+    sources: Sequence[StatesOf],
+    header: KeyedBackendHeader,
+    max_parallelism: int,
+    memory: int = WRITE_MEMORY,
+) -> KeyedSections:
+    """Sections for all records of some states. Beyond ``memory``, they go to a temporary file."""
+    return KeyedSections(
+        header,
+        KeyGroupRange(0, max_parallelism - 1),
+        max_parallelism,
+        memory=memory,
+        check_duplicates=len(sources) > 1,
+    )
+
+
+def key_group_ranges_of(max_parallelism: int, parallelism: int) -> list[KeyGroupRange]:
+    return [
+        compute_key_group_range_for_operator_index(max_parallelism, parallelism, index)
+        for index in range(parallelism)
+    ]
