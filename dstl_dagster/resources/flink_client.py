@@ -9,20 +9,26 @@ from __future__ import annotations
 import json
 import re
 import time
-import urllib.error
 import urllib.parse
-import urllib.request
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from threading import Event
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.check.restore_plan import JobDescription
 from dstl_core.storage.redaction import redacted
 
+if TYPE_CHECKING:
+    import requests
+
 MAX_ANSWER_BYTES = 64 << 20
+_RETRIES = 3
+_BACKOFF_S = 0.2
+"""The first wait between two tries; each further one is twice as long."""
+_UNAVAILABLE = (502, 503, 504)
+"""Of a proxy, or of a job manager that starts: the same request may succeed a moment later."""
 _JOB_ID = re.compile(r"[0-9a-f]{32}")
 
 
@@ -51,6 +57,8 @@ class FlinkCheckpoint:
 
 class FlinkClient:
     """Calls the REST interface of one cluster. It keeps settings only.
+
+    What only reads is asked up to four times while the cluster is unavailable.
 
     Args:
         url: The REST endpoint, e.g. ``http://jobmanager:8081``.
@@ -203,25 +211,66 @@ class FlinkClient:
     def _request(
         self, method: str, path: str, body: Mapping[str, Any] | None = None
     ) -> dict[str, Any]:
-        data = None if body is None else json.dumps(body).encode()
-        headers = {"Content-Type": "application/json", **self._headers}
-        request = urllib.request.Request(self._url + path, data, headers, method=method)
+        import requests
+
         try:
-            with urllib.request.urlopen(request, timeout=self._timeout_s) as answer:
-                raw = answer.read(MAX_ANSWER_BYTES + 1)
-        except urllib.error.HTTPError as error:
-            raise FlinkClusterError(
-                f"Flink refused {method} {path}: {error.code} {_errors_of(error.read(1 << 20))}",
-                location=self._url,
-                status=error.code,
-            ) from error
-        except (urllib.error.URLError, ConnectionError, TimeoutError) as error:
+            with (
+                _session() as session,
+                session.request(
+                    method,
+                    self._url + path,
+                    json=body,
+                    headers=self._headers,
+                    timeout=self._timeout_s,
+                    stream=True,
+                ) as answer,
+            ):
+                raw = _bounded(answer)
+        except (requests.RequestException, OSError) as error:
             raise FlinkClusterError(
                 f"Flink did not answer {method} {path} ({error}); check the URL and that the job "
                 f"manager runs.",
                 location=self._url,
             ) from error
+        if not answer.ok:
+            raise FlinkClusterError(
+                f"Flink refused {method} {path}: {answer.status_code} {_errors_of(raw)}",
+                location=self._url,
+                status=answer.status_code,
+            )
         return _parsed(raw, method, path)
+
+
+def _session() -> requests.Session:
+    """A session that asks again. Only what changes nothing is asked a second time once it was sent;
+    what did not reach the cluster is, too.
+    """
+    import requests
+    from requests.adapters import HTTPAdapter
+    from urllib3 import Retry
+
+    session = requests.Session()
+    session.auth = lambda request: request  # the headers are ours, and not those of ~/.netrc
+    retries = Retry(
+        _RETRIES,
+        backoff_factor=_BACKOFF_S,
+        status_forcelist=_UNAVAILABLE,
+        allowed_methods=("GET",),
+        raise_on_status=False,
+    )
+    for scheme in ("http://", "https://"):
+        session.mount(scheme, HTTPAdapter(max_retries=retries))
+    return session
+
+
+def _bounded(answer: requests.Response) -> bytes:
+    """The body of an answer, and no more of it than one byte above the limit."""
+    raw = bytearray()
+    for chunk in answer.iter_content(1 << 20):
+        raw += chunk
+        if len(raw) > MAX_ANSWER_BYTES:
+            break
+    return bytes(raw[: MAX_ANSWER_BYTES + 1])
 
 
 def _parsed(raw: bytes, method: str, path: str) -> dict[str, Any]:
