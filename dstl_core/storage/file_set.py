@@ -25,6 +25,24 @@ def real_location(location: Location) -> Location:
     return Location(protocol, location.path)
 
 
+class RealLocations:
+    """As ``real_location``, for many files of few folders: it resolves each folder once."""
+
+    def __init__(self) -> None:
+        self._folders: dict[str, str] = {}
+
+    def of(self, location: Location) -> Location:
+        """The canonical form of a location."""
+        folder, name = posixpath.split(location.path)
+        if protocol_of(location.scheme) != "file" or name in ("", ".", ".."):
+            return real_location(location)
+        real = self._folders.get(folder)
+        if real is None:
+            real = self._folders[folder] = os.path.realpath(folder)
+        path = posixpath.join(real, name)
+        return Location("file", os.path.realpath(path) if os.path.islink(path) else path)
+
+
 class FileSet:
     """A set of files, compared by identity and not by path.
 

@@ -25,7 +25,7 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 from dstl_core.storage.file_io import FileIO
-from dstl_core.storage.file_set import real_location
+from dstl_core.storage.file_set import RealLocations, real_location
 from dstl_core.storage.file_systems import protocol_of
 from dstl_core.storage.location import (
     CHANGELOG_DIR,
@@ -83,6 +83,7 @@ class HandleResolver:
         self._changelog_base = changelog_base
         if changelog_base is not None:
             roots.append(changelog_base)
+        self._real = RealLocations()
         self._roots = [real_location(root) for root in roots]
         self._ends: dict[Location, int] = {}
         """How far files are known to reach."""
@@ -230,7 +231,7 @@ class HandleResolver:
         return Location(own, location.path) if same else location
 
     def _is_allowed(self, location: Location) -> bool:
-        real = real_location(location)
+        real = self._real.of(location)
         return any(root.contains(real) for root in self._roots)
 
     def _relocated(self, location: Location) -> list[Location]:

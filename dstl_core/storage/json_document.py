@@ -8,6 +8,7 @@ from typing import Any, NoReturn
 
 from dstl_core.errors import ConfigError, FormatError
 
+_quoted = json.encoder.encode_basestring_ascii
 CONVERSION_ERRORS = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
 """Exceptions from reading fields of a damaged document."""
 
@@ -34,9 +35,31 @@ def write_json_object(body: Mapping[str, Any], what: str) -> bytes:
         ConfigError: A value is not JSON, so that no reader could read it.
     """
     try:
-        return json.dumps(dict(body), indent=1, sort_keys=True, allow_nan=False).encode()
+        return _text(dict(body), "\n").encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ConfigError(f"{what} cannot be written ({error}); give plain JSON values.") from error
+
+
+def _text(value: Any, line: str) -> str:
+    """As ``json.dumps`` with ``indent=1`` and ``sort_keys``, which takes three times as long.
+
+    Args:
+        value: A value of JSON.
+        line: A new line with the indentation of the value.
+    """
+    if type(value) is str:
+        return _quoted(value)
+    if type(value) is int:
+        return repr(value)
+    if value and isinstance(value, dict) and all(type(key) is str for key in value):
+        below = line + " "
+        fields = [f"{_quoted(key)}: {_text(value[key], below)}" for key in sorted(value)]
+        return f"{{{below}{f',{below}'.join(fields)}{line}}}"
+    if value and isinstance(value, list | tuple):
+        below = line + " "
+        return f"[{below}{f',{below}'.join(_text(part, below) for part in value)}{line}]"
+    text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False)
+    return text.replace("\n", line)
 
 
 def as_read_back(body: Mapping[str, Any], what: str) -> Mapping[str, Any]:

@@ -10,6 +10,7 @@ import os
 import posixpath
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from dstl_core.errors import ConfigError, PathNotAllowedError
 from dstl_core.storage.redaction import redacted
@@ -40,19 +41,13 @@ class Location:
         raw = os.fspath(text) if isinstance(text, os.PathLike) else text
         if not isinstance(raw, str):
             raise ConfigError(f"A path is wrong: expected text or a Path, got {text!r}.")
-        _check_characters(raw)
         if not raw:
             raise ConfigError("A path is empty; give a folder or a file.")
-        match = _SCHEME.fullmatch(raw)
-        if match is None:
-            # POSIX distinguishes two leading slashes from one; dstl does not.
-            return cls("file", "/" + os.path.abspath(raw).lstrip("/"))
-        scheme, rest = match.group(1).lower(), match.group(2)
-        if scheme in _LOCAL_SCHEMES:
-            return cls("file", posixpath.normpath("/" + rest.lstrip("/")))
-        location = cls(scheme, posixpath.normpath("/" + rest.lstrip("/")))
-        _check_no_secret(str(location))
-        return location
+        location = _of_url(raw)
+        if location is not None:
+            return location
+        # POSIX distinguishes two leading slashes from one; dstl does not.
+        return cls("file", "/" + os.path.abspath(raw).lstrip("/"))
 
     @property
     def is_local(self) -> bool:
@@ -95,6 +90,22 @@ class Location:
 
     def __str__(self) -> str:
         return f"file:{self.path}" if self.is_local else f"{self.scheme}://{self.path[1:]}"
+
+
+@lru_cache(maxsize=1024)
+def _of_url(text: str) -> Location | None:
+    """The location of a URL; None for a plain path. An epoch parses each of its URLs some times."""
+    _check_characters(text)
+    match = _SCHEME.fullmatch(text)
+    if match is None:
+        return None
+    scheme, rest = match.group(1).lower(), match.group(2)
+    path = posixpath.normpath("/" + rest.lstrip("/"))
+    if scheme in _LOCAL_SCHEMES:
+        return Location("file", path)
+    location = Location(scheme, path)
+    _check_no_secret(str(location))
+    return location
 
 
 def _check_characters(path: str) -> None:

@@ -134,6 +134,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/checkpoint/store/metadata_file.py:MAX_METADATA_BYTES": METADATA_ITEMS,
     "dstl_core/checkpoint/store/metadata_file.py:MAX_SIDECAR_BYTES": Sum.ONE,
     "dstl_core/checkpoint/store/metadata_file.py:_MAX_DEPTH": Sum.DEPTH,
+    "dstl_core/checkpoint/store/metadata_file.py:_MAX_KEPT_BYTES": Sum.BYTES,
     "dstl_core/checkpoint/store/state_files.py:MAX_NAMED": Sum.SHOWN,
     "dstl_core/cli/app.py:_LONGEST_REASON": Sum.SHOWN,
     "dstl_core/cli/browse/browsed_entries.py:_LONGEST_CELL": Sum.SHOWN,

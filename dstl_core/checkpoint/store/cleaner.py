@@ -16,7 +16,7 @@ from dstl_core.errors import DstlError, StateFileNotFoundError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import StreamStateHandle
 from dstl_core.storage.file_io import FileIO
-from dstl_core.storage.file_set import real_location
+from dstl_core.storage.file_set import RealLocations, real_location
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import (
     METADATA_FILE_NAME,
@@ -64,7 +64,10 @@ class CheckpointsCleaner:
     def own_files(self, file: MetadataFile, needed: Container[Location] = ()) -> set[Location]:
         """The files of a snapshot in folders that the pipeline owns, without needed files."""
         resolver = HandleResolver(self._file_io, file.folder)
-        locations = (self._own_file(each, resolver, needed) for each in file_handles(file.metadata))
+        real = RealLocations()
+        locations = (
+            self._own_file(handle, resolver, real, needed) for handle in file_handles(file.metadata)
+        )
         return {location for location in locations if location is not None}
 
     def checkpoint_folders(self) -> set[int]:
@@ -138,13 +141,13 @@ class CheckpointsCleaner:
             not_below: Folders whose files are deleted by others.
         """
         others = [real_location(each) for each in not_below]
-        resolver = HandleResolver(self._file_io, folder)
+        resolver, real = HandleResolver(self._file_io, folder), RealLocations()
         for state in states:
             for stream in state.streams():
                 try:
-                    location = self._own_file(stream, resolver, needed)
+                    location = self._own_file(stream, resolver, real, needed)
                     if location is not None and not any(
-                        other.contains(real_location(location)) for other in others
+                        other.contains(real.of(location)) for other in others
                     ):
                         self._guard.delete(location)
                 except DstlError as error:
@@ -165,14 +168,18 @@ class CheckpointsCleaner:
             return set()
 
     def _own_file(
-        self, stream: StreamStateHandle, resolver: HandleResolver, needed: Container[Location]
+        self,
+        stream: StreamStateHandle,
+        resolver: HandleResolver,
+        real: RealLocations,
+        needed: Container[Location],
     ) -> Location | None:
         """The file of a stream, if the pipeline owns its folder and the file is not needed."""
         for place in resolver.places(stream):
             if place in needed:
                 return None
-            real = real_location(place)
-            if any(root.contains(real) for root in self._roots):
+            own = real.of(place)
+            if any(root.contains(own) for root in self._roots):
                 return place
         return None
 

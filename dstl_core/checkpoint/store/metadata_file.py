@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Any
 
@@ -34,6 +35,8 @@ SIDECAR_VERSION = 1
 _WHAT = f"A sidecar {SIDECAR_FILE_NAME}"
 MAX_METADATA_BYTES = 1 << 31
 _MAX_DEPTH = 32
+_MAX_KEPT_BYTES = 1 << 20
+"""The largest ``_metadata`` whose content stays in memory."""
 MAX_SIDECAR_BYTES = 256 << 20
 """A file in it takes 200 bytes."""
 NOTHING_KNOWN: Mapping[str, WrittenFile] = MappingProxyType({})
@@ -153,10 +156,20 @@ def load_metadata_file(file_io: FileIO, path: Location) -> MetadataFile:
         )
     raw = file_io.read_bytes(location)
     with error_context(location=str(location)):
-        metadata = read_metadata(raw)
+        metadata = _metadata_of(raw)
     digest = hashlib.sha256(raw).hexdigest()
     sidecar = _load_sidecar(file_io, folder, digest)
     return MetadataFile(folder, _with_decimals(metadata, sidecar), digest, size, sidecar)
+
+
+def _metadata_of(raw: bytes) -> CheckpointMetadata:
+    """The content of a ``_metadata``. An epoch reads the same few ones several times."""
+    return _metadata_of_small(raw) if len(raw) <= _MAX_KEPT_BYTES else read_metadata(raw)
+
+
+@lru_cache(maxsize=4)
+def _metadata_of_small(raw: bytes) -> CheckpointMetadata:
+    return read_metadata(raw)
 
 
 def _with_decimals(metadata: CheckpointMetadata, sidecar: Sidecar | None) -> CheckpointMetadata:

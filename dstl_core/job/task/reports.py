@@ -6,6 +6,7 @@ import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
+from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
@@ -124,8 +125,9 @@ class SubtaskReport(WorkFacts):
     def to_batch(self) -> pa.RecordBatch:
         return pa.RecordBatch.from_pylist([asdict(self)], schema=REPORT_SCHEMA)
 
-    @property
+    @cached_property
     def subtask_state(self) -> OperatorSubtaskState:
+        """Its state, decoded."""
         return decode_state(self.state)
 
     @property

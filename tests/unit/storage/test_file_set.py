@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
-from dstl_core.storage.file_set import FileSet, real_location
+from dstl_core.storage.file_set import FileSet, RealLocations, real_location
 from dstl_core.storage.location import Location
 from dstl_core.storage.walk import files_behind, files_below
 
@@ -113,3 +113,17 @@ def test_behind_a_link_each_folder_is_walked_once(file: Path, tmp_path: Path) ->
 
 def _below(io: FileIO, folder: Path) -> list[FileStatus]:
     return list(files_below(io, parse(folder)))
+
+
+def test_the_canonical_form_of_many_files_is_that_of_each(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "base")
+    (tmp_path / "alias").symlink_to(file)
+    (file.parent / "beside").symlink_to("file")
+    (file.parent / "gone").symlink_to("nowhere")
+    real = RealLocations()
+    for path in (
+        *(str(file), f"{tmp_path}/link/folder/file", f"{tmp_path}/link/folder/beside"),
+        *(f"{file.parent}/gone", f"{tmp_path}/link/folder/none", f"{tmp_path}/alias", "/"),
+        *("memory://a/b", "s3a://bucket/key"),
+    ):
+        assert real.of(parse(path)) == real_location(parse(path)), path
