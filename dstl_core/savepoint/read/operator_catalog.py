@@ -208,9 +208,11 @@ class OperatorCatalog:
         logs = [log for handle in self.keyed_handles for log in logs_of(handle)]
         return islice((each for log in logs for each in reader.get_changes(log)), SAMPLE)
 
-    @property
+    @cached_property
     def states(self) -> list[StateInfo]:
-        """The keyed states, by name. It reads headers, and the log of a changelog checkpoint."""
+        """The keyed states, by name. It reads the header of each file, and the log of a changelog
+        checkpoint, once.
+        """
         by_key: dict[tuple[str, bool], StateInfo] = {}
         with self._context():
             for handle in self.keyed_handles:

@@ -65,6 +65,7 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
     if not raw:
         return operator
     derived = copy(operator)
+    vars(derived).pop("states", None)  # read again, with the timers
     if derived.key_type is None:
         del derived.key_type  # derived again, from the timers
     try:

@@ -15,6 +15,7 @@ import numpy as np
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
@@ -66,7 +67,9 @@ def operator_contents(
 
 
 class _RangeCounts:
-    """Counts ranges of one operator; it keeps nothing of one for the next."""
+    """Counts ranges of one operator. Of one range it keeps for the next how records are decoded:
+    the files of an operator have one header.
+    """
 
     def __init__(
         self, operator: OperatorCatalog, watermark_ms: int | None, options: CountOptions
@@ -74,6 +77,9 @@ class _RangeCounts:
         self._operator = operator
         self._watermark = watermark_ms
         self._options = options
+        self._known: tuple[KeyedBackendHeader, int] | None = None
+        self._formats: list[RecordFormat] = []
+        self._decoders: list[StateDecoder | None] = []
 
     def __call__(self, unit: Unit) -> list[StateCounts]:
         return self.count(self._operator.keyed_handles[unit.handle], unit.key_groups)
@@ -83,17 +89,23 @@ class _RangeCounts:
         stored = open_part_records(self._operator, handle, own)
         if stored is None:
             return []
-        formats = [
-            RecordFormat(meta.as_key_value(), stored.header.key_serializer)
-            for meta in stored.header.states
-        ]
-        counts = [self._counts_of(each) for each in formats]
-        decoders = [_decoder(each, stored.prefix_bytes) for each in formats]
+        self._decode(stored.header, stored.prefix_bytes)
+        counts = [self._counts_of(each) for each in self._formats]
         with stored.context():
-            for batch in stored.records([True] * len(formats)):
+            for batch in stored.records([True] * len(counts)):
                 for state, records in _by_state(batch):
-                    counts[state].add(records, decoders[state])
+                    counts[state].add(records, self._decoders[state])
         return [each.finish() for each in counts]
+
+    def _decode(self, header: KeyedBackendHeader, prefix_bytes: int) -> None:
+        """Sets how the records of a file are decoded."""
+        if self._known == (header, prefix_bytes):
+            return
+        self._formats = [
+            RecordFormat(meta.as_key_value(), header.key_serializer) for meta in header.states
+        ]
+        self._decoders = [_decoder(each, prefix_bytes) for each in self._formats]
+        self._known = header, prefix_bytes
 
     def _counts_of(self, record_format: RecordFormat) -> StateCounts:
         operator = self._operator

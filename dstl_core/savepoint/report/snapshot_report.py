@@ -118,6 +118,8 @@ def _ttls_of_states(snapshot: Snapshot, ttls: Mapping[str, int]) -> dict[StateKe
     Raises:
         ConfigError: A name is ambiguous, of no keyed state, or of a state that has one already.
     """
+    if not ttls:
+        return {}
     names = SnapshotNames(snapshot)
     is_damaged = any(operator.problem() for operator in snapshot.operators)
     values = ValuesOfStates[int](names, _OPTION)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,7 @@ from dstl_core.state.tables.descriptor import ListStateDescriptor
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
+from tests.golden_files import snapshot as golden_snapshot
 
 FOLDER = Location.parse("/nowhere/savepoint")
 
@@ -116,3 +118,20 @@ def test_each_stream_is_read_a_few_times(work: str, most: int, tmp_path: Path) -
     snapshot.resolver = Counting(snapshot.file_io, FOLDER)
     WORK[work](snapshot, tmp_path)
     assert snapshot.resolver.reads <= 8 * most
+
+
+@pytest.mark.parametrize(("work", "most"), [("inspect", 2), ("report", 4), ("verify", 2)])
+@pytest.mark.parametrize("name", ["a-hashmap-p3-max17", "o-empty-groups-p4"])
+def test_each_file_is_read_a_few_times(name: str, work: str, most: int, tmp_path: Path) -> None:
+    snapshot = Snapshot.load(golden_snapshot(name))
+    reads = Counter[StreamStateHandle]()
+
+    class CountingFiles(HandleResolver):
+        def read(self, handle: StreamStateHandle, start: int = 0, end: int | None = None) -> bytes:
+            reads[handle] += 1
+            return super().read(handle, start, end)
+
+    snapshot.resolver = CountingFiles(snapshot.file_io, snapshot.folder)
+    WORK[work](snapshot, tmp_path)
+    assert len(reads) > 2
+    assert max(reads.values()) <= most

@@ -34,6 +34,7 @@ from dstl_core.savepoint.read import keyed_copy
 from dstl_core.savepoint.read.function_reader import read_keys
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
+from dstl_core.savepoint.read.timer_queues import with_timer_queues
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import as_lines, snapshot
@@ -109,6 +110,13 @@ class Times(KeyedStateReaderFunction):
             context.registered_event_time_timers(),
             context.registered_processing_time_timers(),
         )
+
+
+def test_they_are_states_of_an_operator_whose_states_were_read_before() -> None:
+    operator = golden(CHECKPOINT)["a-keyed"]
+    before = {state.name for state in operator.states}
+    after = {state.name for state in with_timer_queues(operator).states}
+    assert after - before == {EVENT_TIMERS, PROCESSING_TIMERS}
 
 
 def test_a_reader_function_is_given_them() -> None:
