@@ -345,6 +345,12 @@ def test_wrong_rows_get_one_sentence_and_change_nothing(
     assert all(commit.facts.implied for commit in running.history())
 
 
+def test_names_that_differ_in_case_only_are_two_columns(tmp_path: Path) -> None:
+    running = job(tmp_path, sums())
+    running.run(ROWS.append_column("V", pa.array([0] * 300)), 1)
+    assert sum(row["total"] for row in rows_in(running.snapshot())) == sum(ROWS["v"].to_pylist())
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
