@@ -17,7 +17,8 @@ from dstl_core.state.tables.named_objects import registry_from
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location, checkpoint_id_of
 from dstl_dagster import metadata as show
-from dstl_dagster.pipelines.jobs import Job, working_runs
+from dstl_dagster.pipelines.jobs import Job
+from dstl_dagster.pipelines.leases import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import commits_of_inputs
 from dstl_dagster.resources.savepoint_resource import version_of

@@ -12,7 +12,7 @@ from dstl_core.errors import DAMAGED, ConfigError
 from dstl_dagster.checks.snapshot_check import ERROR, WARN, lines_of
 from dstl_dagster.checks.verify_check import verify
 from dstl_dagster.pipelines.drift import CHECKED_COMMITS, Drift
-from dstl_dagster.pipelines.jobs import working_runs
+from dstl_dagster.pipelines.leases import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource

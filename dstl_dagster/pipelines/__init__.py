@@ -18,5 +18,12 @@ if TYPE_CHECKING:
         build_persist_op as build_persist_op,
         build_protocol_job as build_protocol_job,
     )
+    from dstl_dagster.pipelines.verb_ops import (
+        build_bootstrap_op as build_bootstrap_op,
+        build_materialize_op as build_materialize_op,
+        build_reset_op as build_reset_op,
+        build_rewrite_op as build_rewrite_op,
+        build_savepoint_op as build_savepoint_op,
+    )
 
 __getattr__, __dir__ = lazy_names(__name__)

@@ -5,12 +5,11 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dstl_core.checkpoint.store.pipeline_store import Lease, PipelineStore
-from dstl_core.clock import SystemClock
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_dagster.pipelines.drift import Drift
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.pipelines.verb_ops import build_reset_op
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 Job = Any
@@ -18,8 +17,6 @@ Job = Any
 
 MAX_RUNTIME_TAG = "dagster/max_runtime"
 RUNTIME_S = 3_600
-UNKNOWN_RUN_TTL_MS = 24 * 3_600_000
-"""Time for which a lease counts if this Dagster instance does not know its run."""
 
 
 def build_materialization_job(pipeline: StatefulPipeline, *, max_runtime_s: int = RUNTIME_S) -> Job:
@@ -57,30 +54,7 @@ def build_verify_job(pipeline: StatefulPipeline, *, max_runtime_s: int = RUNTIME
 
 def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
     """Takes the pipeline over from dead runs, and deletes their files. It needs no Spark."""
-
-    @dg.op(name=pipeline.python_name("reset_op"), tags=pipeline.run_tags)
-    def reset(context: dg.OpExecutionContext, storage: DstlStorageResource) -> None:
-        store = pipeline.store(storage)
-        working = working_runs(context.instance, store)
-        owner = f"reset by Dagster run {context.run.run_id}"
-        done = store.reset(owner, lambda run_id: run_id in working)
-        if done.busy:
-            context.log.info(f"nothing was touched: {', '.join(done.busy)} work on the pipeline")
-            return
-        context.log.info(
-            f"swept {len(done.swept_runs)} runs, {len(done.deleted)} files, "
-            f"{done.deleted_bytes:,} bytes"
-        )
-        context.log_event(
-            dg.AssetObservation(
-                pipeline.key("checkpoint"),
-                metadata={
-                    "dstl/swept_runs": ", ".join(done.swept_runs) or "none",
-                    "dstl/orphans_deleted": len(done.deleted),
-                    "dstl/orphan_bytes_deleted": done.deleted_bytes,
-                },
-            )
-        )
+    reset = build_reset_op(pipeline)
 
     @dg.job(
         name=pipeline.python_name("reset"),
@@ -170,18 +144,6 @@ def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
         gc()
 
     return gc_job
-
-
-def working_runs(instance: dg.DagsterInstance, store: PipelineStore) -> list[str]:
-    """The runs that hold a lease on a pipeline and may still work on it."""
-    return [lease.run_id for lease in store.leases() if _may_work(instance, lease)]
-
-
-def _may_work(instance: dg.DagsterInstance, lease: Lease) -> bool:
-    run = instance.get_run_by_id(lease.run_id)
-    if run is None:  # of another instance, or deleted
-        return SystemClock().now_ms() - lease.since_ms < UNKNOWN_RUN_TTL_MS
-    return not run.is_finished
 
 
 def _tags(pipeline: StatefulPipeline, max_runtime_s: int) -> dict[str, str]:

@@ -3,7 +3,8 @@
 import dagster as dg
 
 from dstl_dagster.pipelines.epochs import time_windows
-from dstl_dagster.pipelines.jobs import Job, working_runs
+from dstl_dagster.pipelines.jobs import Job
+from dstl_dagster.pipelines.leases import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.storage_resource import DstlStorageResource

@@ -5,7 +5,17 @@ from typing import Any, Literal
 import dagster as dg
 from pydantic import Field
 
+from dstl_core.changelog.storage import FsStateChangelogStorage
+from dstl_core.changelog.upload.scheduler import (
+    BatchingStateChangeUploadScheduler,
+    StateChangeUploadScheduler,
+)
+from dstl_core.changelog.upload.uploader import StateChangeUploader
 from dstl_core.config import ChangelogOptions
+from dstl_core.model.ids import JobID
+from dstl_core.scheduling import ThreadScheduler
+from dstl_core.storage.location import Location
+from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 
 class RetryOptions(dg.Config):
@@ -58,8 +68,9 @@ class BatchingUploads(dg.Config):
 class UploadSchedulerResource(dg.ConfigurableResource):
     """The upload scheduler of a pipeline's tasks: ``direct`` or ``batching``.
 
-    It holds options only. The schedulers and their threads live in the tasks. A task that succeeds
-    flushes its scheduler; a task that fails closes it and drops its changes.
+    It holds options only. The schedulers and their threads live in the tasks of a pipeline. A task
+    that succeeds flushes its scheduler; a task that fails closes it and drops its changes. Ops of
+    your own get a storage or a scheduler from it, and close what they got.
     """
 
     scheduler: DirectUploads | BatchingUploads = Field(
@@ -76,3 +87,24 @@ class UploadSchedulerResource(dg.ConfigurableResource):
         options = {"compression_enabled": self.compress, **self.scheduler.options()}
         ChangelogOptions.of(**options)
         return options
+
+    def changelog_storage(self, storage: DstlStorageResource, name: str) -> FsStateChangelogStorage:
+        """A changelog below the storage's base path, in ``changelogs``, for ops of your own.
+
+        It is a context: its end completes the uploads that wait.
+
+        Args:
+            storage: Where the changelog lies.
+            name: The name of the log. The same name is the same folder.
+        """
+        base = Location.parse(storage.base_path).child("changelogs")
+        options = ChangelogOptions.of(base_path=str(base), **self.changelog_options())
+        return FsStateChangelogStorage(JobID.for_name(name), options)
+
+    def scheduler_of(self, uploader: StateChangeUploader) -> StateChangeUploadScheduler:
+        """A scheduler with threads of its own, for an uploader of yours."""
+        options = ChangelogOptions.of(**self.changelog_options())
+        threads = ThreadScheduler("dstl-changelog")
+        return BatchingStateChangeUploadScheduler.of_options(
+            uploader, threads, options, owns_threads=True
+        )

@@ -17,7 +17,7 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
-from dstl_dagster.pipelines.jobs import working_runs
+from dstl_dagster.pipelines.leases import refuse_beside_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.state_profile import key_count
 from dstl_dagster.resources.engines import engine_of
@@ -55,12 +55,7 @@ def build_materialization_asset(
         store = pipeline.store(storage)
         run_id = context.run.run_id
         context.instance.add_run_tags(run_id, pipeline.run_tags)
-        working = working_runs(context.instance, store)
-        if working:
-            raise dg.Failure(
-                f"Run {working[0]} is at work on the pipeline, and a materialization would take it "
-                f"over; it is tried again, or can be launched after that run."
-            )
+        refuse_beside_runs(context.instance, store, run_id)
         before = store.size()
         with no_retry_of_permanent_errors():
             if before.log > 0:

@@ -17,7 +17,8 @@ from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.model.ids import JobID
 from dstl_core.storage.location import Location
 from dstl_dagster import DstlStorageResource
-from dstl_dagster.pipelines.jobs import build_reset_job, working_runs
+from dstl_dagster.pipelines.jobs import build_reset_job
+from dstl_dagster.pipelines.leases import working_runs
 from dstl_dagster.resources.storage_resource import S3Credentials
 from dstl_dagster.sensors import build_external_checkpoint_sensor
 from tests.contract.test_deletion_other_process import commit, place, sizes, state_file

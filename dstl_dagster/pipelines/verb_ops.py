@@ -1,0 +1,249 @@
+"""The verbs of a pipeline as ops, for graphs of your own: reset, materialize, savepoint, bootstrap,
+rewrite. ``protocol_ops`` has persist and confirm.
+
+The launchpad shows the options of each op. An op takes ``name``, so that two of a kind fit in one
+repository. A savepoint goes from op to op as its path.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import dagster as dg
+from pydantic import Field
+
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
+from dstl_dagster.pipelines.leases import refuse_beside_runs, working_runs
+from dstl_dagster.pipelines.pipeline import StatefulPipeline
+from dstl_dagster.resources.engines import engine_of
+from dstl_dagster.resources.savepoint_resource import SavepointResource
+from dstl_dagster.resources.storage_resource import DstlStorageResource
+from dstl_dagster.translator import SPARK
+
+
+class ResetConfig(dg.Config):
+    """The options of a reset."""
+
+    dead_runs: list[str] = Field(
+        default=[],
+        description="Ids of runs that count as dead, although Dagster takes them for working.",
+    )
+
+
+class MaterializeConfig(dg.Config):
+    """The options of a materialization, with which the log is truncated."""
+
+    above_log_ratio: float = Field(
+        default=0.0, ge=0, description="Do it only if the log is larger than this part of the base."
+    )
+    above_log_bytes: int = Field(
+        default=0, ge=0, description="Do it only if the log has more bytes than this."
+    )
+
+
+class SavepointConfig(dg.Config):
+    """The options of a savepoint."""
+
+    place: str | None = Field(
+        default=None,
+        description="Its name in the storage, or its path; by default <pipeline>-<checkpoint>.",
+    )
+    stop: bool = Field(default=False, description="Stop the pipeline: no run until it is resumed.")
+    drain: bool = Field(default=False, description="With stop: fire all event-time timers first.")
+
+
+class BootstrapConfig(dg.Config):
+    """The options of a bootstrap."""
+
+    place: str = Field(description="Name of the savepoint in the storage, or its path.")
+
+
+class RewriteConfig(dg.Config):
+    """The options of a rewrite."""
+
+    out: str = Field(description="Name of the copy in the storage, or its path.")
+    rename: dict[str, str] = Field(default={}, description="Uid of an operator to its new uid.")
+    remove: list[str] = Field(default=[], description="Uids of operators to leave out.")
+    max_parallelism: int | None = Field(default=None, description="New number of key groups.")
+
+
+def build_reset_op(pipeline: StatefulPipeline, *, name: str | None = None) -> dg.OpDefinition:
+    """Builds an op that takes the pipeline over from dead runs, and deletes their files.
+
+    It touches nothing while another run works. It needs no Spark. Its output is the number of files
+    that it deleted.
+
+    Args:
+        pipeline: The pipeline.
+        name: Name of the op; by default ``<pipeline>_reset_op``.
+    """
+
+    @dg.op(name=name or pipeline.python_name("reset_op"), tags=pipeline.run_tags)
+    def reset(
+        context: dg.OpExecutionContext, config: ResetConfig, storage: DstlStorageResource
+    ) -> int:
+        store = pipeline.store(storage)
+        working = set(working_runs(context.instance, store)) - set(config.dead_runs)
+        owner = f"reset by Dagster run {context.run.run_id}"
+        done = store.reset(owner, lambda run_id: run_id in working)
+        if done.busy:
+            context.log.info(f"nothing was touched: {', '.join(done.busy)} work on the pipeline")
+            return 0
+        context.log.info(
+            f"swept {len(done.swept_runs)} runs, {len(done.deleted)} files, "
+            f"{done.deleted_bytes:,} bytes"
+        )
+        context.log_event(
+            dg.AssetObservation(
+                pipeline.key("checkpoint"),
+                metadata={
+                    "dstl/swept_runs": ", ".join(done.swept_runs) or "none",
+                    "dstl/orphans_deleted": len(done.deleted),
+                    "dstl/orphan_bytes_deleted": done.deleted_bytes,
+                },
+            )
+        )
+        return len(done.deleted)
+
+    return reset
+
+
+def build_materialize_op(pipeline: StatefulPipeline, *, name: str | None = None) -> dg.OpDefinition:
+    """Builds an op that writes the full state as a new base, and so truncates the log.
+
+    It does nothing if there is no log, or a smaller one than the launchpad asks for. It fails while
+    another run works on the pipeline. Its output is the number of bytes of log that it cut.
+
+    Args:
+        pipeline: The pipeline.
+        name: Name of the op; by default ``<pipeline>_materialize_op``.
+    """
+
+    @dg.op(
+        name=name or pipeline.python_name("materialize_op"),
+        tags=pipeline.run_tags,
+        required_resource_keys={"storage", pipeline.engine},
+    )
+    def materialize(context: dg.OpExecutionContext, config: MaterializeConfig) -> int:
+        storage, run_id = context.resources.storage, context.run.run_id
+        store = _begun(context, pipeline)
+        before = store.size()
+        is_small = before.log <= config.above_log_bytes
+        if is_small or before.log_ratio <= config.above_log_ratio:
+            context.log.info(f"the log of {before.log:,} bytes is not larger than asked for")
+            return 0
+        with (
+            no_retry_of_permanent_errors(),
+            store.lease(run_id),
+            engine_of(_engine(context, pipeline), "dstl", run_id, "materialize") as session,
+        ):
+            pipeline.open(session, storage).materialize()
+        cut: int = before.log - store.size().log
+        context.log.info(f"materialized: {cut:,} bytes of log are cut")
+        return cut
+
+    return materialize
+
+
+def build_savepoint_op(pipeline: StatefulPipeline, *, name: str | None = None) -> dg.OpDefinition:
+    """Builds an op that writes the latest checkpoint as a savepoint, and may stop the pipeline.
+
+    Its output is the path of the savepoint. A retry finds what the attempt before wrote.
+
+    Args:
+        pipeline: The pipeline.
+        name: Name of the op; by default ``<pipeline>_savepoint_op``.
+    """
+
+    @dg.op(
+        name=name or pipeline.python_name("savepoint_op"),
+        tags=pipeline.run_tags,
+        required_resource_keys={"storage", pipeline.engine},
+    )
+    def savepoint(context: dg.OpExecutionContext, config: SavepointConfig) -> str:
+        if config.drain and not config.stop:
+            raise dg.Failure(
+                "drain ends event time for good, so it is part of a stop: give stop as well, or "
+                "leave out drain.",
+                allow_retries=False,
+            )
+        storage, run_id = context.resources.storage, context.run.run_id
+        store = _begun(context, pipeline) if config.stop else pipeline.store(storage)
+        with (
+            no_retry_of_permanent_errors(),
+            engine_of(_engine(context, pipeline), "dstl", run_id, "savepoint") as session,
+        ):
+            job = pipeline.open(session, storage)
+            latest = store.require_latest().checkpoint_id
+            path = storage.path_of(config.place or f"{pipeline.name}-{latest}")
+            if not config.stop:
+                return job.savepoint(path)
+            with store.lease(run_id):
+                return job.stop_with_savepoint(path, drain=config.drain)
+
+    return savepoint
+
+
+def build_bootstrap_op(
+    name: str, write: Callable[[Any, str], Any], *, engine: str = SPARK
+) -> dg.OpDefinition:
+    """Builds an op that writes a savepoint in bulk. A savepoint that is there already stays.
+
+    Its output is the path of the savepoint.
+
+    Args:
+        name: Name of the op.
+        write: Takes a session and the path; writes the savepoint there.
+        engine: Name of the resource that has the session.
+    """
+
+    @dg.op(name=name, required_resource_keys={"storage", engine})
+    def bootstrap(context: dg.OpExecutionContext, config: BootstrapConfig) -> str:
+        storage, runs = context.resources.storage, getattr(context.resources, engine)
+        resource = SavepointResource(storage=storage)
+        path: str = storage.path_of(config.place)
+        with no_retry_of_permanent_errors():
+            if resource.find(config.place) is None:
+                with engine_of(runs, "dstl", context.run.run_id, name) as session:
+                    write(session, path)
+            resource.load(config.place)
+        return path
+
+    return bootstrap
+
+
+def build_rewrite_op(name: str) -> dg.OpDefinition:
+    """Builds an op that writes an edited copy of a savepoint. It needs no Spark.
+
+    Its input ``source`` is the path of the savepoint: the output of another op, or a value in the
+    launchpad. Its output is the path of the copy. A copy that is there already stays.
+
+    Args:
+        name: Name of the op.
+    """
+
+    @dg.op(name=name)
+    def rewrite(config: RewriteConfig, source: str, storage: DstlStorageResource) -> str:
+        with no_retry_of_permanent_errors():
+            copy = SavepointResource(storage=storage).rewrite(
+                source,
+                config.out,
+                rename=config.rename,
+                remove=config.remove,
+                max_parallelism=config.max_parallelism,
+            )
+        return str(copy.folder)
+
+    return rewrite
+
+
+def _begun(context: dg.OpExecutionContext, pipeline: StatefulPipeline) -> PipelineStore:
+    """The store of the pipeline, for an op that takes the pipeline over."""
+    store = pipeline.store(context.resources.storage)
+    context.instance.add_run_tags(context.run.run_id, pipeline.run_tags)
+    refuse_beside_runs(context.instance, store, context.run.run_id)
+    return store
+
+
+def _engine(context: dg.OpExecutionContext, pipeline: StatefulPipeline) -> Any:
+    return getattr(context.resources, pipeline.engine)
