@@ -25,7 +25,7 @@ from dstl_core.errors import (
     StateFileNotFoundError,
     StorageError,
 )
-from dstl_core.storage import local_files
+from dstl_core.storage import local_files, multipart
 from dstl_core.storage.file_systems import (
     file_system,
     file_system_at,
@@ -442,10 +442,7 @@ def _publish_memory(fs: Any, path: str, data: bytes) -> bool:
 
 
 def _create_object(fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
-    whole = b"".join(buffers)
-    if not _put_once(fs, path, whole):
-        raise FileExistsError(path)
-    return len(whole)
+    return multipart.create_object(fs, path, buffers, _put_once)
 
 
 def _put_once(fs: Any, path: str, data: bytes) -> bool:

@@ -1,0 +1,85 @@
+"""A large object reaches S3 in parts: as a whole or not at all, from a bounded buffer."""
+
+from __future__ import annotations
+
+import random
+import tracemalloc
+from collections.abc import Iterator
+
+import pytest
+
+from dstl_core.errors import StorageError
+from dstl_core.storage import multipart
+from dstl_core.storage.file_io import FsspecFileIO
+from dstl_core.storage.location import Location
+from tests.s3_proxy import Fault, How, s3_proxy
+from tests.s3_server import S3Server
+
+PART = 5 << 20  # S3 refuses smaller ones, but for the last
+BUFFER = 1 << 20
+COUNT = 42
+
+
+@pytest.fixture(autouse=True)
+def _smaller_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multipart, "PART_BYTES", PART)
+
+
+def content() -> Iterator[bytes]:
+    source = random.Random(7)
+    for _ in range(COUNT):
+        yield source.randbytes(BUFFER)
+
+
+def test_memory_is_bounded_by_parts(s3: S3Server, bucket: str) -> None:
+    files, place = FsspecFileIO("s3", s3.storage_options), Location.parse(f"{bucket}/large")
+    files.write_new(place.parent.child("small"), b"first")  # loads what a client needs
+    tracemalloc.start()
+    try:
+        files.write_new(place, content())
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert files.read_bytes(place) == b"".join(content())
+    assert peak < 5 * PART < COUNT * BUFFER
+
+
+@pytest.mark.parametrize(
+    "fault",
+    [
+        Fault(How.LOSE, "POST", query="uploadId"),
+        Fault(How.DROP, "POST", query="uploadId"),
+        Fault(How.FAIL, "PUT", query="partNumber=2"),
+        Fault(How.LOSE, "PUT", query="partNumber=3"),
+    ],
+    ids=lambda fault: f"{fault.method} {fault.how.name}",
+)
+def test_a_lost_answer_loses_nothing(fault: Fault, s3: S3Server, bucket: str) -> None:
+    with s3_proxy(s3) as proxy:
+        files = FsspecFileIO("s3", proxy.server.storage_options)
+        proxy.faults.append(fault)
+        place = Location.parse(f"{bucket}/large")
+        files.write_new(place, content())
+        assert fault.times == 0
+        assert files.read_bytes(place) == b"".join(content())
+
+
+def test_an_object_that_is_there_stays(s3: S3Server, bucket: str) -> None:
+    files, place = FsspecFileIO("s3", s3.storage_options), Location.parse(f"{bucket}/large")
+    files.write_new(place, b"of another writer")
+    with pytest.raises(StorageError, match="it is there already"):
+        files.write_new(place, content())
+    assert files.read_bytes(place) == b"of another writer"
+
+
+def test_what_ends_half_way_leaves_nothing(s3: S3Server, bucket: str) -> None:
+    def broken() -> Iterator[bytes]:
+        yield from content()
+        raise OSError("the source is gone")
+
+    files, place = FsspecFileIO("s3", s3.storage_options), Location.parse(f"{bucket}/large")
+    with pytest.raises(StorageError, match="the source is gone"):
+        files.write_new(place, broken())
+    assert files.size(place) is None
+    system, _ = files._at(place)
+    assert system.list_multipart_uploads(bucket.removeprefix("s3://")) == []
