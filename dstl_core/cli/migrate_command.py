@@ -11,6 +11,7 @@ from dstl_core.cli.options import (
     ChangelogBaseOption,
     JobsOption,
     JsonOption,
+    KeepCompressionOption,
     OverwriteOption,
     RelocateOption,
     RootOption,
@@ -113,6 +114,7 @@ def apply(
     out: Annotated[str, typer.Argument(metavar="OUT", help="Folder of the new savepoint.")],
     overwrite: OverwriteOption = False,
     jobs: JobsOption = None,
+    keep_compression: KeepCompressionOption = False,
     as_json: JsonOption = False,
     from_: FromOption = None,
     to_template: TemplateOption = None,
@@ -139,7 +141,14 @@ def apply(
     migration = Migration.load(file)
     old = _old(migration, from_, allow_root, relocate, changelog_base)
     prepared = _migration(migration, old, to_template, show_keys=show_keys, recompute=share)
-    written = write_savepoint(prepared, out, overwrite=overwrite, jobs=jobs, what="migrating")
+    written = write_savepoint(
+        prepared,
+        out,
+        overwrite=overwrite,
+        jobs=jobs,
+        keep_compression=keep_compression,
+        what="migrating",
+    )
     if as_json:
         write_json([{"path": written, **prepared.report}], indent=1)
         return

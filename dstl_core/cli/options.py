@@ -94,6 +94,14 @@ JobsOption = Annotated[
         help="Number of processes that read keyed state; by default all cores for large state.",
     ),
 ]
+KeepCompressionOption = Annotated[
+    bool,
+    typer.Option(
+        "--keep-compression",
+        help="Compress key groups that are written anew only if those of the input are; by "
+        "default they are compressed.",
+    ),
+]
 OutOption = Annotated[
     str | None, typer.Option("--out", metavar="OUT", help="Folder of the rewritten copy.")
 ]

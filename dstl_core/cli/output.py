@@ -99,17 +99,26 @@ class Copy(Protocol):
         *,
         on_progress: Advance = ...,
         jobs: int | None = ...,
+        keep_compression: bool = ...,
     ) -> str:
         """Writes it into a folder and gives the folder."""
 
 
 def write_savepoint(
-    copy: Copy, folder: str, *, overwrite: bool, what: str = "writing", jobs: int | None = 1
+    copy: Copy,
+    folder: str,
+    *,
+    overwrite: bool,
+    what: str = "writing",
+    jobs: int | None = 1,
+    keep_compression: bool = False,
 ) -> str:
     """Writes a copy of a savepoint with a progress bar, and gives its folder."""
     with progress(what, copy.source_size) as advance:
         mode: Literal["error", "overwrite"] = "overwrite" if overwrite else "error"
-        return copy.write(folder, mode, on_progress=advance, jobs=jobs)
+        return copy.write(
+            folder, mode, on_progress=advance, jobs=jobs, keep_compression=keep_compression
+        )
 
 
 class Sharing(Protocol):

@@ -14,6 +14,7 @@ from dstl_core.cli.options import (
     JarOption,
     JobsOption,
     JsonOption,
+    KeepCompressionOption,
     KeyTypeOption,
     OverwriteOption,
     PathArgument,
@@ -105,6 +106,7 @@ def rewrite(
     ] = False,
     overwrite: OverwriteOption = False,
     jobs: JobsOption = None,
+    keep_compression: KeepCompressionOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     changelog_base: ChangelogBaseOption = None,
@@ -141,7 +143,9 @@ def rewrite(
     plan = edit.plan()
     written = None
     if not dry_run:
-        written = write_savepoint(edit, out, overwrite=overwrite, jobs=jobs)
+        written = write_savepoint(
+            edit, out, overwrite=overwrite, jobs=jobs, keep_compression=keep_compression
+        )
     _print(edit, plan, written, as_json=as_json)
 
 

@@ -13,6 +13,7 @@ from dstl_core.cli.options import (
     JarOption,
     JobsOption,
     JsonOption,
+    KeepCompressionOption,
     KeyTypeOption,
     OverwriteOption,
     PathArgument,
@@ -63,6 +64,7 @@ def upgrade(
     copy: CopyOption = False,
     overwrite: OverwriteOption = False,
     jobs: JobsOption = None,
+    keep_compression: KeepCompressionOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -87,7 +89,14 @@ def upgrade(
     steps = planned.plan()
     written = None
     if out is not None and not plan:
-        written = write_savepoint(planned, out, overwrite=overwrite, jobs=jobs, what="converting")
+        written = write_savepoint(
+            planned,
+            out,
+            overwrite=overwrite,
+            jobs=jobs,
+            keep_compression=keep_compression,
+            what="converting",
+        )
     if as_json:
         write_json([_report(planned, steps, written)], indent=1)
     else:

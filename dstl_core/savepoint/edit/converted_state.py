@@ -164,14 +164,16 @@ def _keyed_state(
         # Timers of raw keyed state become queues beside the other states.
         share = operator.keyed_size // operator.parallelism
         for index, own in enumerate(key_group_ranges_of(total, operator.parallelism)):
-            work[index] = _StreamConversion(operator, None, own, share, conversions, by_kernels)
+            work[index] = _StreamConversion(
+                operator, None, own, share, conversions, output, by_kernels
+            )
     else:
         for subtask in operator.state.subtasks:
             handle = subtask.managed_keyed_state
             if handle is not None:
                 own, size = handle.key_group_range, handle.state_size
                 work[subtask.index] = _StreamConversion(
-                    operator, handle, own, size, conversions, by_kernels
+                    operator, handle, own, size, conversions, output, by_kernels
                 )
     streams = [each.stream if each.has_states else None for each in work.values()]
     conversion_of = list(work.values())
@@ -195,6 +197,7 @@ class _StreamConversion:
         key_groups: The key groups of the stream.
         size: Bytes that are read.
         conversions: The states that change.
+        output: Where it goes.
         by_kernels: Whether to convert whole sections; otherwise record by record.
     """
 
@@ -205,6 +208,7 @@ class _StreamConversion:
         key_groups: KeyGroupRange,
         size: int,
         conversions: Conversions,
+        output: Output,
         by_kernels: bool,
     ) -> None:
         self._operator = operator
@@ -229,7 +233,7 @@ class _StreamConversion:
                 meta = conversion.meta(meta)
             self._ids[at] = len(states)
             states.append(meta)
-        header = KeyedBackendHeader(self._old.key_serializer, tuple(states), self._old.compressed)
+        header = output.header(replace(self._old, states=tuple(states)), [operator])
         keep_header = source is not None
         self.stream = NewStream(
             header, key_groups, operator.max_parallelism, size, source, keep_header=keep_header
@@ -297,7 +301,7 @@ class _StreamConversion:
         if section is None:
             records = read_section(DataInput(raw), len(self._old.states))
             section = write_section(self._runs(records))
-        return compress_frames(section) if self._old.compressed and section else section
+        return compress_frames(section) if self.stream.header.compressed and section else section
 
     def _by_kernels(self, raw: bytes) -> bytes | None:
         """None leaves the section to be read record by record, which says what is wrong."""

@@ -243,6 +243,7 @@ def _in_place(operator: OperatorCatalog, output: Output) -> dict[int, KeyedHandl
     header = merged_header(sources) if others else None
     if header is None:
         return handles
+    header = output.header(header, [operator])
     streams = [
         NewStream(
             header, handle.key_group_range, total, handle.state_size, handle, keep_header=True
@@ -268,6 +269,7 @@ def _redistributed(
     if header is None:
         return [None] * parallelism
     check_parallelism(parallelism, max_parallelism)
+    header = output.header(header, [part.operator for part in parts])
     from dstl_core.savepoint.edit import keyed_units as units  # loads kernels
 
     ranges = units.key_group_ranges_of(max_parallelism, parallelism)

@@ -28,6 +28,7 @@ def rewrite_savepoint(
     files: Files | None = None,
     format: KeyedForm | None = None,
     jobs: int | None = 1,
+    keep_compression: bool = False,
 ) -> str:
     """Writes an edited copy of a snapshot.
 
@@ -48,6 +49,8 @@ def rewrite_savepoint(
             default what ``SavepointEdit.with_files`` says.
         format: The form of keyed state that is written: ``canonical`` or ``native``.
         jobs: Number of processes that read keyed state; None: all cores if it is large.
+        keep_compression: Whether key groups that are written anew are compressed as those of the
+            snapshot are; by default they are.
 
     Returns:
         The path of the new savepoint.
@@ -72,4 +75,4 @@ def rewrite_savepoint(
         files=files,
         form=format,
     )
-    return edit.write(out, mode, jobs=jobs)
+    return edit.write(out, mode, jobs=jobs, keep_compression=keep_compression)

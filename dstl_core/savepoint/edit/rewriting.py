@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder
 from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
@@ -30,11 +32,24 @@ class Output:
         target: Folder of the new files.
         kept: Keeps state in the form that it has; None where all state is written anew.
         jobs: The number of processes that was asked for; None leaves it to the size.
+        keep_compression: Whether key groups are compressed as those of the source are.
     """
 
     target: SavepointFolder
     kept: KeptState | None = None
     jobs: int | None = 1
+    keep_compression: bool = False
+
+    def header(
+        self, header: KeyedBackendHeader, sources: Iterable[OperatorCatalog]
+    ) -> KeyedBackendHeader:
+        """The header of streams that are written anew. Their key groups are compressed, because
+        Flink reads a plain stream in tiny pieces.
+        """
+        compressed = self.target.form == "canonical"
+        if compressed and self.keep_compression:
+            compressed = any(operator.compresses_key_groups for operator in sources)
+        return replace(header, compressed=compressed)
 
 
 @dataclass(frozen=True)
@@ -89,6 +104,7 @@ class RewritingPlan:
         run_key: str | None = None,
         on_progress: Advance = no_progress,
         jobs: int | None = 1,
+        keep_compression: bool = False,
     ) -> str:
         """Writes the savepoint and returns its path. It becomes visible when it is complete and was
         read back.
@@ -100,6 +116,8 @@ class RewritingPlan:
             on_progress: Called with the bytes of the source that are done; half of them count when
                 they are written, the rest when they were read back.
             jobs: Number of processes that read keyed state; None: all cores if it is large.
+            keep_compression: Whether key groups are compressed as those of the source are; by
+                default they are.
 
         Raises:
             SavepointError: The folder holds a snapshot, or what is stored is not what was written.
@@ -114,10 +132,10 @@ class RewritingPlan:
             target.learn(self.source.file.written.values())  # of files that stay where they are
             if self.files != "canonical":
                 kept = KeptState(self.source, target, shares=self.files == "share")
-        states = []
+        output, states = Output(target, kept, jobs, keep_compression), []
         for step in self.steps:
             _LOG.info("%s: operator %s", target.folder, step.label)
-            states.append(step.write(Output(target, kept, jobs)))
+            states.append(step.write(output))
         writing.finish()
         metadata = self.metadata(tuple(states))
         stored = read_back(target, metadata, self.source, reading, self.counts, jobs)

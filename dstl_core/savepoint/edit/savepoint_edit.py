@@ -514,6 +514,7 @@ class SavepointEdit:
         run_key: str | None = None,
         on_progress: Advance = no_progress,
         jobs: int | None = 1,
+        keep_compression: bool = False,
     ) -> str:
         """Writes the savepoint and returns its path. It becomes visible when it is complete and was
         read back.
@@ -526,6 +527,8 @@ class SavepointEdit:
             on_progress: Called with the bytes of the source that are done; ``source_size`` in all.
                 Half of them count when they are written, the rest when they were read back.
             jobs: Number of processes that read keyed state; None: all cores if it is large.
+            keep_compression: Whether key groups that are written anew are compressed as those of
+                the source are; by default they are.
 
         Raises:
             SavepointError: See ``plan``; or the folder holds a snapshot; or what is stored is not
@@ -548,7 +551,7 @@ class SavepointEdit:
             self.kept_files,
             self.shares_files_in,
             form=self.form or "canonical",
-        ).write(path, mode, run_key, on_progress, jobs)
+        ).write(path, mode, run_key, on_progress, jobs, keep_compression)
 
     def _added(
         self,

@@ -275,6 +275,7 @@ class SavepointUpgrade:
         run_key: str | None = None,
         on_progress: Advance = no_progress,
         jobs: int | None = 1,
+        keep_compression: bool = False,
     ) -> str:
         """Writes the upgraded savepoint and returns its path. The source does not change.
 
@@ -285,6 +286,8 @@ class SavepointUpgrade:
             on_progress: Called with the bytes of the source that are done; half of them count when
                 they are written, the rest when they were read back.
             jobs: Number of processes that read keyed state; None: all cores if it is large.
+            keep_compression: Whether key groups that are written anew are compressed as those of
+                the source are; by default they are.
 
         Raises:
             SavepointError: A state is blocked; or the folder holds a snapshot; or what is stored is
@@ -315,7 +318,7 @@ class SavepointUpgrade:
             self._files,
             self.shares_files_in,
             self.converted,
-        ).write(path, mode, run_key, on_progress, jobs)
+        ).write(path, mode, run_key, on_progress, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         old = self._source.metadata

@@ -194,7 +194,8 @@ class KeyedMigration:
     @property
     def _header(self) -> KeyedBackendHeader:
         assert self.plan.key_type is not None
-        return KeyedBackendHeader(self.plan.key_type, tuple(each.new.meta for each in self._states))
+        header = KeyedBackendHeader(self.plan.key_type, tuple(s.new.meta for s in self._states))
+        return self.output.header(header, self.plan.sources)
 
     def _sections(self, key_groups: KeyGroupRange) -> KeyedSections:
         return KeyedSections(self._header, key_groups, self.max_parallelism, memory=MEMORY)

@@ -128,6 +128,7 @@ class SavepointMigration:
         run_key: str | None = None,
         on_progress: Advance = no_progress,
         jobs: int | None = 1,
+        keep_compression: bool = False,
     ) -> str:
         """Writes the migrated savepoint and returns its path.
 
@@ -137,6 +138,8 @@ class SavepointMigration:
             run_key: Names the run. A second write under the same key does nothing.
             on_progress: Called with the bytes of the source that are done.
             jobs: Number of processes that read keyed state; None: all cores if it is large.
+            keep_compression: Whether key groups that are written anew are compressed as those of
+                the source are; by default they are.
 
         Raises:
             SavepointError: The plan has problems, the folder holds a snapshot, or what was written
@@ -162,7 +165,7 @@ class SavepointMigration:
             [OperatorStep(each.label, partial(self._operator, each)) for each in operators],
             self._metadata,
             check=self._accept,
-        ).write(path, mode, run_key, on_progress, jobs)
+        ).write(path, mode, run_key, on_progress, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))

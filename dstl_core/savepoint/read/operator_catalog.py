@@ -282,6 +282,16 @@ class OperatorCatalog:
                 for base in handle.materialized:
                     yield from self._headers(base)
 
+    @cached_property
+    def compresses_key_groups(self) -> bool:
+        """Whether a handle of keyed state has compressed key groups. It reads headers."""
+        with self._context():
+            return any(
+                header.compressed
+                for handle in self.keyed_handles
+                for header in self._headers(handle)
+            )
+
     def _context(self) -> AbstractContextManager[None]:
         return error_context(location=str(self.snapshot.folder), operator=self.label)
 

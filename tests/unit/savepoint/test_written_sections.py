@@ -6,7 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core import Snapshot
+from dstl_core.model.handle import KeyGroupsSavepointStateHandle
 from dstl_core.savepoint.edit import keyed_units
+from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+from dstl_core.state.restore.canonical import read_stream_header
+from tests.golden_files import snapshot
 from tests.written_corpus import corpus, outcome, recorded
 
 FEW = (
@@ -46,6 +51,28 @@ def test_two_processes_write_the_same_bytes(
     found = outcome(write, tmp_path / "two" / "out", jobs=2)
     assert found == outcome(write, tmp_path / "one" / "out", jobs=1)
     assert found == recorded()[name] or name.startswith("rescale")  # units order equal key groups
+
+
+@pytest.mark.parametrize(
+    ("name", "keeps", "is_compressed"),
+    [
+        ("a-rocksdb-checkpoint-incremental", False, True),
+        ("a-rocksdb-checkpoint-incremental", True, False),
+        ("a-hashmap-canonical-compressed", True, True),
+    ],
+)
+def test_key_groups_are_compressed_unless_those_of_the_input_decide(
+    name: str, keeps: bool, is_compressed: bool, tmp_path: Path
+) -> None:
+    edit = edit_savepoint(Snapshot.load(snapshot(name))).with_max_parallelism(17)
+    written = Snapshot.load(edit.write(tmp_path / "out", keep_compression=keeps))
+    headers = {
+        read_stream_header(handle, written.resolver, written.registry).compressed
+        for operator in written.operators
+        for handle in operator.keyed_handles
+        if isinstance(handle, KeyGroupsSavepointStateHandle)
+    }
+    assert headers == {is_compressed}
 
 
 @pytest.mark.soak
