@@ -18,7 +18,7 @@ from dstl_core.cli.options import (
     load,
     serializers_in_use,
 )
-from dstl_core.cli.output import print_lines, write_json, write_lines, write_savepoint
+from dstl_core.cli.output import Encoding, print_lines, write_json, write_lines, write_savepoint
 from dstl_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -141,14 +141,8 @@ def apply(
     migration = Migration.load(file)
     old = _old(migration, from_, allow_root, relocate, changelog_base)
     prepared = _migration(migration, old, to_template, show_keys=show_keys, recompute=share)
-    written = write_savepoint(
-        prepared,
-        out,
-        overwrite=overwrite,
-        jobs=jobs,
-        keep_compression=keep_compression,
-        what="migrating",
-    )
+    how = Encoding(jobs, keep_compression)
+    written = write_savepoint(prepared, out, overwrite=overwrite, what="migrating", encoding=how)
     if as_json:
         write_json([{"path": written, **prepared.report}], indent=1)
         return

@@ -9,6 +9,7 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from typing import Any, Literal, Protocol
 
 from dstl_core.clock import Clock, SystemClock
@@ -104,20 +105,31 @@ class Copy(Protocol):
         """Writes it into a folder and gives the folder."""
 
 
+@dataclass(frozen=True)
+class Encoding:
+    """How keyed state is encoded: by how many processes, and compressed as what."""
+
+    jobs: int | None = 1
+    keep_compression: bool = False
+
+
 def write_savepoint(
     copy: Copy,
     folder: str,
     *,
     overwrite: bool,
     what: str = "writing",
-    jobs: int | None = 1,
-    keep_compression: bool = False,
+    encoding: Encoding = Encoding(),
 ) -> str:
     """Writes a copy of a savepoint with a progress bar, and gives its folder."""
     with progress(what, copy.source_size) as advance:
         mode: Literal["error", "overwrite"] = "overwrite" if overwrite else "error"
         return copy.write(
-            folder, mode, on_progress=advance, jobs=jobs, keep_compression=keep_compression
+            folder,
+            mode,
+            on_progress=advance,
+            jobs=encoding.jobs,
+            keep_compression=encoding.keep_compression,
         )
 
 

@@ -25,7 +25,14 @@ from dstl_core.cli.options import (
     form_of,
     load,
 )
-from dstl_core.cli.output import native_note, print_lines, sharing_note, write_json, write_savepoint
+from dstl_core.cli.output import (
+    Encoding,
+    native_note,
+    print_lines,
+    sharing_note,
+    write_json,
+    write_savepoint,
+)
 from dstl_core.shown import size_text
 
 if TYPE_CHECKING:
@@ -141,11 +148,8 @@ def rewrite(
         form=form_of(form),
     )
     plan = edit.plan()
-    written = None
-    if not dry_run:
-        written = write_savepoint(
-            edit, out, overwrite=overwrite, jobs=jobs, keep_compression=keep_compression
-        )
+    how = Encoding(jobs, keep_compression)
+    written = None if dry_run else write_savepoint(edit, out, overwrite=overwrite, encoding=how)
     _print(edit, plan, written, as_json=as_json)
 
 

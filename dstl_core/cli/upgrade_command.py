@@ -23,12 +23,14 @@ from dstl_core.cli.options import (
     files_of,
     load,
 )
-from dstl_core.cli.output import print_lines, sharing_note, write_json, write_savepoint
+from dstl_core.cli.output import Encoding, print_lines, sharing_note, write_json, write_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.shown import cut_text, size_text, table_lines
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.edit.upgrade import SavepointUpgrade, UpgradeStep
+
+_WHAT = "converting"
 
 
 def upgrade(
@@ -89,14 +91,8 @@ def upgrade(
     steps = planned.plan()
     written = None
     if out is not None and not plan:
-        written = write_savepoint(
-            planned,
-            out,
-            overwrite=overwrite,
-            jobs=jobs,
-            keep_compression=keep_compression,
-            what="converting",
-        )
+        how = Encoding(jobs, keep_compression)
+        written = write_savepoint(planned, out, overwrite=overwrite, what=_WHAT, encoding=how)
     if as_json:
         write_json([_report(planned, steps, written)], indent=1)
     else:

@@ -98,6 +98,7 @@ SILENT = {
     "dstl_core.job.task.warm_backend": "a local copy: the restore reads the store itself",
     "dstl_core.state.backends.rocksdb_store": "the database that is closed is deleted",
     "dstl_core.storage.file_io": "a second error, while the first one is raised",
+    "dstl_core.storage.multipart": "a second error, while the first one is raised",
     "dstl_core.testing.simulation": "the simulation makes the errors",
     "dstl_dagster.resources.spark_resource": "the question is whether the session answers",
 }
