@@ -37,16 +37,14 @@ from benchmarks.epoch_streams import TransformWithState
 from benchmarks.sessions import local_session
 from dstl_core import (
     AggregateOperator,
-    ColumnResult,
     EmbeddedRocksDBStateBackend,
-    KeyedColumnFunction,
     KeyedOperator,
-    KeyedProcessFunction,
     SavepointReader,
     StatefulJob,
     ValueStateDescriptor,
     aggregates,
 )
+from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
 
 CASES = (

@@ -22,7 +22,8 @@ from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from benchmarks.sessions import local_session
-from dstl_core import KeyedOperator, KeyedProcessFunction, StatefulJob, ValueStateDescriptor
+from dstl_core import KeyedOperator, StatefulJob, ValueStateDescriptor
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FsspecFileIO, open_file_io

@@ -24,14 +24,9 @@ import numpy as np
 import pyarrow as pa
 
 from benchmarks import results
-from dstl_core import (
-    KeyedOperator,
-    KeyedProcessFunction,
-    ListStateDescriptor,
-    MapStateDescriptor,
-    ValueStateDescriptor,
-)
+from dstl_core import KeyedOperator, ListStateDescriptor, MapStateDescriptor, ValueStateDescriptor
 from dstl_core.codec.serializers import Types
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec, task_changelog_options
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.job.task.assigned_state import encode_assigned

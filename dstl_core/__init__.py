@@ -1,6 +1,8 @@
 """Streaming state as a data asset, in Apache Flink's own on-disk formats.
 
-Every name that a user writes is here. A name loads its module on first use, so that
+What a first program needs is here: jobs, operators, descriptors of state, snapshots, and the
+functions that do what the commands do. The base classes of functions are in ``functions``, the rest
+of the work on savepoints in ``savepoint``. A name loads its module on first use, so that
 ``import dstl_core`` loads neither Spark nor Arrow.
 """
 
@@ -13,33 +15,12 @@ from dstl_core.lazy_names import lazy_names
 if TYPE_CHECKING:
     from dstl_core import (
         aggregates as aggregates,
-        changelog as changelog,
         errors as errors,
         functions as functions,
-        testing as testing,
+        savepoint as savepoint,
         windows as windows,
     )
-    from dstl_core.codec.columnar.types.type_registry import ColumnOptions as ColumnOptions
     from dstl_core.codec.serializers import Types as Types
-    from dstl_core.config import ChangelogOptions as ChangelogOptions
-    from dstl_core.functions import (
-        BroadcastFunction as BroadcastFunction,
-        BroadcastStateBootstrapFunction as BroadcastStateBootstrapFunction,
-        CheckpointedFunction as CheckpointedFunction,
-        ColumnResult as ColumnResult,
-        KeyedColumnFunction as KeyedColumnFunction,
-        KeyedProcessFunction as KeyedProcessFunction,
-        KeyedStateBootstrapFunction as KeyedStateBootstrapFunction,
-        KeyedStateReaderFunction as KeyedStateReaderFunction,
-        ProcessFunction as ProcessFunction,
-        ProcessWindowFunction as ProcessWindowFunction,
-        RichMapFunction as RichMapFunction,
-        StateBootstrapFunction as StateBootstrapFunction,
-        WindowFunction as WindowFunction,
-        WindowReaderFunction as WindowReaderFunction,
-    )
-    from dstl_core.job.downstream.delta_sink import DeltaSink as DeltaSink
-    from dstl_core.job.downstream.parquet_sink import ParquetSink as ParquetSink
     from dstl_core.job.spec.operators import (
         AggregateOperator as AggregateOperator,
         KeyedOperator as KeyedOperator,
@@ -47,23 +28,10 @@ if TYPE_CHECKING:
     )
     from dstl_core.local.local_engine import LocalEngine as LocalEngine
     from dstl_core.model.ids import OperatorIdentifier as OperatorIdentifier
-    from dstl_core.savepoint.check.jar_check import check_jar as check_jar
     from dstl_core.savepoint.check.restore_check import check_restore as check_restore
-    from dstl_core.savepoint.check.restore_plan import (
-        JobDescription as JobDescription,
-        JobOperator as JobOperator,
-        JobState as JobState,
-        plan_restore as plan_restore,
-    )
     from dstl_core.savepoint.check.verify import verify_snapshot as verify_snapshot
     from dstl_core.savepoint.edit.rewrite import rewrite_savepoint as rewrite_savepoint
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint as edit_savepoint
-    from dstl_core.savepoint.edit.upgrade import SavepointUpgrade as SavepointUpgrade
-    from dstl_core.savepoint.migrate.declaration import Migration as Migration
-    from dstl_core.savepoint.migrate.learn.proposal_file import propose_file as propose_file
-    from dstl_core.savepoint.migrate.migrated_savepoint import (
-        SavepointMigration as SavepointMigration,
-    )
     from dstl_core.savepoint.read.snapshot import Snapshot as Snapshot
     from dstl_core.savepoint.report.snapshot_report import report_snapshot as report_snapshot
     from dstl_core.spark.savepoints.data_source import register as register

@@ -13,7 +13,7 @@ from dstl_core.job.coordination.job_on_engine import JobOnEngine
 from dstl_core.job.downstream.output_changes import OutputChanges, changes_since
 from dstl_core.job.downstream.output_merge import MergedOutput, merge_output
 from dstl_core.job.downstream.output_source import OutputSource
-from dstl_core.job.downstream.sinks import Sink
+from dstl_core.job.downstream.sink import Sink
 from dstl_core.job.spec.operators import output_names_of
 
 

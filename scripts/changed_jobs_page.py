@@ -14,7 +14,8 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
-from dstl_core import Snapshot, check_jar, check_restore  # noqa: E402
+from dstl_core import Snapshot, check_restore  # noqa: E402
+from dstl_core.savepoint import check_jar  # noqa: E402
 from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck  # noqa: E402
 from dstl_core.state.tables.compatibility import Verdict  # noqa: E402
 from tests.golden_files import CHANGED_CLASSES, GOLDEN, UPGRADE_JOBS  # noqa: E402

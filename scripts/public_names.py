@@ -13,6 +13,6 @@ class PublicNames(griffe.Extension):
     """Takes the public names of a package from the one list of ``dstl_core.lazy_names``."""
 
     def on_module_members(self, *, mod: griffe.Module, **options: Any) -> None:
-        """Exports what the package imports for type checkers."""
-        if mod.is_init_module and (homes := homes_of(mod.path)):
-            mod.exports = sorted(homes)
+        """Exports what the module imports for type checkers."""
+        if "lazy_names" in mod.members:
+            mod.exports = sorted(homes_of(mod.path))

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from dstl_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
+    from dstl_core.codec.columnar.types.type_registry import ColumnOptions as ColumnOptions
     from dstl_core.model.ids import OperatorIdentifier as OperatorIdentifier
     from dstl_core.savepoint.check.flink_answers import FlinkInstallation as FlinkInstallation
     from dstl_core.savepoint.check.jar_check import check_jar as check_jar

@@ -15,7 +15,7 @@ from dstl_dagster.resources.storage_resource import DstlStorageResource
 if TYPE_CHECKING:
     from dstl_core.job.downstream.output_changes import OutputChanges
     from dstl_core.job.downstream.output_source import OutputSource
-    from dstl_core.job.downstream.sinks import Sink
+    from dstl_core.job.downstream.sink import Sink
 
 
 def merge_output(

@@ -27,7 +27,7 @@ from typing import Any
 import dagster as dg
 import yaml
 
-from dstl_core import Migration
+from dstl_core.savepoint import Migration
 from tests.docs.fences import ROOT, SETUP, SHOWN, Block, PageError
 from tests.golden_files import GOLDEN, snapshot
 

@@ -16,14 +16,8 @@ from deltalake import DeltaTable
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dstl_core import (
-    AggregateOperator,
-    DeltaSink,
-    LocalEngine,
-    ParquetSink,
-    StatefulJob,
-    aggregates,
-)
+from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
+from dstl_core.sinks import DeltaSink, ParquetSink
 from tests.examples import examples
 
 KEYS = "abcde"

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dstl_core import Migration, SavepointMigration, Snapshot
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import (
     AnySerializer,
     TimerSerializer,
@@ -28,6 +28,7 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint import Migration, SavepointMigration
 from dstl_core.savepoint.edit.keyed_units import key_group_ranges_of
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder

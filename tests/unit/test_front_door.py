@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import re
 import subprocess
 import sys
@@ -22,34 +23,16 @@ NAMES = [
     "KeyedOperator",
     "ProcessOperator",
     "AggregateOperator",
-    "ChangelogOptions",
     "HashMapStateBackend",
     "EmbeddedRocksDBStateBackend",
-    "KeyedProcessFunction",
-    "ProcessFunction",
-    "RichMapFunction",
-    "BroadcastFunction",
-    "CheckpointedFunction",
-    "KeyedColumnFunction",
-    "ColumnResult",
-    "WindowFunction",
-    "ProcessWindowFunction",
-    "KeyedStateReaderFunction",
-    "WindowReaderFunction",
-    "KeyedStateBootstrapFunction",
-    "StateBootstrapFunction",
-    "BroadcastStateBootstrapFunction",
     "ValueStateDescriptor",
     "ListStateDescriptor",
     "LocalEngine",
-    "DeltaSink",
-    "ParquetSink",
     "MapStateDescriptor",
     "ReducingStateDescriptor",
     "AggregatingStateDescriptor",
     "StateTtlConfig",
     "Types",
-    "ColumnOptions",
     "Snapshot",
     "OperatorIdentifier",
     "OperatorTransformation",
@@ -58,29 +41,20 @@ NAMES = [
     "register",
     "rewrite_savepoint",
     "edit_savepoint",
-    "SavepointUpgrade",
     "report_snapshot",
-    "Migration",
-    "propose_file",
-    "SavepointMigration",
     "verify_snapshot",
-    "plan_restore",
     "check_restore",
-    "check_jar",
-    "JobDescription",
-    "JobOperator",
-    "JobState",
     "aggregates",
-    "changelog",
     "errors",
     "functions",
-    "testing",
+    "savepoint",
     "windows",
 ]
 MODULES = {
     "dstl_core",
     "dstl_core.errors",
     "dstl_core.functions",
+    "dstl_core.sinks",
     "dstl_core.windows",
     "dstl_dagster",
     "dstl_dagster.checks",
@@ -217,6 +191,7 @@ EXPORTED = {
         "main",
     ],
     "savepoint": [
+        "ColumnOptions",
         "FlinkInstallation",
         "JobDescription",
         "JobOperator",
@@ -293,7 +268,13 @@ ONE_LIST = [
     *(f"dstl_core.{name}" for name in LAZY),
     *(f"dstl_dagster.{name}" for name in PLUGIN),
 ]
-BASE_CLASSES = {name for name in NAMES if name.endswith("Function")} | {"RawStateOperator"}
+BASE_CLASSES = {
+    name
+    for name, value in vars(functions).items()
+    if inspect.isclass(value)
+    if name.endswith("Function") and value.__module__ == functions.__name__
+} | {"RawStateOperator"}
+"""The base classes of user functions."""
 
 
 def test_the_names_are_these() -> None:
@@ -337,7 +318,7 @@ def test_the_import_loads_nothing_of_ours_and_nothing_heavy() -> None:
 
 
 def test_looking_into_a_savepoint_loads_no_spark_and_no_arrow() -> None:
-    loaded = loaded_by("from dstl_core import Snapshot, Types, KeyedProcessFunction, windows")
+    loaded = loaded_by("from dstl_core import Snapshot, Types, functions, windows")
     assert "dstl_core.savepoint.read.snapshot" in loaded
     assert loaded & {"pyarrow", "numba", "pandas", "pyspark"} == set()
 
@@ -351,8 +332,7 @@ def test_declaring_aggregates_loads_no_compiler() -> None:
 
 @pytest.mark.slow
 def test_the_base_classes_stand_in_one_module() -> None:
-    for name in BASE_CLASSES:
-        assert getattr(functions, name).__module__ == "dstl_core.functions", name
+    assert len(BASE_CLASSES) >= 14
     elsewhere = {
         f"{path.relative_to(ROOT)}: {node.name}"
         for path in sorted((ROOT / "dstl_core").rglob("*.py"))

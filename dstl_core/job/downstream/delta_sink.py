@@ -11,7 +11,7 @@ import pyarrow as pa
 from dstl_core.extras import require
 from dstl_core.job.downstream.output_changes import DELETE
 from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT
-from dstl_core.job.downstream.sinks import check_position, check_types, foreign_table
+from dstl_core.job.downstream.sink import check_position, check_types, foreign_table
 
 _OLD, _NEW = "kept", "changes"
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.job.downstream.output_changes import OutputChanges, changes_since
 from dstl_core.job.downstream.output_source import CHANGE, OutputSource
-from dstl_core.job.downstream.sinks import Sink
+from dstl_core.job.downstream.sink import Sink
 
 
 @dataclass(frozen=True)

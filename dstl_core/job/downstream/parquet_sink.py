@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from dstl_core.job.downstream.output_changes import DELETE, without
 from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT
-from dstl_core.job.downstream.sinks import check_position, check_types, foreign_table
+from dstl_core.job.downstream.sink import check_position, check_types, foreign_table
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 

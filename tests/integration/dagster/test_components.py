@@ -506,7 +506,7 @@ from dstl_dagster.checks import RestoreCheck, SchemaCheck, VerifyCheck, build_sn
 from dstl_dagster.snapshots import snapshot_at
 from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core import JobDescription, JobOperator, JobState
+from dstl_core.savepoint import JobDescription, JobOperator, JobState
 
 source = snapshot_at({path!r})
 asset = dg.AssetSpec("savepoint")

@@ -12,15 +12,9 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame
 
-from dstl_core import (
-    KeyedOperator,
-    KeyedProcessFunction,
-    LocalEngine,
-    StatefulJob,
-    Types,
-    ValueStateDescriptor,
-)
+from dstl_core import KeyedOperator, LocalEngine, StatefulJob, Types, ValueStateDescriptor
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.output_types import SIMPLE_TYPES
 from dstl_dagster.snapshots.stored_rows import committed_output, committed_state
 from tests.integration.dagster.small_pipeline import SPARK

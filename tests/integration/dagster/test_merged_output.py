@@ -11,8 +11,9 @@ import pytest
 from deltalake import DeltaTable
 
 import dstl_dagster as dstl
-from dstl_core import DeltaSink, aggregates
+from dstl_core import aggregates
 from dstl_core.errors import ConfigError
+from dstl_core.sinks import DeltaSink
 from dstl_dagster.pipelines.windows import REWIND_TAG
 from dstl_dagster.snapshots.stored_rows import committed_output
 from tests.integration.dagster.conftest import instance_in

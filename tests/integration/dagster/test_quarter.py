@@ -17,7 +17,8 @@ import pytest
 from deltalake import DeltaTable
 
 import dstl_dagster as dstl
-from dstl_core import DeltaSink, Snapshot, aggregates
+from dstl_core import Snapshot, aggregates
+from dstl_core.sinks import DeltaSink
 from dstl_dagster.pipelines.windows import REWIND_TAG
 from tests.integration.dagster.conftest import instance_in
 from tests.integration.dagster.small_pipeline import LOCAL, SPARK

@@ -19,8 +19,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dstl_core import Snapshot, check_jar, rewrite_savepoint
+from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.codec.metadata.metadata_format import write_metadata
+from dstl_core.savepoint import check_jar
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation
 from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS
 from tests.golden_files import CHANGED_CLASSES, snapshot

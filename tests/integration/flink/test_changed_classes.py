@@ -13,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot, check_jar
+from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, UnreadableValueError
+from dstl_core.savepoint import check_jar
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation, Question
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.state.tables.compatibility import Verdict

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core import Migration, SavepointMigration, Snapshot
+from dstl_core import Snapshot
+from dstl_core.savepoint import Migration, SavepointMigration
 from tests.integration.flink.checker import (
     Entry,
     FlinkChecker,

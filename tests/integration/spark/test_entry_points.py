@@ -14,7 +14,6 @@ from pyspark.sql import types as T
 
 from dstl_core import (
     KeyedOperator,
-    KeyedProcessFunction,
     OperatorIdentifier,
     OperatorTransformation,
     SavepointReader,
@@ -24,6 +23,7 @@ from dstl_core import (
     ValueStateDescriptor,
     register,
 )
+from dstl_core.functions import KeyedProcessFunction
 from tests.golden_files import snapshot
 
 pytestmark = pytest.mark.spark

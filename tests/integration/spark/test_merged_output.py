@@ -8,7 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from dstl_core import AggregateOperator, ParquetSink, StatefulJob, aggregates
+from dstl_core import AggregateOperator, StatefulJob, aggregates
+from dstl_core.sinks import ParquetSink
 
 pytestmark = pytest.mark.spark
 

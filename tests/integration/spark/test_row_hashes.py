@@ -3,7 +3,8 @@
 import pyarrow as pa
 import pytest
 
-from dstl_core import AggregateOperator, KeyedOperator, KeyedProcessFunction, aggregates
+from dstl_core import AggregateOperator, KeyedOperator, aggregates
+from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
 from dstl_core.job.spec.row_hashes import RowHash

@@ -16,12 +16,12 @@ from dstl_core import (
     AggregateOperator,
     KeyedOperator,
     LocalEngine,
-    RichMapFunction,
     StatefulJob,
     ValueStateDescriptor,
     aggregates,
 )
 from dstl_core.errors import ConfigError
+from dstl_core.functions import RichMapFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.state.windows.windowing import TumblingEventTimeWindows
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from dstl_core import ChangelogOptions, EmbeddedRocksDBStateBackend, StatefulJob, aggregates
+from dstl_core import EmbeddedRocksDBStateBackend, StatefulJob, aggregates
+from dstl_core.changelog import ChangelogOptions
 from dstl_core.config import plain
 from dstl_core.errors import ConfigError
 from dstl_core.job.coordination.job_checks import check_run

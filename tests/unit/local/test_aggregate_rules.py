@@ -9,13 +9,13 @@ import pytest
 from dstl_core import (
     AggregateOperator,
     KeyedOperator,
-    KeyedProcessFunction,
     Snapshot,
     StatefulJob,
     ValueStateDescriptor,
     aggregates,
 )
 from dstl_core.errors import ConfigError
+from dstl_core.functions import KeyedProcessFunction
 from tests.local_session import state_rows
 
 pytestmark = pytest.mark.slow

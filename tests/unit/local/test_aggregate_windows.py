@@ -15,13 +15,12 @@ from dstl_core import (
     Snapshot,
     StatefulJob,
     Types,
-    WindowFunction,
     aggregates,
     windows,
 )
 from dstl_core.codec.serializers.structs import Row
 from dstl_core.errors import ConfigError, RestoreError
-from dstl_core.functions import ProcessWindowFunction
+from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.storage.location import SIDECAR_FILE_NAME

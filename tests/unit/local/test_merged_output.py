@@ -15,16 +15,15 @@ from deltalake.exceptions import CommitFailedError
 
 from dstl_core import (
     AggregateOperator,
-    DeltaSink,
     KeyedOperator,
-    KeyedProcessFunction,
     LocalEngine,
-    ParquetSink,
     StatefulJob,
     aggregates,
     windows,
 )
 from dstl_core.errors import CheckpointError, ConfigError
+from dstl_core.functions import KeyedProcessFunction
+from dstl_core.sinks import DeltaSink, ParquetSink
 from dstl_core.testing import ManualClock
 
 Sink = DeltaSink | ParquetSink

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dstl_core import Snapshot, check_jar, check_restore
+from dstl_core import Snapshot, check_restore
 from dstl_core.errors import ConfigError, StateFileNotFoundError
+from dstl_core.savepoint import check_jar
 from dstl_core.savepoint.check.restore_check import RestoreCheck
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot

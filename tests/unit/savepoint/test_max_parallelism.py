@@ -8,18 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core import (
-    JobDescription,
-    JobOperator,
-    Snapshot,
-    check_restore,
-    edit_savepoint,
-    plan_restore,
-    rewrite_savepoint,
-)
+from dstl_core import Snapshot, check_restore, edit_savepoint, rewrite_savepoint
 from dstl_core.errors import ConfigError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import JobDescription, JobOperator, plan_restore
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from jsonschema import Draft202012Validator
 
-from dstl_core import Snapshot, check_restore, plan_restore, rewrite_savepoint
+from dstl_core import Snapshot, check_restore, rewrite_savepoint
 from dstl_core.cli import main
 from dstl_core.codec.metadata.metadata_format import write_metadata
 from dstl_core.codec.serializers import AnySerializer, Types, UnknownSerializer
@@ -23,6 +23,7 @@ from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.codec.serializers.structs import NullableSerializer
 from dstl_core.codec.serializers.table_types import row_data_of
 from dstl_core.errors import ConfigError
+from dstl_core.savepoint import plan_restore
 from dstl_core.savepoint.check.restore_check import RestoreCheck
 from dstl_core.state.tables.compatibility import Rules, Verdict, compatibility_of
 from tests.golden_files import GOLDEN, snapshot

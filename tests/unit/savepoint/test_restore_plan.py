@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core import JobDescription, JobOperator, JobState, Snapshot, plan_restore
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.avro import AvroSerializer
 from dstl_core.codec.serializers.optional_map import OptionalSnapshot
@@ -16,6 +16,7 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import JobDescription, JobOperator, JobState, plan_restore
 from dstl_core.state.tables.compatibility import (
     Verdict,
     compatibility_of,
