@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -28,6 +29,8 @@ from dstl_dagster.translator import DstlAssetKind
 if TYPE_CHECKING:
     from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 
+ByKind = dict[DstlAssetKind, dict[str, Any]]
+"""Metadata of the assets of an epoch."""
 SHOWN_COMMITS = 100
 """Commits that the table and the chart of a checkpoint are made of."""
 PREVIEW_ROWS = 5
@@ -49,17 +52,22 @@ def epoch_keys(pipeline: StatefulPipeline) -> list[dg.AssetKey]:
 class EpochMetadata:
     """Metadata of the assets that epochs make.
 
+    The epoch is committed, so nothing that shows it fails its run: what cannot be shown is a
+    warning, and its reason stands in the metadata.
+
     Args:
         pipeline: The pipeline.
         store: Its folder.
         run_id: The Dagster run that reports.
         upstream: The asset that the columns of the state are made of.
+        warn: Takes the warnings.
     """
 
     pipeline: StatefulPipeline
     store: PipelineStore
     run_id: str
     upstream: dg.AssetKey | None = None
+    warn: Callable[[str], object] = field(default=lambda text: None, kw_only=True)
 
     def events(
         self,
@@ -91,9 +99,8 @@ class EpochMetadata:
 
     def of_commit(
         self, commit: CompletedCheckpoint, *, committed_before: bool, profiled: bool = True
-    ) -> dict[DstlAssetKind, dict[str, Any]]:
+    ) -> ByKind:
         """The metadata of each asset: counts of the epoch, and contents of its checkpoint."""
-        history = self.store.recent(SHOWN_COMMITS, until=commit.checkpoint_id)
         common = {
             "dstl/checkpoint_id": commit.checkpoint_id,
             "dstl/committed_before": committed_before,
@@ -101,7 +108,7 @@ class EpochMetadata:
         }
         numbers = show.epoch_metadata(commit)
         path = self.store.path_of(commit)
-        by_kind: dict[DstlAssetKind, dict[str, Any]] = {
+        by_kind: ByKind = {
             "state": {**common, **numbers},
             "changelog": {**common, "dstl/epoch_log_bytes": numbers["dstl/epoch_log_bytes"]},
             "checkpoint": {
@@ -110,27 +117,36 @@ class EpochMetadata:
                 "dstl/report_with": dg.MetadataValue.md(f"`dstl report {path} -o report.html`"),
             },
         }
-        of_snapshot = self._of_snapshot(commit, profiled)
-        for kind, more in of_snapshot.items():
-            by_kind[kind] |= more
+        recent = cache(lambda: self.store.recent(SHOWN_COMMITS, until=commit.checkpoint_id))
+        of_snapshot = self._shown("contents", lambda: self._of_snapshot(commit, profiled))
         log_bytes = of_snapshot.get("changelog", {}).get("dstl/log_bytes")
-        by_kind["checkpoint"] |= self._page(history, log_bytes, is_last=profiled)
-        drawn = epoch_charts(history, log_bytes)
-        for kind, names in _CHARTS.items():
-            by_kind[kind] |= {name: drawn[name] for name in names}
+        page = self._shown(
+            "epochs",
+            lambda: {
+                "checkpoint": EpochsPage.of(self.store, recent(), log_bytes).metadata(
+                    is_last=profiled
+                )
+            },
+        )
+        charts = self._shown("charts", lambda: _charts(recent(), log_bytes))
+        for part in (of_snapshot, page, charts):
+            for kind, more in part.items():
+                by_kind[kind] |= more
         if self.pipeline.lineage and self.upstream is not None:
             lineage = show.column_lineage(self.pipeline.lineage, self.upstream)
             by_kind["state"]["dagster/column_lineage"] = lineage
         return by_kind
 
-    def _page(
-        self, history: Sequence[CompletedCheckpoint], log_bytes: int | None, *, is_last: bool
-    ) -> dict[str, Any]:
-        """The last epochs. The epoch is committed, and no table may fail its run."""
+    def _shown(
+        self, what: str, make: Callable[[], ByKind], kind: DstlAssetKind = "checkpoint"
+    ) -> ByKind:
+        """What a function makes of a committed epoch, or why it makes nothing."""
         try:
-            return EpochsPage.of(self.store, history, log_bytes).metadata(is_last=is_last)
+            return make()
         except Exception as error:
-            return {"dstl/epochs": f"none: {type(error).__name__}: {error}"}
+            reason = f"{type(error).__name__}: {error}"
+            self.warn(f"The epoch is committed, and its {what} cannot be shown: {reason}")
+            return {kind: {f"dstl/{what}": f"none: {reason}"}}
 
     def _of_output(self, commit: CompletedCheckpoint, uid: str) -> dict[str, Any]:
         """Rows, columns and, where that is allowed, the first rows of what an operator gave."""
@@ -141,6 +157,12 @@ class EpochMetadata:
             "dagster/partition_row_count": rows,
             "dagster/uri": str(self.store.layout.output(commit.checkpoint_id)),
         }
+        of_rows = self._shown("rows", lambda: {"output": self._of_rows(commit, uid)}, "output")
+        return metadata | of_rows["output"]
+
+    def _of_rows(self, commit: CompletedCheckpoint, uid: str) -> dict[str, Any]:
+        """Columns and first rows of stored output; nothing if it is gone."""
+        metadata: dict[str, Any] = {}
         files = output_files(self.store, commit, uid)
         if files and all(keeps_output(self.store, [commit])):
             metadata["dagster/column_schema"] = show.arrow_columns(read_schema(files[0]))
@@ -148,9 +170,7 @@ class EpochMetadata:
                 metadata["dstl/preview"] = show.rows_table(first_rows(files[0], PREVIEW_ROWS))
         return metadata
 
-    def _of_snapshot(
-        self, commit: CompletedCheckpoint, profiled: bool
-    ) -> dict[DstlAssetKind, dict[str, Any]]:
+    def _of_snapshot(self, commit: CompletedCheckpoint, profiled: bool) -> ByKind:
         """Schema and sizes; nothing for a checkpoint that is no longer retained."""
         try:
             snapshot = Snapshot.load(self.store.path_of(commit), serializers=self.pipeline.registry)
@@ -159,7 +179,7 @@ class EpochMetadata:
         if snapshot.file.sha256 != commit.metadata_sha256:
             self.store.metadata_of(commit)  # raises an error that says so
         size = StateSize.of(snapshot.metadata)
-        by_kind: dict[DstlAssetKind, dict[str, Any]] = {
+        by_kind: ByKind = {
             "state": {"dagster/column_schema": show.column_schema(snapshot, self.pipeline.uid)},
             "changelog": {"dstl/log_bytes": size.log, "dstl/handles": show.handles_table(snapshot)},
             "checkpoint": {
@@ -168,21 +188,25 @@ class EpochMetadata:
                 **key_group_chart(snapshot.metadata, OperatorID.for_uid(self.pipeline.uid)),
             },
         }
-        uid = self.pipeline.uid
-        counted = committed_keys(commit, uid)
+        counted = committed_keys(commit, self.pipeline.uid)
         by_kind["state"] |= counted
-        if not profiled:
-            return by_kind
-        try:
-            sample = StateSample.of(snapshot, uid)
-            of_state, of_checkpoint = counted or sample.count(), sample.histograms()
-            if self.pipeline.show_keys:
-                of_checkpoint |= sample.largest()
-        except Exception as error:
-            # The epoch is committed, and no chart may fail its run. State without columns, e.g. of
-            # a serializer that only Java knows, still has epochs.
-            by_kind["checkpoint"]["dstl/profile"] = f"none: {type(error).__name__}: {error}"
-            return by_kind
-        by_kind["state"] |= of_state
-        by_kind["checkpoint"] |= of_checkpoint
+        if profiled:
+            profile = self._shown("profile", lambda: self._profile(snapshot, counted))
+            for kind, more in profile.items():
+                by_kind[kind] |= more
         return by_kind
+
+    def _profile(self, snapshot: Snapshot, counted: Mapping[str, int]) -> ByKind:
+        """A sample of the state. State without columns, e.g. of a serializer that only Java knows,
+        has none.
+        """
+        sample = StateSample.of(snapshot, self.pipeline.uid)
+        of_checkpoint = sample.histograms()
+        if self.pipeline.show_keys:
+            of_checkpoint |= sample.largest()
+        return {"state": {**(counted or sample.count())}, "checkpoint": of_checkpoint}
+
+
+def _charts(commits: Sequence[CompletedCheckpoint], log_bytes: int | None) -> ByKind:
+    drawn = epoch_charts(commits, log_bytes)
+    return {kind: {name: drawn[name] for name in names} for kind, names in _CHARTS.items()}

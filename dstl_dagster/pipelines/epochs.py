@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, DstlError
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata, epoch_keys
 from dstl_dagster.pipelines.epoch_report import EpochReport, Events
 from dstl_dagster.pipelines.epoch_runs import Batch, InputId, InputRuns, WindowRuns
@@ -70,7 +70,8 @@ def run_epochs(
         if pipeline.starts_from is not None:
             job.start(storage.path_of(pipeline.starts_from))
         runs = _runs(context, pipeline, store, input_id)
-        metadata = EpochMetadata(pipeline, store, run_id, first_upstream(context, pipeline))
+        upstream = first_upstream(context, pipeline)
+        metadata = EpochMetadata(pipeline, store, run_id, upstream, warn=context.log.warning)
         report = EpochReport(context, metadata, runs.keys)
         for number, key in enumerate(runs.keys):
             result = runs.run(context, job, batch, session, number)
@@ -114,16 +115,22 @@ def materialize_if_large(
     pipeline: StatefulPipeline,
     job: StatefulJob,
 ) -> None:
-    """Folds the log into the base where the pipeline's ``materialize_at_ratio`` asks for it."""
+    """Folds the log into the base where the pipeline's ``materialize_at_ratio`` asks for it.
+
+    The epoch is committed: where that fails, the log stays, and a warning says why.
+    """
     if pipeline.materialize_at_ratio is None:
         return
-    size = job.state_size()
-    is_small = size.log < pipeline.small_log_bytes
-    if not is_small and size.log_ratio > pipeline.materialize_at_ratio:
-        job.materialize()
-        context.log.info(
-            f"materialized: the log had {size.log:,} bytes on {size.materialized:,} of state"
-        )
+    try:
+        size = job.state_size()
+        is_small = size.log < pipeline.small_log_bytes
+        if not is_small and size.log_ratio > pipeline.materialize_at_ratio:
+            job.materialize()
+            context.log.info(
+                f"materialized: the log had {size.log:,} bytes on {size.materialized:,} of state"
+            )
+    except DstlError as error:
+        context.log.warning(f"The epoch is committed, and its log stays as it is: {error}")
 
 
 def first_upstream(

@@ -77,7 +77,7 @@ def build_report_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
         again = list(drift.unreported)
         if drift.commits and (again or drift.foreign) and drift.commits[-1] not in again:
             again.append(drift.commits[-1])  # what the asset's page shows is what came last
-        metadata = EpochMetadata(pipeline, store, context.run.run_id)
+        metadata = EpochMetadata(pipeline, store, context.run.run_id, warn=context.log.warning)
         for epoch in again:
             for event in metadata.events(
                 epoch.key, epoch.commit, committed_before=True, profiled=False

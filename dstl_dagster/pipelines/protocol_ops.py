@@ -131,7 +131,7 @@ def build_confirm_op(
             key = context.partition_key
             if context.run.tags.get(REWIND_TAG) == TRUE:
                 mark_rewound(context.instance, run_id, key, key)
-            metadata = EpochMetadata(pipeline, store, run_id)
+            metadata = EpochMetadata(pipeline, store, run_id, warn=context.log.warning)
             for event in metadata.events(key, result.checkpoint):
                 context.log_event(event)
             materialize_if_large(context, pipeline, job)

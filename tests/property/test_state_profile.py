@@ -7,12 +7,14 @@ from __future__ import annotations
 import base64
 from decimal import Decimal
 from typing import Any
+from xml.etree import ElementTree
 
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dstl_dagster.charts import bar_chart, line_chart
 from dstl_dagster.pipelines.state_profile import StateSample
 from tests.examples import examples
 
@@ -51,3 +53,19 @@ def test_any_numbers_have_a_chart_and_largest_keys(kind: str, data: st.DataObjec
     if drawn is not None:
         picture = drawn.value.partition("base64,")[2].rstrip(")")
         assert f"{len(finite):,} keys by v" in base64.b64decode(picture).decode()
+
+
+NUMBERS = (
+    st.floats() | st.integers(-(2**63), 2**63 - 1) | st.sampled_from([2**53, 2**53 + 1, 1e308])
+)
+
+
+@pytest.mark.parametrize("unit", ["B", "s", ""])
+@settings(max_examples=examples(30))
+@given(values=st.lists(NUMBERS, max_size=60))
+def test_any_numbers_have_a_line_and_bars(unit: str, values: list[float]) -> None:
+    points = [(str(at), value) for at, value in enumerate(values)]
+    for chart in (line_chart(points, "t", unit), bar_chart(values, "t", unit, "m")):
+        picture = base64.b64decode(chart.value.partition("base64,")[2].rstrip(")")).decode()
+        assert ElementTree.fromstring(picture).tag.endswith("svg")
+        assert len(chart.value) < 2_000
