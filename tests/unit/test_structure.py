@@ -125,6 +125,7 @@ ANSWERED = {
     "dstl_core.testing.simulated_job": "the checkpoint is declined",
     "dstl_dagster.checks.store_checks": "raised when the other checks are done",
     "dstl_dagster.pipelines.epoch_metadata": "the metadata of the commit says so",
+    "dstl_dagster.pipelines.epochs": "a warning of the run; the epoch is committed, its log stays",
 }
 """Modules that catch any error, do not raise it again, and tell it: whom, and why that is enough.
 

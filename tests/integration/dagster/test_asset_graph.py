@@ -242,6 +242,30 @@ def test_values_come_from_the_named_io_manager(
         defs.load_asset_value(PIPELINE.key("checkpoint"), partition_key=FIRST, instance=instance)
 
 
+def test_an_op_takes_assets_as_parameters_and_gets_all_that_the_state_stands_on(
+    storage: dstl.DstlStorageResource, instance: dg.DagsterInstance
+) -> None:
+    resources = resources_of(storage)
+    assets = epochs(io_manager_key="dstl")
+    assert dg.materialize([assets], resources=resources, instance=instance, tags=RANGE).success
+    sources = {source.key: source for source in assets.to_source_assets()}
+
+    @dg.op
+    def compare(totals: pa.Table, rows: pd.DataFrame) -> list[Any]:
+        return [values_in(totals), values_in(rows)]
+
+    def graph() -> None:
+        compare(sources[STATE], sources[OUTPUT])
+
+    for job, day in (
+        (dg.job(name="whole")(graph), None),
+        (dg.job(name="by_day", partitions_def=DAYS)(graph), FIRST),
+    ):
+        done = job.execute_in_process(instance=instance, resources=resources, partition_key=day)
+        every = sorted(row for day in (FIRST, SECOND, THIRD) for row in OUTPUT_OF[day])
+        assert done.output_for_node("compare") == [STATE_AFTER[THIRD], every]
+
+
 def test_without_a_named_io_manager_nothing_is_pickled_and_one_sentence_says_what_to_do(
     ran: dict[str, Any], instance: dg.DagsterInstance
 ) -> None:
