@@ -50,7 +50,7 @@ class StateInColumns(ABC):
     Args:
         task: The operator, and the folders of its files.
         subtask: Index of this subtask, from 0.
-        given: The state that it restores.
+        assigned: The state that it restores.
         states: The states of the function.
 
     Raises:
@@ -61,27 +61,27 @@ class StateInColumns(ABC):
         self,
         task: TaskSpec,
         subtask: int,
-        given: Assigned,
+        assigned: Assigned,
         states: Sequence[ValueStateDescriptor],
     ) -> None:
         operator = task.operator
         if operator.key_by is None:
             raise ConfigError(f"The operator {operator.uid!r} has no key.")
-        refuse_unclaimed_raw_state(operator.uid, operator.function, given.state)
+        refuse_unclaimed_raw_state(operator.uid, operator.function, assigned.state)
         self._task = task
         self._subtask = subtask
         self._operator = operator
         self._key_by = operator.key_by
         self._states = states
         self._own = task.job.key_groups(subtask)
-        self._handles = given.state.managed_keyed_state
-        self._resolver = given.resolver
+        self._handles = assigned.state.managed_keyed_state
+        self._resolver = assigned.resolver
         self._metas = [each.meta_info(_VOID) for each in states]
         self._folder = CopyFolder(task, subtask)
         self.warmth = COLD
         self._store = self._restored()
         self._files = SubtaskFiles(task)
-        self._environment = self._files.environment(task.job.state_backend, given.resolver)
+        self._environment = self._files.environment(task.job.state_backend, assigned.resolver)
         self._snapshots = KeyedSnapshots(
             self._files.setup(self._key_by),
             self._environment,
@@ -152,10 +152,10 @@ class StateInColumns(ABC):
     def _from_copy(self, wanted: Parts) -> ColumnStore | None:
         if not self._task.job.local_copies.enabled or not self._handles:
             return None
-        found = self._folder.find(wanted)
-        if found is None:
+        copy = self._folder.find(wanted)
+        if copy is None:
             return None
-        path, manifest, parts = found
+        path, manifest, parts = copy
         try:
             store = self._new_store(int(manifest["seed"]))
             store.open(path, manifest["levels"])
@@ -245,10 +245,10 @@ class StateInColumns(ABC):
             new = one_array(after.column(meta.name))
             any_changed |= own
             self._changes += int(np.count_nonzero(own))
-            there = new.is_valid().to_numpy(zero_copy_only=False)
+            is_set = new.is_valid().to_numpy(zero_copy_only=False)
             for chosen, operation in (
-                (own & there, StateChangeOperation.SET),
-                (own & ~there, StateChangeOperation.CLEAR),
+                (own & is_set, StateChangeOperation.SET),
+                (own & ~is_set, StateChangeOperation.CLEAR),
             ):
                 if changelog is None or not chosen.any():
                     continue
@@ -317,7 +317,7 @@ def with_state(table: pa.Table) -> Changed:
     """Which rows have a value in at least one column."""
     if any(column.null_count == 0 for column in table.columns):
         return np.ones(table.num_rows, np.bool_)
-    there = np.zeros(table.num_rows, np.bool_)
+    is_set = np.zeros(table.num_rows, np.bool_)
     for column in table.columns:
-        there |= one_array(column).is_valid().to_numpy(zero_copy_only=False)
-    return there
+        is_set |= one_array(column).is_valid().to_numpy(zero_copy_only=False)
+    return is_set

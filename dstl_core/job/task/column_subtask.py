@@ -31,14 +31,14 @@ class ColumnSubtask(StateInColumns):
     Args:
         task: The operator, and the folders of its files.
         subtask: Index of this subtask, from 0.
-        given: The state that it restores.
+        assigned: The state that it restores.
     """
 
-    def __init__(self, task: TaskSpec, subtask: int, given: Assigned) -> None:
+    def __init__(self, task: TaskSpec, subtask: int, assigned: Assigned) -> None:
         operator, function = task.operator, task.operator.function
         if not isinstance(function, KeyedColumnFunction):
             raise ConfigError(f"The operator {operator.uid!r} has no column function.")
-        super().__init__(task, subtask, given, function.states)
+        super().__init__(task, subtask, assigned, function.states)
         self._function = function
         self._reduced_rows: ReducedRows[Keys] | None = (
             ReducedRows(operator, self._number_keys)

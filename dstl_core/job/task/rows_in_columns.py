@@ -55,15 +55,15 @@ class RowsInColumns(StateInColumns):
     Args:
         task: The operator, and the folders of its files.
         subtask: Index of this subtask, from 0.
-        given: The state that it restores.
+        assigned: The state that it restores.
         states: The states of the function, which is open.
 
     Raises:
         RestoreError, StateMigrationError: The restored state is not of these states alone.
     """
 
-    def __init__(self, task: TaskSpec, subtask: int, given: Assigned, states: RowStates) -> None:
-        super().__init__(task, subtask, given, tuple(states.descriptors.values()))
+    def __init__(self, task: TaskSpec, subtask: int, assigned: Assigned, states: RowStates) -> None:
+        super().__init__(task, subtask, assigned, tuple(states.descriptors.values()))
         self._function = task.operator.function
         self._row_states = states
         self._calls = RowCalls(self._function, _NoTimers(task.watermark, task.now_ms))
@@ -127,12 +127,12 @@ class _NoTimers(TimerService):
     delete_processing_time_timer = delete_event_time_timer
 
 
-def may_be_in_columns(task: TaskSpec, given: Assigned) -> bool:
+def may_be_in_columns(task: TaskSpec, assigned: Assigned) -> bool:
     """Whether the state of a function by row may be in columns; its ``open`` decides."""
     operator, job = task.operator, task.job
     key_type = operator.function_key_type
     return (
-        _has_memory_for(job.state_backend, given)
+        _has_memory_for(job.state_backend, assigned)
         and job.value_logging is ValueLogging.LAST_PER_CHECKPOINT
         and not isinstance(key_type, AsPython)
         and key_type in _KEYS
@@ -140,10 +140,10 @@ def may_be_in_columns(task: TaskSpec, given: Assigned) -> bool:
     )
 
 
-def _has_memory_for(backend: StateBackend, given: Assigned) -> bool:
+def _has_memory_for(backend: StateBackend, assigned: Assigned) -> bool:
     """Whether restored state may be in memory. A database of RocksDB may take as much itself."""
     if type(backend) is EmbeddedRocksDBStateBackend:
-        return sum(map(_size, given.state.managed_keyed_state)) < backend.memory_bytes
+        return sum(map(_size, assigned.state.managed_keyed_state)) < backend.memory_bytes
     return type(backend) is HashMapStateBackend
 
 
@@ -163,7 +163,7 @@ def _is_plain(function: RichFunction) -> bool:
     return isinstance(function, RichMapFunction)
 
 
-def open_rows(task: TaskSpec, subtask: int, given: Assigned) -> RowSubtask | RowsInColumns:
+def open_rows(task: TaskSpec, subtask: int, assigned: Assigned) -> RowSubtask | RowsInColumns:
     """Opens a function by row whose state may be in columns, with its state.
 
     Restored state that columns cannot take, e.g. a state that the function no longer has, goes
@@ -175,7 +175,7 @@ def open_rows(task: TaskSpec, subtask: int, given: Assigned) -> RowSubtask | Row
     in_tables: list[RowSubtask] = []
 
     def open_tables() -> KeyedStateBackend:
-        in_tables.append(RowSubtask(task, subtask, given, is_open=True))
+        in_tables.append(RowSubtask(task, subtask, assigned, is_open=True))
         keyed = in_tables[0].keyed
         if keyed is None:
             raise InvariantViolation("an operator with a key has no keyed state")
@@ -189,7 +189,7 @@ def open_rows(task: TaskSpec, subtask: int, given: Assigned) -> RowSubtask | Row
             function.open(RuntimeContext(states, subtask, task.job.parallelism))
         if states.failure is None and states.opened():
             with suppress(*UNREADABLE):  # tables take what columns do not, or say why not
-                return RowsInColumns(task, subtask, given, states)
+                return RowsInColumns(task, subtask, assigned, states)
         with user_code(function, "open"):
             states.in_tables()
     except UserFunctionError:

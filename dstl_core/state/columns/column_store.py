@@ -102,7 +102,7 @@ class Level:
         """
         wanted = keys.hashes[rows]
         places = places_of(wanted, self.hashes)
-        found = np.full(len(rows), -1, np.int64)
+        positions = np.full(len(rows), -1, np.int64)
         open_rows = np.arange(len(rows))
         own = self.table.column(identity)
         while len(open_rows):
@@ -117,10 +117,10 @@ class Level:
                 own.take(pa.array(at)).combine_chunks(),
                 keys.identity.take(pa.array(rows[open_rows])),
             ).to_numpy(zero_copy_only=False)
-            found[open_rows[equal]] = at[equal]
+            positions[open_rows[equal]] = at[equal]
             open_rows = open_rows[~equal]
             places[open_rows] += 1  # another key has the same hash
-        return found
+        return positions
 
 
 class ColumnStore:
@@ -182,19 +182,19 @@ class ColumnStore:
             if not len(rows):
                 break
             places = level.find(keys, rows, self._identity)
-            there = places >= 0
-            if there.any():
-                parts.append(level.table.select(self.schema.names).take(pa.array(places[there])))
-                order.append(rows[there])
-                rows = rows[~there]
+            is_here = places >= 0
+            if is_here.any():
+                parts.append(level.table.select(self.schema.names).take(pa.array(places[is_here])))
+                order.append(rows[is_here])
+                rows = rows[~is_here]
         if len(rows):
             parts.append(self.nothing(len(rows)))
             order.append(rows)
         back = np.empty(len(keys), np.int64)
         if order:
             back[np.concatenate(order)] = np.arange(len(keys))
-        found = pa.concat_tables(parts) if parts else self.nothing(0)
-        return found.combine_chunks().take(pa.array(back)).combine_chunks()
+        matches = pa.concat_tables(parts) if parts else self.nothing(0)
+        return matches.combine_chunks().take(pa.array(back)).combine_chunks()
 
     def bytes_per_key(self, names: Sequence[str]) -> float:
         """The mean number of bytes that a key has in some states."""
@@ -248,8 +248,8 @@ class ColumnStore:
         """All keys that have state, once each: the column ``KEY`` and the states."""
         if not self.levels:
             empty = pa.Table.from_arrays([pa.nulls(0, self.key_type)], names=[KEY])
-            for each in self.schema:
-                empty = empty.append_column(each, pa.nulls(0, each.type))
+            for field in self.schema:
+                empty = empty.append_column(field, pa.nulls(0, field.type))
             return empty
         return self._merged(self.levels, drop_empty=True).table.select([KEY, *self.schema.names])
 
@@ -326,8 +326,8 @@ def _first_rows(hashes: Hashes, identity: pa.Array) -> Places:
     again = np.flatnonzero(in_order[1:] == in_order[:-1]) + 1
     keys, before = (identity.take(pa.array(rows)) for rows in (order[again], order[again - 1]))
     if keys.equals(before):
-        found: Places = np.delete(order, again)
-        return found
+        first_rows: Places = np.delete(order, again)
+        return first_rows
     # Two keys have the same hash.
     if identity.type == pa.large_binary():
         firsts = ByteIndex(ranges_of(identity)).firsts
@@ -338,10 +338,10 @@ def _first_rows(hashes: Hashes, identity: pa.Array) -> Places:
 
 def _present(states: pa.Table) -> npt.NDArray[np.bool_]:
     """Whether a row has any state."""
-    there = np.zeros(states.num_rows, np.bool_)
+    is_present = np.zeros(states.num_rows, np.bool_)
     for column in states.columns:
-        there |= column.is_valid().to_numpy()
-    return there
+        is_present |= column.is_valid().to_numpy()
+    return is_present
 
 
 def ranges_of(raw: pa.Array) -> Ranges:

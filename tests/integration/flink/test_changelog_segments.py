@@ -105,7 +105,7 @@ def read_ours(folder: Path, places: list[Place]) -> list[Change]:
     pairs = tuple((FileStateHandle(place.path, place.size), place.offset) for place in places)
     handle = ChangelogStateHandleStream(pairs, RANGE, 0, 0, "id")
     changes = [
-        (each.key_group, each.change) for each in storage.create_reader().get_changes(handle)
+        (change.key_group, change.change) for change in storage.create_reader().get_changes(handle)
     ]
     storage.close()
     return changes

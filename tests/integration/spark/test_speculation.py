@@ -120,7 +120,7 @@ def attempts_of_the_slow_tasks(events, count=2):
             task = event["Task Info"]
             attempts.setdefault((event["Stage ID"], task["Index"]), []).append(task)
     twice = [
-        sorted(each, key=lambda t: t["Attempt"]) for each in attempts.values() if len(each) > 1
+        sorted(tasks, key=lambda t: t["Attempt"]) for tasks in attempts.values() if len(tasks) > 1
     ]
     assert len(twice) >= count, "Spark did not speculate"
     longest = sorted(twice, key=lambda tasks: tasks[0]["Launch Time"] - tasks[0]["Finish Time"])

@@ -32,15 +32,15 @@ IN_COLUMNS, IN_TABLES = True, False
 @pytest.fixture
 def opened(monkeypatch):
     """Whether the state of each opened subtask is in columns."""
-    found, open_subtask = [], subtasks_module.open_subtask
+    modes, open_subtask = [], subtasks_module.open_subtask
 
     def noted(task, subtask):
         running = open_subtask(task, subtask)
-        found.append(isinstance(running, RowsInColumns))
+        modes.append(isinstance(running, RowsInColumns))
         return running
 
     monkeypatch.setattr("tests.unit.job.subtasks.open_subtask", noted)
-    return found
+    return modes
 
 
 class Asks(ByRow):
@@ -162,11 +162,11 @@ def rocksdb_with(memory):
 
 
 def test_a_function_goes_from_columns_to_tables_and_back(tmp_path, opened):
-    subtask, found = Subtask(tmp_path, ByRow()), []
+    subtask, totals = Subtask(tmp_path, ByRow()), []
     for value, function in enumerate((ByRow(), ByRowInTables(), ByRow(), ByColumn(), ByRow())):
         subtask.function = function
-        found += subtask.run(float(value))[2]
-    assert found == [None, 0.0, 1.0, 2.0, 3.0]
+        totals += subtask.run(float(value))[2]
+    assert totals == [None, 0.0, 1.0, 2.0, 3.0]
     by_column = False
     assert opened == [IN_COLUMNS, IN_TABLES, IN_COLUMNS, by_column, IN_COLUMNS]
 
@@ -204,9 +204,9 @@ def test_a_type_that_cannot_change_is_refused_as_in_tables(tmp_path):
     subtask.function = AsLong()
     with pytest.raises(
         UserFunctionError, match=r"AsLong\.open raised StateMigrationError"
-    ) as found:
+    ) as failure:
         subtask.run(2.0)
-    assert isinstance(found.value.__cause__, StateMigrationError)
+    assert isinstance(failure.value.__cause__, StateMigrationError)
 
 
 def test_damaged_state_is_an_error_of_the_restore(tmp_path):
@@ -219,9 +219,9 @@ def test_damaged_state_is_an_error_of_the_restore(tmp_path):
             path.unlink()
     for function in (ByRow(), ByRowInTables()):
         subtask.function = function
-        with pytest.raises((RestoreError, FileNotFoundError)) as found:
+        with pytest.raises((RestoreError, FileNotFoundError)) as failure:
             subtask.run(2.0)
-        assert "open raised" not in str(found.value)
+        assert "open raised" not in str(failure.value)
 
 
 def test_a_store_that_fails_once_is_an_error_and_not_state_for_tables(tmp_path):
@@ -250,12 +250,12 @@ def test_a_state_that_is_asked_for_too_late_is_refused(tmp_path, late):
             self.context.get_state(LAST)
             self.context.get_state(ValueStateDescriptor(late, "string"))
 
-    with pytest.raises(UserFunctionError) as found:
+    with pytest.raises(UserFunctionError) as failure:
         Subtask(tmp_path, Late()).run(1.0)
     assert (
         f"asks for the state '{late}' of type String after it was opened; expected one of the "
         f"states of its open(): 'last' (Double); ask for it there."
-    ) in str(found.value)
+    ) in str(failure.value)
 
 
 def test_time_without_timers(tmp_path):

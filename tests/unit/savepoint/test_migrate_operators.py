@@ -98,7 +98,8 @@ def test_fewer_key_groups_than_subtasks_lose_no_element(tmp_path: Path) -> None:
             before, after = (elements(each, label, info.name) for each in (old, migrated))
             assert after == before != []
     keyed = [
-        [x for x in each["broadcast"].dump() if x["kind"] == "value"] for each in (old, migrated)
+        [x for x in loaded["broadcast"].dump() if x["kind"] == "value"]
+        for loaded in (old, migrated)
     ]
     before, after = (sorted((x["key"], x["value"]) for x in each) for each in keyed)
     assert after == before != []
