@@ -46,10 +46,10 @@ class histogram(Aggregate):
             )
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
-        return Histogram(uid, name, self.bounds)
+        return HistogramMerge(uid, name, self.bounds)
 
 
-class Histogram(Merge):
+class HistogramMerge(Merge):
     """The number of values in each bucket. A batch has the buckets that are not empty."""
 
     parts = ("buckets", "counts")

@@ -28,7 +28,7 @@ from dstl_core.storage.location import Location
 CACHE_FOLDER = "dstl-cache-file"
 
 
-class _Entry:
+class _CachedSegment:
     """One cached segment. ``file`` is None until it is downloaded."""
 
     def __init__(self) -> None:
@@ -67,7 +67,7 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
         self._idle_timeout_ms = idle_timeout_ms
         self._threads = threads
         self._lock = threading.Lock()
-        self._entries: dict[str, _Entry] = {}
+        self._entries: dict[str, _CachedSegment] = {}
         self._closed = False
 
     @property
@@ -100,18 +100,18 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
         finally:
             self._leave(handle.path, entry)
 
-    def _enter(self, path: str) -> _Entry:
+    def _enter(self, path: str) -> _CachedSegment:
         with self._lock:
             if self._closed:
                 raise WriterClosedError("A changelog reader was used after its close.")
-            entry = self._entries.setdefault(path, _Entry())
+            entry = self._entries.setdefault(path, _CachedSegment())
             entry.users += 1
             if entry.cleanup is not None:
                 entry.cleanup.cancel()
                 entry.cleanup = None
         return entry
 
-    def _content(self, entry: _Entry, handle: FileStateHandle) -> Segment:
+    def _content(self, entry: _CachedSegment, handle: FileStateHandle) -> Segment:
         # Holds the entry's lock, so that all readers of the segment wait for one download.
         with entry.lock:
             if entry.file is None:
@@ -131,7 +131,7 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
             raise
         return file
 
-    def _leave(self, path: str, entry: _Entry) -> None:
+    def _leave(self, path: str, entry: _CachedSegment) -> None:
         with self._lock:
             entry.users -= 1
             if entry.users:
@@ -147,14 +147,14 @@ class ChangelogStreamHandleReaderWithCache(StateChangelogHandleReader):
             self._entries.pop(path, None)
         self._drop_if_unused(entry)
 
-    def _clean_up(self, path: str, entry: _Entry) -> None:
+    def _clean_up(self, path: str, entry: _CachedSegment) -> None:
         with self._lock:
             if entry.users or self._entries.get(path) is not entry:
                 return
             del self._entries[path]
         self._drop_if_unused(entry)
 
-    def _drop_if_unused(self, entry: _Entry) -> None:
+    def _drop_if_unused(self, entry: _CachedSegment) -> None:
         """Drops an entry that is no longer in the cache, unless it is in use."""
         if not entry.users and entry.file is not None:
             entry.file.close()

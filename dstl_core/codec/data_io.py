@@ -34,7 +34,7 @@ CANONICAL_NAN_64 = 0x7FF8000000000000
 """The bits of every NaN that Java compares, hashes or writes."""
 
 
-class _Reader(Protocol):
+class _ValueReader(Protocol):
     """A reader of one value, which thereby finds the end of the value."""
 
     def deserialize(self, data: DataInput) -> object: ...
@@ -216,7 +216,7 @@ class DataInput:
         start = self._take(size, field)
         return DataInput(self._buffer, start, start + size)
 
-    def read_value(self, serializer: _Reader) -> bytes:
+    def read_value(self, serializer: _ValueReader) -> bytes:
         """Reads the bytes of the next value of a serializer."""
         start = self._position
         serializer.deserialize(self)

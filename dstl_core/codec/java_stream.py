@@ -150,7 +150,7 @@ def read_java_object(data: DataInput) -> JavaValue:
         FormatError: The bytes are not such a stream, or exceed a limit.
     """
     _check_header(data)
-    return _Parser(data).content(0)
+    return _StreamParser(data).content(0)
 
 
 def _check_header(data: DataInput) -> None:
@@ -180,7 +180,7 @@ class JavaStream:
     """
 
     def __init__(self) -> None:
-        self._parser: _Parser | None = None
+        self._parser: _StreamParser | None = None
 
     def read(self, data: DataInput) -> JavaValue:
         """Reads the next value.
@@ -190,7 +190,7 @@ class JavaStream:
         """
         if self._parser is None:
             _check_header(data)
-            self._parser = _Parser(data)
+            self._parser = _StreamParser(data)
         return self._parser.next_in(data)
 
 
@@ -241,7 +241,7 @@ def _annotated(value: JavaObject) -> Iterator[JavaValue]:
         yield from items
 
 
-class _Parser:
+class _StreamParser:
     """Reads one stream. ``_handles`` are the values that back references point to."""
 
     def __init__(self, data: DataInput) -> None:

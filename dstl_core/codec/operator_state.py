@@ -289,7 +289,7 @@ class OperatorStateReader:
             key = meta.name, mode_of(meta)
             reader: _ElementReader = meta.value_serializer
             if key[1] is OperatorStateMode.BROADCAST:
-                reader = _Pairs(meta.serializer(KEY_SERIALIZER), meta.value_serializer)
+                reader = _BroadcastReader(meta.serializer(KEY_SERIALIZER), meta.value_serializer)
             for offset in listed[key].offsets if key in listed else ():
                 if not chunks.is_at_start(offset):
                     self._misplaced.add(meta.name)
@@ -423,7 +423,7 @@ class OperatorStateReader:
 
 
 @dataclass(frozen=True)
-class _Pairs:
+class _BroadcastReader:
     """Reads a whole broadcast state."""
 
     key: AnySerializer

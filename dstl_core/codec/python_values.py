@@ -36,7 +36,7 @@ _SECOND = datetime.timedelta(seconds=1)
 _EXACT = Context(prec=1_000_000)
 
 
-class Form(ABC):
+class PythonForm(ABC):
     """Converts values between Flink form and Python form. Instances are sent to tasks."""
 
     @abstractmethod
@@ -52,7 +52,7 @@ class AsPython(TypeSerializer[Any]):
     Only functions see that form. Stored bytes and serializer snapshots are those of the Flink type.
     """
 
-    def __init__(self, flink: AnySerializer, form: Form) -> None:
+    def __init__(self, flink: AnySerializer, form: PythonForm) -> None:
         self.flink = flink
         self.form = form
 
@@ -103,7 +103,7 @@ def function_type(declared: DeclaredType) -> AnySerializer:
     return serializer if form is None else AsPython(serializer, form)
 
 
-def form_of(declared: DeclaredType) -> Form | None:
+def form_of(declared: DeclaredType) -> PythonForm | None:
     """The Python form of a type's values; None if it equals the Flink form."""
     if declared.name in _FORMS:
         return _FORMS[declared.name]
@@ -118,8 +118,8 @@ def form_of(declared: DeclaredType) -> Form | None:
         case "row":
             return _PlainRow(forms)
         case "array" | "tuple" | "nullable" if any(forms):
-            kinds: dict[str, Callable[..., Form]] = {
-                "array": _List,
+            kinds: dict[str, Callable[..., PythonForm]] = {
+                "array": _ListForm,
                 "tuple": _Tuple,
                 "nullable": _Nullable,
             }
@@ -132,11 +132,11 @@ def form_of(declared: DeclaredType) -> Form | None:
             return None
 
 
-def _out(form: Form | None, value: Any) -> Any:
+def _out(form: PythonForm | None, value: Any) -> Any:
     return value if form is None or value is None else form.to_python(value)
 
 
-def _in(form: Form | None, value: Any) -> Any:
+def _in(form: PythonForm | None, value: Any) -> Any:
     return value if form is None or value is None else form.from_python(value)
 
 
@@ -163,7 +163,7 @@ def _micros(nanos: int, what: str, own: str) -> int:
 
 
 @dataclass(frozen=True)
-class _Instant(Form):
+class _Instant(PythonForm):
     def to_python(self, value: Instant) -> datetime.datetime:
         micros = _micros(value.nanos, "datetime", "INSTANT")
         try:
@@ -181,7 +181,7 @@ class _Instant(Form):
 
 
 @dataclass(frozen=True)
-class _LocalDate(Form):
+class _LocalDate(PythonForm):
     def to_python(self, value: LocalDate) -> datetime.date:
         try:
             return datetime.date(*value)
@@ -195,7 +195,7 @@ class _LocalDate(Form):
 
 
 @dataclass(frozen=True)
-class _LocalTime(Form):
+class _LocalTime(PythonForm):
     def to_python(self, value: LocalTime) -> datetime.time:
         micros = _micros(value.nano, "time", "LOCAL_TIME")
         return datetime.time(value.hour, value.minute, value.second, micros)
@@ -207,7 +207,7 @@ class _LocalTime(Form):
 
 
 @dataclass(frozen=True)
-class _LocalDateTime(Form):
+class _LocalDateTime(PythonForm):
     def to_python(self, value: LocalDateTime) -> datetime.datetime:
         date, time = value
         micros = _micros(time.nano, "datetime", "LOCAL_DATE_TIME")
@@ -225,7 +225,7 @@ class _LocalDateTime(Form):
 
 
 @dataclass(frozen=True)
-class _Decimal(Form):
+class _Decimal(PythonForm):
     def to_python(self, value: BigDecimal) -> Decimal:
         return Decimal(value.unscaled).scaleb(-value.scale, _EXACT)
 
@@ -241,8 +241,8 @@ class _Decimal(Form):
 
 
 @dataclass(frozen=True)
-class _List(Form):
-    parts: tuple[Form | None, ...]
+class _ListForm(PythonForm):
+    parts: tuple[PythonForm | None, ...]
 
     def to_python(self, value: Any) -> list[Any]:
         return [_out(self.parts[0], each) for each in value]
@@ -252,8 +252,8 @@ class _List(Form):
 
 
 @dataclass(frozen=True)
-class _Tuple(Form):
-    parts: tuple[Form | None, ...]
+class _Tuple(PythonForm):
+    parts: tuple[PythonForm | None, ...]
 
     def to_python(self, value: Any) -> tuple[Any, ...]:
         return tuple(map(_out, self.parts, value))
@@ -265,8 +265,8 @@ class _Tuple(Form):
 
 
 @dataclass(frozen=True)
-class _Nullable(Form):
-    parts: tuple[Form | None, ...]
+class _Nullable(PythonForm):
+    parts: tuple[PythonForm | None, ...]
 
     def to_python(self, value: Any) -> Any:
         return _out(self.parts[0], value)
@@ -276,8 +276,8 @@ class _Nullable(Form):
 
 
 @dataclass(frozen=True)
-class _Set(Form):
-    part: Form | None
+class _Set(PythonForm):
+    part: PythonForm | None
 
     def to_python(self, value: Any) -> set[Any]:
         return {_out(self.part, each) for each in value}
@@ -287,9 +287,9 @@ class _Set(Form):
 
 
 @dataclass(frozen=True)
-class _Dict(Form):
-    key: Form | None
-    value: Form | None
+class _Dict(PythonForm):
+    key: PythonForm | None
+    value: PythonForm | None
 
     def to_python(self, value: Any) -> dict[Any, Any]:
         return {_out(self.key, key): _out(self.value, each) for key, each in value}
@@ -301,9 +301,9 @@ class _Dict(Form):
 
 
 @dataclass(frozen=True)
-class _Struct(Form):
+class _Struct(PythonForm):
     names: tuple[str, ...]
-    parts: tuple[Form | None, ...]
+    parts: tuple[PythonForm | None, ...]
     made: type | None
 
     def to_python(self, value: Row) -> Any:
@@ -322,8 +322,8 @@ class _Struct(Form):
 
 
 @dataclass(frozen=True)
-class _PlainRow(Form):
-    parts: tuple[Form | None, ...]
+class _PlainRow(PythonForm):
+    parts: tuple[PythonForm | None, ...]
 
     def to_python(self, value: Row) -> tuple[Any, ...]:
         return tuple(map(_out, self.parts, value.fields))
@@ -337,8 +337,8 @@ class _PlainRow(Form):
 
 
 @dataclass(frozen=True)
-class _Record(Form):
-    part: Form
+class _Record(PythonForm):
+    part: PythonForm
 
     def to_python(self, value: StreamRecord) -> StreamRecord:
         return value._replace(value=_out(self.part, value.value))
@@ -347,7 +347,7 @@ class _Record(Form):
         return value._replace(value=_in(self.part, value.value))
 
 
-_FORMS: dict[str, Form] = {
+_FORMS: dict[str, PythonForm] = {
     "timestamp": _Instant(),
     "timestamp_ntz": _LocalDateTime(),
     "date": _LocalDate(),

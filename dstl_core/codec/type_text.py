@@ -103,7 +103,7 @@ def parse_type_text(text: str) -> DeclaredType:
     Raises:
         ConfigError: The text is not a type. The message names the place and the known types.
     """
-    parser = _Parser(text)
+    parser = _TypeTextParser(text)
     parsed = parser.type(0)
     parser.end()
     return parsed
@@ -115,7 +115,7 @@ def parse_columns(text: str) -> DeclaredType:
     Raises:
         ConfigError: The text is not a list of columns. The message names the place.
     """
-    parser = _Parser(text)
+    parser = _TypeTextParser(text)
     fields = [parser.column()]
     while parser.take(","):
         fields.append(parser.column())
@@ -123,7 +123,7 @@ def parse_columns(text: str) -> DeclaredType:
     return DeclaredType("struct", tuple(each for _, each in fields), tuple(n for n, _ in fields))
 
 
-class _Parser:
+class _TypeTextParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

@@ -79,7 +79,7 @@ class _Runner:
 
 
 @dataclass(order=True)
-class _Entry:
+class _DueAction:
     due_ms: int
     order: int
     action: Action = field(compare=False)
@@ -104,7 +104,7 @@ class ManualScheduler:
         self.clock = clock if clock is not None else ManualClock()
         self.failures: list[BaseException] = []
         self._random = random
-        self._entries: list[_Entry] = []
+        self._entries: list[_DueAction] = []
         self._order = itertools.count()
         self._turn = threading.Semaphore(0)
         self._idle_runners: list[_Runner] = []
@@ -116,7 +116,7 @@ class ManualScheduler:
     def execute(self, action: Action) -> None:
         self._add(action, 0)
 
-    def schedule(self, action: Action, delay_ms: int) -> _Entry:
+    def schedule(self, action: Action, delay_ms: int) -> _DueAction:
         return self._add(action, max(delay_ms, 0))
 
     def wait_for(
@@ -202,7 +202,7 @@ class ManualScheduler:
             self.advance(for_ms)
             return
         due = self.clock.monotonic_ms() + for_ms
-        self._entries.append(_Entry(due, next(self._order), _nothing, runner))
+        self._entries.append(_DueAction(due, next(self._order), _nothing, runner))
         self._turn.release()
         runner.wait()
 
@@ -213,10 +213,10 @@ class ManualScheduler:
 
     # --------------------------------------------------------------------------------- inside
 
-    def _add(self, action: Action, delay_ms: int) -> _Entry:
+    def _add(self, action: Action, delay_ms: int) -> _DueAction:
         if self._closed:
             raise SchedulerClosedError("The manual scheduler is closed.")
-        entry = _Entry(self.clock.monotonic_ms() + delay_ms, next(self._order), action)
+        entry = _DueAction(self.clock.monotonic_ms() + delay_ms, next(self._order), action)
         self._entries.append(entry)
         return entry
 

@@ -44,7 +44,7 @@ Keyed = dict[str, list[int]]
 """The changes of each key, in order."""
 
 
-class Counter(KeyedProcessFunction, CheckpointedFunction):
+class CounterFunction(KeyedProcessFunction, CheckpointedFunction):
     """Remembers every change of a key, and counts them."""
 
     def initialize_state(self, context: FunctionInitializationContext) -> None:
@@ -73,7 +73,7 @@ class Task:
 
     plan: CheckpointTask
     subtask: OperatorSubtask
-    function: Counter
+    function: CounterFunction
     keyed: Keyed = field(default_factory=dict)
     split: list[int] = field(default_factory=list)
     alive: bool = True
@@ -192,7 +192,7 @@ class Owner:
             world.observe()
             expected = world.expected_of(restored.checkpoint)
         for own, part in zip(tasks, parts, strict=True):
-            function = Counter()
+            function = CounterFunction()
             subtask = OperatorSubtask(
                 world.setup(parallelism),
                 world.environment(self.changelog),

@@ -41,7 +41,7 @@ from dstl_core.testing.simulated_job import (
     OPERATOR,
     TIMEOUT_MS,
     UID,
-    Counter,
+    CounterFunction,
     Message,
     Owner,
     Part,
@@ -395,7 +395,7 @@ class CheckpointSimulation:
         """Restores a commit on one subtask and compares."""
         file = self._observer.load(checkpoint)
         expected = self.expected_of(checkpoint)
-        function = Counter()
+        function = CounterFunction()
         assignment = self._assign(file.metadata)
         environment = TaskEnvironment(
             HashMapStateBackend(),

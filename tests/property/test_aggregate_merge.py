@@ -21,7 +21,7 @@ from dstl_core.aggregates.counts import CountMerge
 from dstl_core.aggregates.counts_by_value import CountsByValue
 from dstl_core.aggregates.decayed_sums import DecayedSum
 from dstl_core.aggregates.extremes import Extreme
-from dstl_core.aggregates.histograms import Histogram
+from dstl_core.aggregates.histograms import HistogramMerge
 from dstl_core.aggregates.moments import Moments
 from dstl_core.aggregates.sketches import DistinctSketch, QuantileSketch
 from dstl_core.aggregates.sums import Average, DecimalSum, FloatSum, WholeSum
@@ -283,7 +283,7 @@ def sparse(counts: list[list[int]]) -> list[pa.Array]:
 def test_a_histogram_counts_every_value_once(
     batches: list[list[list[tuple[int, float]]]],
 ) -> None:
-    merge = Histogram("u", "s", [0, 2])
+    merge = HistogramMerge("u", "s", [0, 2])
     held = [pa.nulls(3, each) for each in merge.types]
     expected = [[0, 0, 0] for _ in range(3)]
     for batch in batches:
@@ -300,7 +300,7 @@ def test_a_histogram_counts_every_value_once(
 def test_a_histogram_of_other_bounds_is_refused() -> None:
     held = pa.array([[1, 2, 3]], pa.list_(pa.int64()))
     with pytest.raises(ConfigError, match="state 's' of operator 'u' has another number of buck"):
-        Histogram("u", "s", [0]).merge([held], sparse([[1, 2]]))
+        HistogramMerge("u", "s", [0]).merge([held], sparse([[1, 2]]))
 
 
 @given(st.lists(st.lists(st.integers(0, 40), max_size=20), max_size=4))
@@ -445,7 +445,7 @@ COMBINED: dict[str, tuple[Merge, Parts]] = {
         ],
     ),
     "histogram": (
-        Histogram("u", "s", [0]),
+        HistogramMerge("u", "s", [0]),
         lambda v, d: [*sparse([[len(each), len(other)] for each, other in zip(v, d, strict=True)])],
     ),
     "top": (

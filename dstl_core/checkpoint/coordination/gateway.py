@@ -58,6 +58,7 @@ from dstl_core.errors import (
 from dstl_core.model.checkpoint import CheckpointMetadata
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.snapshot_type import SavepointFormatType
+from dstl_core.scheduling import Cancellable
 from dstl_core.storage.location import Location
 
 COMMIT_RETRY_MS = 1_000
@@ -65,12 +66,6 @@ MAX_SAVEPOINTS_IN_FLIGHT = 8
 """Savepoints that may be pending in addition to the concurrent checkpoints."""
 
 FactsOf = Callable[[], EpochFacts]
-
-
-class Cancellable(Protocol):
-    """A scheduled action."""
-
-    def cancel(self) -> None: ...
 
 
 class TimerScheduler(Protocol):

@@ -33,7 +33,7 @@ _HELD = ("commit", "restore")
 
 
 @dataclass(frozen=True, slots=True)
-class _Held:
+class _HeldCommit:
     """The place in the log of a checkpoint that the pipeline can restore."""
 
     number: int
@@ -66,7 +66,7 @@ class RecordedCheckpoints:
         self._kept = max(KEPT, num_retained)
         self._on_claimed = on_claimed
         self._seen = 0
-        self._held: list[_Held] = []
+        self._held: list[_HeldCommit] = []
         self._is_all = True
         self._known: dict[int, CompletedCheckpoint] = {}
         self._restored: list[LogRecord] = []
@@ -117,7 +117,7 @@ class RecordedCheckpoints:
 
     def _hold(self, record: LogRecord) -> CompletedCheckpoint:
         checkpoint = CompletedCheckpoint.of(record)
-        self._held.append(_Held(record.number, checkpoint.checkpoint_id))
+        self._held.append(_HeldCommit(record.number, checkpoint.checkpoint_id))
         self._known[record.number] = checkpoint
         return checkpoint
 
@@ -132,14 +132,14 @@ class RecordedCheckpoints:
         self._is_all = True
         self._left.clear()
 
-    def _behind(self, number: int, ids: set[int]) -> list[_Held]:
+    def _behind(self, number: int, ids: set[int]) -> list[_HeldCommit]:
         """The last held checkpoints of these ids before a record, oldest first."""
-        records: list[_Held] = []
+        records: list[_HeldCommit] = []
         for record in self._log.backwards(before=number):
             if len(records) == len(ids):
                 break
             if record.type in _HELD and first_free_id(record) - 1 in ids:
-                records.append(_Held(record.number, first_free_id(record) - 1))
+                records.append(_HeldCommit(record.number, first_free_id(record) - 1))
         return records[::-1]
 
     # ------------------------------------------------------------------------------ summary
@@ -175,7 +175,7 @@ class RecordedCheckpoints:
                 raise ValueError(f"version {body['version']}")
             restored = [LogRecord.from_json(each, each["number"]) for each in body["restored"]]
             ids = int(body["next_id"]), int(body["first_id"]), {int(e) for e in body["open_ids"]}
-            held = [_Held(int(number), int(id_)) for number, id_ in body["held"]]
+            held = [_HeldCommit(int(number), int(id_)) for number, id_ in body["held"]]
             left = {int(id_): None if at is None else int(at) for id_, at in body["left"]}
             is_all = bool(body["is_all"])
         except (FormatError, *CONVERSION_ERRORS) as error:
@@ -303,10 +303,10 @@ class RecordedCheckpoints:
         if self._is_all or len(self._held) >= wanted:
             return
         first = self._held[0].number if self._held else self._seen + 1
-        older: list[_Held] = []
+        older: list[_HeldCommit] = []
         for record in self._log.backwards(before=first):
             if record.type in _HELD:
-                older.append(_Held(record.number, first_free_id(record) - 1))
+                older.append(_HeldCommit(record.number, first_free_id(record) - 1))
             elif record.type == "discard":
                 kept = set(record.payload.get("kept_ids", ()))
                 older += self._behind(record.number, kept)[::-1]

@@ -107,7 +107,7 @@ def parse_field_type(descriptor: str, signature: str | None) -> JavaType:
     erased = class_name_of(descriptor)
     if signature is None:
         return JavaType(erased)
-    parser = _Parser(signature)
+    parser = _SignatureParser(signature)
     field_type = parser.type(0)
     parser.end()
     if field_type is None:
@@ -121,11 +121,11 @@ def parse_class_signature(text: str) -> ClassSignature:
     Raises:
         FormatError: The signature does not follow its grammar.
     """
-    parser = _Parser(text)
+    parser = _SignatureParser(text)
     return ClassSignature(parser.parameters(), parser.type(0))
 
 
-class _Parser:
+class _SignatureParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._at = 0

@@ -56,14 +56,14 @@ def parse_source_type(text: str) -> JavaType:
     Raises:
         ConfigError: It is no type, or it has a wrong number of arguments.
     """
-    parser = _Parser(text)
+    parser = _SourceTypeParser(text)
     java_type = parser.type(0)
     if java_type is None or parser.peek():
         raise parser.wrong()
     return java_type
 
 
-class _Parser:
+class _SourceTypeParser:
     def __init__(self, text: str) -> None:
         self._text = text
         self._tokens: list[str] = []

@@ -24,7 +24,7 @@ from dstl_core.codec.kryo.jdk_bodies import (
     THROWABLES,
     AsListBody,
     EnumSetBody,
-    Fixed,
+    FixedSizeBody,
     OptionalBody,
 )
 from dstl_core.codec.kryo.kryo_objects import WRAPPERS
@@ -34,10 +34,10 @@ from dstl_core.codec.kryo.object_bodies import (
     CollectionBody,
     EnumBody,
     FieldsBody,
+    FieldSlot,
     MapBody,
     ObjectArrayBody,
     PrimitiveArrayBody,
-    Slot,
     slot,
 )
 from dstl_core.codec.kryo.scala_bodies import (
@@ -92,10 +92,10 @@ _COLLECTIONS: dict[str, Any] = (
         "java.util.RegularEnumSet": EnumSetBody(),
         "java.util.JumboEnumSet": EnumSetBody(),
         "java.util.EnumSet": EnumSetBody(),
-        "java.util.Collections$EmptyList": Fixed(0),
-        "java.util.Collections$EmptySet": Fixed(0),
-        "java.util.Collections$SingletonList": Fixed(1),
-        "java.util.Collections$SingletonSet": Fixed(1),
+        "java.util.Collections$EmptyList": FixedSizeBody(0),
+        "java.util.Collections$EmptySet": FixedSizeBody(0),
+        "java.util.Collections$SingletonList": FixedSizeBody(1),
+        "java.util.Collections$SingletonSet": FixedSizeBody(1),
     }
 )
 _MAPS: dict[str, Any] = (
@@ -110,8 +110,8 @@ _MAPS: dict[str, Any] = (
         "java.util.concurrent.ConcurrentHashMap": _MAP,
         "java.util.TreeMap": MapBody(has_comparator=True, has_new_comparator=True),
         "java.util.concurrent.ConcurrentSkipListMap": MapBody(has_new_comparator=True),
-        "java.util.Collections$EmptyMap": Fixed(0, is_map=True),
-        "java.util.Collections$SingletonMap": Fixed(2, is_map=True),
+        "java.util.Collections$EmptyMap": FixedSizeBody(0, is_map=True),
+        "java.util.Collections$SingletonMap": FixedSizeBody(2, is_map=True),
     }
 )
 KAFKA_PARTITION = "org.apache.flink.streaming.connectors.kafka.internals.KafkaTopicPartition"
@@ -178,7 +178,7 @@ def _tuple_body(count: int) -> FieldsBody:
     tuple_class = f"{_TUPLE}{count}"
     variables = [(tuple_class, f"T{at}") for at in range(count)]
     slots = [
-        Slot(f"f{at}", f"f{at}", JavaType(OBJECT, (), name), GenericType((declaring, name)))
+        FieldSlot(f"f{at}", f"f{at}", JavaType(OBJECT, (), name), GenericType((declaring, name)))
         for at, (declaring, name) in enumerate(variables)
     ]
     return FieldsBody(
@@ -439,7 +439,7 @@ class ClassLayouts:
         top = chain[-1].superclass
         if top not in (None, OBJECT, "java.lang.Record"):
             raise _unknown(str(top), f", a superclass of {own.name},")
-        slots: list[Slot] = []
+        slots: list[FieldSlot] = []
         taken: set[str] = set()
         for owner, class_file in enumerate(chain):
             for member in class_file.fields:
@@ -449,7 +449,9 @@ class ClassLayouts:
                 taken.add(member.name)
                 declared = class_file.type_of(member)
                 generic = generic_type(chain, owner, declared)
-                slots.append(Slot(key, member.name, declared, generic, member.has(Flag.SYNTHETIC)))
+                slots.append(
+                    FieldSlot(key, member.name, declared, generic, member.has(Flag.SYNTHETIC))
+                )
         slots.sort(key=lambda slot: slot.name.encode("utf-16-be"))
         return FieldsBody(own.name, tuple(slots), parameters_of(chain), is_record=own.is_record)
 

@@ -52,7 +52,7 @@ _OWN_TYPES = ("org.apache.flink.", "org.apache.avro.", "org.apache.hadoop.", "sc
 _JDK = ("java.", "javax.")
 
 
-class DeclaredTypes:
+class DescriptorTypes:
     """Derives types. Not thread-safe.
 
     Args:

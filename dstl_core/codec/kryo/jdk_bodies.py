@@ -435,7 +435,7 @@ class AsListBody:
         self._collection.write(writer, value)
 
 
-class Fixed:
+class FixedSizeBody:
     """A collection or map with a fixed number of elements, which are stored without a count."""
 
     is_plain: ClassVar[bool] = False

@@ -400,7 +400,7 @@ def _map_classes(
 
 
 @dataclass(frozen=True)
-class Slot:
+class FieldSlot:
     """A field. ``key`` is its name, with its class in front if a subclass has one of this name.
 
     Args:
@@ -420,10 +420,10 @@ class Slot:
         return PRIMITIVES.get(self.type.name)
 
 
-def slot(name: str, declared: JavaType) -> Slot:
+def slot(name: str, declared: JavaType) -> FieldSlot:
     """A field of a class without type parameters, whose type arguments are plain classes."""
     arguments = tuple(GenericType(each.name) for each in declared.arguments if each is not None)
-    return Slot(name, name, declared, GenericType(declared.name, arguments or None))
+    return FieldSlot(name, name, declared, GenericType(declared.name, arguments or None))
 
 
 @dataclass(frozen=True)
@@ -438,17 +438,17 @@ class FieldsBody:
     """
 
     class_name: str
-    slots: tuple[Slot, ...]
+    slots: tuple[FieldSlot, ...]
     parameters: Hierarchy = NO_PARAMETERS
     is_record: bool = False
     is_plain: ClassVar[bool] = False
     is_enum: ClassVar[bool] = False
-    _types: dict[Arguments, list[tuple[Slot, JavaType]]] = field(
+    _types: dict[Arguments, list[tuple[FieldSlot, JavaType]]] = field(
         default_factory=dict, compare=False, repr=False
     )
 
     @property
-    def new_slots(self) -> tuple[Slot, ...]:
+    def new_slots(self) -> tuple[FieldSlot, ...]:
         """The fields that Kryo 5 stores."""
         return tuple(each for each in self.slots if not each.is_synthetic)
 
@@ -496,7 +496,7 @@ class FieldsBody:
         if not self.is_record:
             writer.generics.unbind(bound)
 
-    def old_types(self, arguments: Arguments) -> list[tuple[Slot, JavaType]]:
+    def old_types(self, arguments: Arguments) -> list[tuple[FieldSlot, JavaType]]:
         """The fields with their types in Kryo 2.24, where type arguments are known."""
         known = self._types.get(arguments)
         if known is None:

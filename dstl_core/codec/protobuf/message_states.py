@@ -44,7 +44,7 @@ class MessageStates:
         message = self.types.get(name)
         if message is None:
             return None
-        reader = _Reader(self.messages, message)
+        reader = _MessageReader(self.messages, message)
         if kind == "map" and isinstance(value, list):
             key_type = value_type.nested[-2]
             text: JsonValue = [[value_text(key_type, key), reader.of(each)] for key, each in value]
@@ -57,7 +57,7 @@ class MessageStates:
 
 
 @dataclass
-class _Reader:
+class _MessageReader:
     messages: Messages
     message: MessageType
     framing: str = ""

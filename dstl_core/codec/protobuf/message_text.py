@@ -46,10 +46,10 @@ def message_text(messages: Messages, message: MessageType, raw: bytes) -> dict[s
     Raises:
         FormatError: The bytes are no message of this type.
     """
-    return _Texts(messages).message(message, raw, 0)
+    return _MessageTexts(messages).message(message, raw, 0)
 
 
-class _Texts:
+class _MessageTexts:
     def __init__(self, messages: Messages) -> None:
         self._messages = messages
 
@@ -136,7 +136,7 @@ class _Texts:
         return self._messages.enums.get(declared.type_name, {}).get(number, number)
 
 
-def _zero(declared: FieldType, texts: _Texts) -> JsonValue:
+def _zero(declared: FieldType, texts: _MessageTexts) -> JsonValue:
     if declared.type == _ENUM:
         return texts.constant(declared, 0)
     return _ZERO.get(declared.type, 0)

@@ -11,7 +11,7 @@ import decimal
 from collections.abc import Callable
 from typing import Any
 
-from dstl_core.codec.pyflink.pickled_values import Global, Items, Pairs, Plain
+from dstl_core.codec.pyflink.pickled_values import Global, Pairs, PickledItems, Plain
 
 _ROW_KINDS = 4
 _MAX_DIGITS = 4096
@@ -107,20 +107,20 @@ def _row_kind(number: Any) -> Plain:
     return Plain(number)
 
 
-def _row(names: Any, values: Any, _kind: Any) -> Items:
+def _row(names: Any, values: Any, _kind: Any) -> PickledItems:
     """A row of PyFlink is the list of its values, as in state of the type ``ROW``."""
-    if names is not None and not isinstance(names, Items):
+    if names is not None and not isinstance(names, PickledItems):
         raise TypeError("expected names")
     return _items("tuple")(values)
 
 
-def _items(kind: str) -> Callable[..., Items]:
-    def make(values: Any = None, most: Any = None) -> Items:
+def _items(kind: str) -> Callable[..., PickledItems]:
+    def make(values: Any = None, most: Any = None) -> PickledItems:
         if values is None:
-            return Items(kind)
-        if not isinstance(values, Items) or not isinstance(most, int | None):
+            return PickledItems(kind)
+        if not isinstance(values, PickledItems) or not isinstance(most, int | None):
             raise TypeError("expected items")
-        return Items(kind, list(values.items))
+        return PickledItems(kind, list(values.items))
 
     return make
 
@@ -130,7 +130,7 @@ def _pairs(source: Any = None) -> Pairs:
         return Pairs()
     if isinstance(source, Pairs):
         return Pairs(list(source.pairs))
-    if not isinstance(source, Items):
+    if not isinstance(source, PickledItems):
         raise TypeError("expected pairs")
     return Pairs([(key, value) for key, value in (each.items for each in source.items)])
 

@@ -21,7 +21,7 @@ _CHARACTERS_OF_A_BYTE = 64
 
 
 @dataclass(eq=False, slots=True)
-class Items:
+class PickledItems:
     """A list, tuple or set."""
 
     kind: str
@@ -70,10 +70,10 @@ def pickled_text(value: Any, size: int) -> JsonValue:
     Raises:
         UnreadableValueError: The text is too large, or the value holds itself.
     """
-    return _Texts(_SMALL + _CHARACTERS_OF_A_BYTE * size).of(value, 0)
+    return _PickleTexts(_SMALL + _CHARACTERS_OF_A_BYTE * size).of(value, 0)
 
 
-class _Texts:
+class _PickleTexts:
     def __init__(self, limit: int) -> None:
         self._left = limit
 
@@ -88,7 +88,7 @@ class _Texts:
                 return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
             case bytes():
                 return value.hex()
-            case Items():
+            case PickledItems():
                 texts = [self.of(each, depth + 1) for each in value.items]
                 return sorted(texts, key=text_key) if value.kind == "set" else texts
             case Pairs():
@@ -148,7 +148,9 @@ def _attributes(value: Instance) -> list[Any]:
     """The states of an object. One with ``__slots__`` has a pair: attributes, and slots."""
     attributes: list[Any] = []
     for state in value.states:
-        is_pair = isinstance(state, Items) and state.kind == "tuple" and len(state.items) == 2
+        is_pair = (
+            isinstance(state, PickledItems) and state.kind == "tuple" and len(state.items) == 2
+        )
         parts = state.items if is_pair else [state]
         if all(each is None or isinstance(each, Pairs) for each in parts):
             attributes += parts

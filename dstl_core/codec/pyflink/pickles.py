@@ -18,7 +18,7 @@ from typing import Any
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.pyflink.known_calls import KNOWN_CALLS
-from dstl_core.codec.pyflink.pickled_values import Global, Instance, Items, Pairs
+from dstl_core.codec.pyflink.pickled_values import Global, Instance, Pairs, PickledItems
 from dstl_core.errors import FormatError, UnreadableValueError
 
 MAX_LONG_BYTES = 1024
@@ -152,7 +152,7 @@ class _Machine:
 
     def reduce(self) -> None:
         arguments, called = self.pop(), self.pop()
-        if not isinstance(arguments, Items) or arguments.kind != "tuple":
+        if not isinstance(arguments, PickledItems) or arguments.kind != "tuple":
             raise self.wrong("a call without a tuple of arguments")
         name = called.name if isinstance(called, Global) else "an object of the pickle"
         make = KNOWN_CALLS.get(name)
@@ -169,7 +169,7 @@ class _Machine:
     def new_object(self, *, named: bool) -> None:
         keywords = self.pop() if named else None
         arguments, made = self.pop(), self.pop()
-        if not isinstance(made, Global) or not isinstance(arguments, Items):
+        if not isinstance(made, Global) or not isinstance(arguments, PickledItems):
             raise self.wrong("an object without a class")
         if isinstance(keywords, Pairs) and keywords.pairs:
             raise UnreadableValueError(
@@ -191,7 +191,7 @@ class _Machine:
 
     def extend(self, items: list[Any], *kinds: str) -> None:
         made = self.top()
-        if isinstance(made, Items) and made.kind in kinds:
+        if isinstance(made, PickledItems) and made.kind in kinds:
             made.items += items
         elif isinstance(made, Instance) and "list" in kinds:
             made.items += items  # a subclass of list
@@ -220,7 +220,7 @@ class _Machine:
 
     def tuple_of(self, size: int) -> None:
         items = [self.pop() for _ in range(size)]
-        self.stack.append(Items("tuple", items[::-1]))
+        self.stack.append(PickledItems("tuple", items[::-1]))
 
     def pop_or_mark(self) -> None:
         if self.marks and self.marks[-1] == len(self.stack):
@@ -250,15 +250,15 @@ _SIGNS: dict[str | int, _Instruction] = {
     "C": lambda m: m.push(m.raw(m.count(1))),
     0x8E: lambda m: m.push(m.raw(m.count(8))),
     0x96: lambda m: m.push(m.raw(m.count(8))),
-    "]": lambda m: m.push(Items("list")),
+    "]": lambda m: m.push(PickledItems("list")),
     "}": lambda m: m.push(Pairs()),
-    0x8F: lambda m: m.push(Items("set")),
-    ")": lambda m: m.push(Items("tuple")),
-    "t": lambda m: m.push(Items("tuple", m.pop_to_mark())),
+    0x8F: lambda m: m.push(PickledItems("set")),
+    ")": lambda m: m.push(PickledItems("tuple")),
+    "t": lambda m: m.push(PickledItems("tuple", m.pop_to_mark())),
     0x85: lambda m: m.tuple_of(1),
     0x86: lambda m: m.tuple_of(2),
     0x87: lambda m: m.tuple_of(3),
-    0x91: lambda m: m.push(Items("set", m.pop_to_mark())),
+    0x91: lambda m: m.push(PickledItems("set", m.pop_to_mark())),
     "a": _Machine.take_item,
     "e": lambda m: m.extend(m.pop_to_mark(), "list"),
     0x90: lambda m: m.extend(m.pop_to_mark(), "set"),

@@ -12,7 +12,7 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.job.coordination.key_counts import keys_kept
 from dstl_core.job.coordination.tasks import JobTasks
-from dstl_core.job.task.local_copies import Parts
+from dstl_core.job.task.local_copies import CopyParts
 from dstl_core.job.task.reports import SubtaskReport, encode_state
 from dstl_core.job.task.subtask import MATERIALIZE
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
@@ -143,7 +143,7 @@ def adopted(
             before = _base_of(old, place)
             if before is None or not isinstance(handle, ChangelogStateBackendHandle):
                 return None
-            log = Parts.of([handle]).since(Parts.of([before]))
+            log = CopyParts.of([handle]).since(CopyParts.of([before]))
             if log is None:
                 return None
             state = replace(
@@ -176,7 +176,7 @@ def goes_on(parent: CheckpointMetadata, current: CheckpointMetadata) -> bool:
         before = _base_of(old, place)
         if not isinstance(handle, ChangelogStateBackendHandle):
             continue
-        if before is None or Parts.of([handle]).since(Parts.of([before])) is None:
+        if before is None or CopyParts.of([handle]).since(CopyParts.of([before])) is None:
             return False
     return True
 

@@ -14,7 +14,7 @@ from dstl_core.checkpoint.store.epoch_facts import LATE_SUFFIX
 from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.declared_type import SchemaLike, TypeLike, declared_type
-from dstl_core.codec.python_values import AsPython, Form, function_type, stored_type
+from dstl_core.codec.python_values import AsPython, PythonForm, function_type, stored_type
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import DurationLike, duration_ms
@@ -75,14 +75,14 @@ class _Named:
         return OperatorID.for_uid(self.uid)
 
 
-class _Keyed(_Named):
+class _KeyedOperator(_Named):
     """An operator with a key."""
 
     key_by: str
     key_type: TypeLike
     event_time: str | None
     window: WindowAssigner | None
-    key_form: Form | None = None
+    key_form: PythonForm | None = None
     key_scale: int | None = None
     key_digits: int | None = None
 
@@ -102,7 +102,7 @@ class _Keyed(_Named):
 
 
 @dataclass(frozen=True)
-class KeyedOperator(_Keyed):
+class KeyedOperator(_KeyedOperator):
     """An operator with state per key.
 
     Args:
@@ -139,7 +139,7 @@ class KeyedOperator(_Keyed):
     event_time: str | None = None
     out_of_orderness_ms: DurationLike = 0
     broadcast: Source | None = None
-    key_form: Form | None = field(default=None, kw_only=True, repr=False)
+    key_form: PythonForm | None = field(default=None, kw_only=True, repr=False)
     key_scale: int | None = field(default=None, kw_only=True, repr=False)
     key_digits: int | None = field(default=None, kw_only=True, repr=False)
 
@@ -217,7 +217,7 @@ class ProcessOperator(_Named):
 
 
 @dataclass(frozen=True)
-class AggregateOperator(_Keyed):
+class AggregateOperator(_KeyedOperator):
     """Stores aggregates of the rows of each key.
 
     A batch is reduced to a row per key, and whole columns are merged into the state.
@@ -545,7 +545,7 @@ def as_shipped(operator: Operator) -> Operator:
 def declared_decimals(operator: Operator) -> dict[str, DeclaredDecimals]:
     """Digits and scale of the decimals of declared aggregates, by state, and of the key."""
     of_key: dict[str, DeclaredDecimals] = {}
-    if isinstance(operator, _Keyed) and operator.key_type == Types.BIG_DEC:
+    if isinstance(operator, _KeyedOperator) and operator.key_type == Types.BIG_DEC:
         digits, scale = operator.key_digits, operator.key_scale
         of_key = {} if digits is None or scale is None else {KEY_DECIMALS: (digits, scale)}
     if not isinstance(operator, AggregateOperator):

@@ -31,7 +31,7 @@ from dstl_core.errors import ColumnValueError
 from dstl_core.job.task.python_rows import dates_of, values_of
 from dstl_core.state.columns.column_fit import fit
 from dstl_core.state.columns.element_columns import decode_elements, encode_elements
-from dstl_core.state.held.held_values import Form, form_of
+from dstl_core.state.held.held_values import HeldForm, form_of
 
 _SCALES = 16
 """Java's decimals of more scales than this are converted one by one."""
@@ -43,7 +43,7 @@ class _Unknown:
     """A class that no value has, so that ``normal`` sees each value."""
 
 
-class ColumnForm(Form):
+class ColumnForm(HeldForm):
     """Values of one type of which no function can change a part.
 
     Args:

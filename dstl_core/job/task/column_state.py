@@ -19,7 +19,7 @@ from dstl_core.errors import ConfigError, DstlError
 from dstl_core.job.rows.keys import fitted_keys
 from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.job_spec import TaskSpec
-from dstl_core.job.task.local_copies import CopyFolder, Parts
+from dstl_core.job.task.local_copies import CopyFolder, CopyParts
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.reports import SubtaskMetrics
 from dstl_core.job.task.restore import Assigned
@@ -128,7 +128,7 @@ class StateInColumns(ABC):
     # ------------------------------------------------------------------------------- restore
 
     def _restored(self) -> ColumnStore:
-        wanted = Parts.of(self._handles)
+        wanted = CopyParts.of(self._handles)
         restore = self._from_copy(wanted)
         if restore is not None:
             return restore
@@ -149,7 +149,7 @@ class StateInColumns(ABC):
                 restore_columns.replay(handle.non_materialized)
         return store
 
-    def _from_copy(self, wanted: Parts) -> ColumnStore | None:
+    def _from_copy(self, wanted: CopyParts) -> ColumnStore | None:
         if not self._task.job.local_copies.enabled or not self._handles:
             return None
         copy = self._folder.find(wanted)
@@ -289,8 +289,8 @@ class StateInColumns(ABC):
         handle = None if state is None else state.managed_keyed_state
         if handle is None or not self._task.job.local_copies.enabled:
             return
-        parts = Parts.of([handle])
-        if self.warmth == WARM and parts == Parts.of(self._handles):
+        parts = CopyParts.of([handle])
+        if self.warmth == WARM and parts == CopyParts.of(self._handles):
             return
         if self._folder.damage_of_used() is not None:
             return  # a copy that is made of damaged levels would have valid digests

@@ -53,7 +53,7 @@ _UNCOUNTED: dict[Path, int] = {}
 
 
 @dataclass(frozen=True)
-class Parts:
+class CopyParts:
     """The parts of a state: digests of its bases, and of the logs after them, in order."""
 
     base: tuple[str, ...]
@@ -61,7 +61,7 @@ class Parts:
     log_handles: tuple[ChangelogStateHandle, ...] = ()
 
     @classmethod
-    def of(cls, handles: Sequence[KeyedStateHandle]) -> Parts:
+    def of(cls, handles: Sequence[KeyedStateHandle]) -> CopyParts:
         base: list[KeyedStateHandle] = []
         log: list[ChangelogStateHandle] = []
         for handle in handles:
@@ -77,7 +77,7 @@ class Parts:
         text = json.dumps([self.base, self.log])
         return hashlib.sha256(text.encode()).hexdigest()[:32]
 
-    def since(self, older: Parts) -> tuple[ChangelogStateHandle, ...] | None:
+    def since(self, older: CopyParts) -> tuple[ChangelogStateHandle, ...] | None:
         """The logs from an older state to this one; None if ``older`` is not an earlier state."""
         count = len(older.log)
         if older.base != self.base or older.log != self.log[:count]:
@@ -113,19 +113,19 @@ class CopyFolder:
             / f"{own.start_key_group}-{own.end_key_group}-of-{task.job.max_parallelism}"
         )
 
-    def find(self, wanted: Parts) -> tuple[Path, dict[str, Any], Parts] | None:
+    def find(self, wanted: CopyParts) -> tuple[Path, dict[str, Any], CopyParts] | None:
         """The copy with the fewest logs missing for a state, with its manifest and parts.
 
         Returns:
             None if no copy leads to the state. Incomplete and damaged copies are deleted.
         """
-        leading: list[tuple[int, Path, dict[str, Any], Parts]] = []
+        leading: list[tuple[int, Path, dict[str, Any], CopyParts]] = []
         for path in self._copies():
             manifest = _read_manifest(path)
             if manifest is None:
                 self.drop(path)
                 continue
-            parts = Parts(tuple(manifest["base"]), tuple(manifest["log"]))
+            parts = CopyParts(tuple(manifest["base"]), tuple(manifest["log"]))
             missing = wanted.since(parts)
             if missing is not None:
                 leading.append((len(missing), path, manifest, parts))
@@ -173,7 +173,7 @@ class CopyFolder:
 
     def build(
         self,
-        parts: Parts,
+        parts: CopyParts,
         save: Callable[[Path], dict[str, Any]],
         digests: Callable[[dict[str, Any]], Mapping[str, str]] = lambda notes: {},
     ) -> None:
@@ -201,7 +201,7 @@ class CopyFolder:
     def publish(
         self,
         built: Path,
-        parts: Parts,
+        parts: CopyParts,
         notes: dict[str, Any],
         digests: Mapping[str, str] | None = None,
     ) -> None:

@@ -23,7 +23,7 @@ from dstl_core.codec.state_meta import (
 from dstl_core.errors import DstlError, FormatError, StorageError
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.task.held_state import HELD
-from dstl_core.job.task.local_copies import CopyFolder, Parts
+from dstl_core.job.task.local_copies import CopyFolder, CopyParts
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateHandle
 from dstl_core.state.backends.backend import (
@@ -49,8 +49,8 @@ WARM, CAUGHT_UP, COLD = "warm", "caught up", "cold"
 
 
 @dataclass
-class _Held:
-    parts: Parts
+class _WarmState:
+    parts: CopyParts
     state: KeyedState
     entries: int
 
@@ -82,7 +82,7 @@ class WarmStateBackend(StateBackend):
         self, parameters: KeyedStateBackendParameters
     ) -> KeyedStateBackend:
         if self._copies.enabled and parameters.handles:
-            wanted = Parts.of(parameters.handles)
+            wanted = CopyParts.of(parameters.handles)
             try:
                 backend = self._from_copy(parameters, wanted)
             except (DstlError, OSError):
@@ -100,7 +100,7 @@ class WarmStateBackend(StateBackend):
         return self._inner.create_keyed_state_backend(parameters)
 
     def _from_copy(
-        self, parameters: KeyedStateBackendParameters, wanted: Parts
+        self, parameters: KeyedStateBackendParameters, wanted: CopyParts
     ) -> KeyedStateBackend | None:
         if isinstance(self._inner, HashMapStateBackend):
             return self._from_memory(parameters, wanted)
@@ -113,7 +113,7 @@ class WarmStateBackend(StateBackend):
         handle = state.managed_keyed_state
         if handle is None or not self._copies.enabled or _is_incomplete(backend.state):
             return
-        parts = Parts.of([handle])
+        parts = CopyParts.of([handle])
         if isinstance(self._inner, HashMapStateBackend):
             self._keep_in_memory(backend.state, parts)
         elif isinstance(self._inner, EmbeddedRocksDBStateBackend):
@@ -126,10 +126,10 @@ class WarmStateBackend(StateBackend):
     # -------------------------------------------------------------------------------- memory
 
     def _from_memory(
-        self, parameters: KeyedStateBackendParameters, wanted: Parts
+        self, parameters: KeyedStateBackendParameters, wanted: CopyParts
     ) -> KeyedStateBackend | None:
         # The state is removed first: if this task fails, it belongs to no checkpoint.
-        held: _Held | None = HELD.pop(self._key, None)
+        held: _WarmState | None = HELD.pop(self._key, None)
         missing = None if held is None else wanted.since(held.parts)
         if held is None or missing is None:
             return None
@@ -138,7 +138,7 @@ class WarmStateBackend(StateBackend):
             held.state, parameters.key_serializer, clock=parameters.clock
         )
 
-    def _keep_in_memory(self, state: KeyedState, parts: Parts) -> None:
+    def _keep_in_memory(self, state: KeyedState, parts: CopyParts) -> None:
         entries = sum(
             len(group) for table in state.tables.values() for group in table.groups.values()
         )
@@ -150,7 +150,7 @@ class WarmStateBackend(StateBackend):
                 self._copies.max_entries,
             )
             return
-        HELD[self._key] = _Held(parts, state, entries)
+        HELD[self._key] = _WarmState(parts, state, entries)
         HELD.move_to_end(self._key)
         while HELD and sum(each.entries for each in HELD.values()) > self._copies.max_entries:
             HELD.popitem(last=False)
@@ -174,7 +174,7 @@ class WarmStateBackend(StateBackend):
     def _from_disk(
         self,
         parameters: KeyedStateBackendParameters,
-        wanted: Parts,
+        wanted: CopyParts,
         inner: EmbeddedRocksDBStateBackend,
     ) -> KeyedStateBackend | None:
         from dstl_core.state.backends.rocksdb_store import RocksDBStore
@@ -208,7 +208,7 @@ class WarmStateBackend(StateBackend):
             self._folder.drop(path)
             raise
 
-    def _keep_on_disk(self, state: KeyedState, parts: Parts) -> None:
+    def _keep_on_disk(self, state: KeyedState, parts: CopyParts) -> None:
         from dstl_core.state.backends.rocksdb_store import RocksDBGroups, RocksDBStore
 
         store, key_serializer = state.store, state.key_serializer

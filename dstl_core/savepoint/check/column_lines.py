@@ -76,7 +76,7 @@ class ColumnLines:
         """
         try:
             stored = StoredRange(self._operator, handle, key_groups, _TYPES)
-            states = [_State(self._operator.label, each) for each in stored.formats]
+            states = [_StateLines(self._operator.label, each) for each in stored.formats]
             if not all(state.is_plain for state in states):
                 return None
             texts: dict[tuple[int, int], Texts] = {}
@@ -112,7 +112,7 @@ def _by_key_group(batch: SpanBatch) -> Iterator[tuple[int, SpanBatch]]:
             yield int(groups[first]), batch.take(slice(first, last))
 
 
-class _State:
+class _StateLines:
     """The lines of one state; it holds those of one key group in memory."""
 
     def __init__(self, operator: str, record_format: RecordFormat) -> None:

@@ -15,7 +15,7 @@ from dstl_core.codec.classfile.class_file import OBJECT
 from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.classfile.job_code import Descriptor, read_job_code
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
-from dstl_core.codec.kryo.declared_types import DeclaredTypes
+from dstl_core.codec.kryo.declared_types import DescriptorTypes
 from dstl_core.codec.kryo.flink_types import FlinkTypes
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses
@@ -126,7 +126,7 @@ class _JarCheck:
         dialect = Dialect.KRYO_5 if flink >= (2, 0) else Dialect.KRYO_2
         kryo = KryoClasses(dialect, ClassLayouts(self._classes))
         self._types = FlinkTypes(kryo)
-        self._declared = DeclaredTypes(self._types)
+        self._declared = DescriptorTypes(self._types)
         self._code = read_job_code(self._classes, main)
         self._functions = {
             OperatorID.for_uid(uid): function for uid, function in self._code.uids.items() if uid

@@ -14,7 +14,7 @@ from dstl_core.savepoint.read.state_parts import StatesOf
 
 
 @dataclass
-class _State:
+class _SpreadState:
     """A state, and its elements or map entries in each subtask."""
 
     meta: StateMetaInfoSnapshot
@@ -34,7 +34,7 @@ def spread_operator_state(
         SavepointError: Two sources have a state with the same name, or only Java can separate the
             entries of a broadcast state.
     """
-    states: dict[tuple[str, bool], _State] = {}
+    states: dict[tuple[str, bool], _SpreadState] = {}
     widths: dict[tuple[str, bool], int] = {}
     for source in sources:
         own = _states(source)
@@ -64,9 +64,9 @@ def spread_operator_state(
     return streams
 
 
-def _states(source: StatesOf) -> dict[tuple[str, bool], _State]:
+def _states(source: StatesOf) -> dict[tuple[str, bool], _SpreadState]:
     operator = source.operator
-    states: dict[tuple[str, bool], _State] = {}
+    states: dict[tuple[str, bool], _SpreadState] = {}
     with error_context(location=str(operator.snapshot.folder), operator=operator.label):
         for subtask, handle, reader in operator.operator_state_readers():
             for info in handle.states:
@@ -74,7 +74,7 @@ def _states(source: StatesOf) -> dict[tuple[str, bool], _State]:
                     continue
                 is_map = info.mode is OperatorStateMode.BROADCAST
                 state = states.setdefault(
-                    (info.name, is_map), _State(reader.header.state(info), info.mode)
+                    (info.name, is_map), _SpreadState(reader.header.state(info), info.mode)
                 )
                 try:
                     held: list[Any] = (
@@ -89,7 +89,7 @@ def _states(source: StatesOf) -> dict[tuple[str, bool], _State]:
     return states
 
 
-def _spread(state: _State, before: int, parallelism: int) -> list[list[Any]]:
+def _spread(state: _SpreadState, before: int, parallelism: int) -> list[list[Any]]:
     if state.mode is OperatorStateMode.BROADCAST:
         copies = [state.parts[index] for index in sorted(state.parts)]
         return [copies[index % len(copies)] for index in range(parallelism)]

@@ -33,7 +33,7 @@ _OTHER = ("timestamp", "int", "float")
 _INT, _FLOAT = "tag:yaml.org,2002:int", "tag:yaml.org,2002:float"
 
 
-class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
+class _YamlLoader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
     """Reads plain values. A number that cannot be is an error at its place, a date is a text."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012  # as the base class has it
@@ -90,16 +90,20 @@ class _Loader(yaml.SafeLoader):  # type: ignore[misc]  # PyYAML has no types
 
 
 # The forms of YAML 1.2: 010, 0x10, 1_000 and 1:30 are texts, and not other numbers.
-_Loader.add_implicit_resolver(_INT, re.compile(r"[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789"))
-_Loader.add_implicit_resolver(
+_YamlLoader.add_implicit_resolver(
+    _INT, re.compile(r"[-+]?(?:0|[1-9][0-9]*)$"), list("-+0123456789")
+)
+_YamlLoader.add_implicit_resolver(
     _FLOAT,
     re.compile(r"[-+]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+(?=[eE]))(?:[eE][-+]?[0-9]+)?$"),
     list("-+.0123456789"),
 )
 _PLAIN = {"map": "construct_yaml_map", "seq": "construct_yaml_seq", "str": "construct_yaml_str"}
 _PLAIN |= {name: f"construct_yaml_{name}" for name in ("null", "bool", "int", "float")}
-_Loader.yaml_constructors = {
-    **{f"tag:yaml.org,2002:{name}": getattr(_Loader, method) for name, method in _PLAIN.items()},
+_YamlLoader.yaml_constructors = {
+    **{
+        f"tag:yaml.org,2002:{name}": getattr(_YamlLoader, method) for name, method in _PLAIN.items()
+    },
     None: yaml.SafeLoader.construct_undefined,
 }
 
@@ -114,7 +118,7 @@ def read_declaration(text: str) -> Any:
     if len(text) > MAX_SIZE:
         raise _too_large()
     try:
-        loader = _Loader(text)
+        loader = _YamlLoader(text)
         root = loader.get_single_node()
         _check_size(root, _parts_of_node, lambda node: len(getattr(node, "value", "")))
         _refuse_repeats(root)

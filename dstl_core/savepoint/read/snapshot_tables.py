@@ -66,11 +66,11 @@ def open_table(
         kind = _kind_of(operator, state)
     match kind:
         case "keyed":
-            return _Keyed(operator, options)
+            return _KeyedRows(operator, options)
         case "keyed-flat":
             return _KeyedReader(operator, _named(operator, state, kind), options)
         case "windows":
-            return _Windows(operator, options)
+            return _WindowRows(operator, options)
         case "timers":
             return _Timers(operator, options)
         case "list" | "union" | "broadcast":
@@ -129,7 +129,7 @@ class _KeyedReader(SnapshotTable):
         return self._reader.read(KeyGroupRange(*split))
 
 
-class _Keyed(_KeyedReader):
+class _KeyedRows(_KeyedReader):
     """One row per key; the user's timers are two columns."""
 
     def __init__(self, operator: OperatorSnapshot, options: TableOptions) -> None:
@@ -234,7 +234,7 @@ def _text(value: Any) -> str | None:
     return None if value is None else str(value)
 
 
-class _Windows(RowWiseTable):
+class _WindowRows(RowWiseTable):
     """A row per key and window: its states, those of its key, and its timers."""
 
     def __init__(self, operator: OperatorSnapshot, options: TableOptions) -> None:

@@ -75,7 +75,7 @@ class KeyNames:
 
 
 @dataclass
-class _Part:
+class _KeyTotals:
     """Distinct keys with their totals; ``kept`` holds the bytes of the keys."""
 
     keys: Ranges
@@ -84,13 +84,13 @@ class _Part:
     key_groups: Int64s
     kept: list[Any] = field(default_factory=list)
 
-    def take(self, rows: Any) -> _Part:
+    def take(self, rows: Any) -> _KeyTotals:
         kept: list[Any] = []
         keys = joined_parts([take(self.keys, rows)], kept)
-        return _Part(keys, self.entries[rows], self.sizes[rows], self.key_groups[rows], kept)
+        return _KeyTotals(keys, self.entries[rows], self.sizes[rows], self.key_groups[rows], kept)
 
     @classmethod
-    def together(cls, parts: list[_Part]) -> _Part:
+    def together(cls, parts: list[_KeyTotals]) -> _KeyTotals:
         """A copy of the parts with each key once."""
         every = cls(
             concatenated([each.keys for each in parts]),
@@ -123,7 +123,7 @@ class KeyTotals:
         self.by_bytes = Largest()
         self.by_entries = Largest()
         self._names = names
-        self._parts: list[_Part] = []
+        self._parts: list[_KeyTotals] = []
 
     def __getstate__(self) -> dict[str, Any]:
         """What a process sends to another one, after ``finish``: counts and names."""
@@ -132,15 +132,15 @@ class KeyTotals:
     def add(self, keys: Ranges, sizes: Int64s, key_groups: Int64s) -> None:
         """Adds a record for each row: the place of its key, its bytes, its key group."""
         ones = np.ones(len(keys), np.int64)
-        self._parts.append(_Part.together([_Part(keys, ones, sizes, key_groups)]))
+        self._parts.append(_KeyTotals.together([_KeyTotals(keys, ones, sizes, key_groups)]))
         current = int(key_groups[-1])
         if int(self._parts[0].key_groups[0]) != current:
-            every = _Part.together(self._parts)
+            every = _KeyTotals.together(self._parts)
             done = every.key_groups != current
             self._close(every.take(done))
             self._parts = [every.take(~done)]
         elif len(self._parts) > _PARTS:
-            self._parts = [_Part.together(self._parts)]
+            self._parts = [_KeyTotals.together(self._parts)]
 
     def merge(self, later: KeyTotals) -> None:
         """Adds the keys of key groups that come after these; both are finished."""
@@ -151,10 +151,10 @@ class KeyTotals:
     def finish(self) -> None:
         """Counts the keys of the last key group."""
         if self._parts:
-            self._close(_Part.together(self._parts))
+            self._close(_KeyTotals.together(self._parts))
             self._parts = []
 
-    def _close(self, part: _Part) -> None:
+    def _close(self, part: _KeyTotals) -> None:
         self.keys += len(part.keys)
 
         def describe(row: int) -> dict[str, Any]:

@@ -518,7 +518,7 @@ class WindowedStateTransformation:
 
 
 @dataclass(frozen=True)
-class _Column:
+class _ColumnKey:
     name: str
 
     def __call__(self, row: Row) -> Any:
@@ -532,4 +532,4 @@ def _no_time(row: Row) -> int:
 def _timestamp(selector: Selector | None) -> Callable[[Row], int]:
     if selector is None:
         return _no_time
-    return _Column(selector) if isinstance(selector, str) else selector
+    return _ColumnKey(selector) if isinstance(selector, str) else selector

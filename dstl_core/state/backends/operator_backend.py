@@ -42,7 +42,7 @@ from dstl_core.storage.handle_resolver import HandleResolver
 
 
 @dataclass
-class _List:
+class _OperatorList:
     meta: StateMetaInfoSnapshot
     elements: list[bytes] = field(default_factory=list)
 
@@ -56,7 +56,7 @@ class _Map:
 class OperatorListState:
     """A list of one subtask. ``get`` returns a copy; ``add`` and ``update`` change the list."""
 
-    def __init__(self, state: _List, element: AnySerializer) -> None:
+    def __init__(self, state: _OperatorList, element: AnySerializer) -> None:
         self._state = state
         self._element = element
 
@@ -123,7 +123,7 @@ class DefaultOperatorStateBackend:
     """
 
     def __init__(self) -> None:
-        self._lists: dict[str, _List] = {}
+        self._lists: dict[str, _OperatorList] = {}
         self._maps: dict[str, _Map] = {}
         self._registered: dict[str, None] = {}
 
@@ -154,7 +154,7 @@ class DefaultOperatorStateBackend:
             broadcast = self._maps.setdefault(info.name, _Map(meta))
             broadcast.pairs = dict(reader.raw_pairs(info))
             return
-        listed = self._lists.setdefault(info.name, _List(meta))
+        listed = self._lists.setdefault(info.name, _OperatorList(meta))
         if listed.meta != meta:
             raise RestoreError(
                 f"Operator state {info.name!r} has another type in another subtask: expected "
@@ -182,7 +182,7 @@ class DefaultOperatorStateBackend:
         name, element = descriptor.name, descriptor.stored("element_type")
         _refuse_ttl(descriptor)
         meta = list_state_meta(name, mode, element)
-        state = self._lists.setdefault(name, _List(meta))
+        state = self._lists.setdefault(name, _OperatorList(meta))
         stored_mode = mode_of(state.meta)
         if stored_mode is not mode:
             raise RestoreError(

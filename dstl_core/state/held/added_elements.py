@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.state.held.change_logger import StateChangeLogger
-from dstl_core.state.held.held_values import MOST_BYTES, Form
+from dstl_core.state.held.held_values import MOST_BYTES, HeldForm
 from dstl_core.state.tables.state_table import ListTable, join_elements
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ class AddedElements:
         form: How its elements are held.
     """
 
-    def __init__(self, table: ListTable, form: Form) -> None:
+    def __init__(self, table: ListTable, form: HeldForm) -> None:
         self.table = table
         self.form = form
         self._added: dict[int, list[Any]] = {}

@@ -31,7 +31,7 @@ MOST_BYTES = 64 << 20
 """Limit in bytes of the held values of one state; beyond it, accesses use the table."""
 
 
-class Form(ABC):
+class HeldForm(ABC):
     """The form in which values of a state are held, and its conversion from and to bytes."""
 
     exact: type | None = None
@@ -52,7 +52,7 @@ class Form(ABC):
         """A value as a later read returns it; None is no value. Raises FormatError: no fit."""
 
 
-class Scalars(Form):
+class Scalars(HeldForm):
     """Numbers of one type, as numbers of Python.
 
     Args:
@@ -83,7 +83,7 @@ class Scalars(Form):
         return deserialize_exactly(self.serializer, serialize_to_bytes(self.serializer, value))
 
 
-class Stored(Form):
+class Stored(HeldForm):
     """The stored bytes, for values that Python can change in place, or with a time stamp."""
 
     def decode(self, raw: Sequence[bytes]) -> list[Any]:
@@ -108,7 +108,7 @@ _SCALARS = (
 _STORED = Stored()
 
 
-def form_of(serializer: AnySerializer) -> Form:
+def form_of(serializer: AnySerializer) -> HeldForm:
     """The form in which values of a type are held."""
     return next((each for each in _SCALARS if each.serializer == serializer), _STORED)
 
@@ -124,7 +124,7 @@ class HeldValues:
         form: The form of its values.
     """
 
-    def __init__(self, table: ValueTable, form: Form) -> None:
+    def __init__(self, table: ValueTable, form: HeldForm) -> None:
         self.table = table
         self.form = form
         self.slots: list[Any] = []

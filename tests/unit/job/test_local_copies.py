@@ -7,7 +7,7 @@ from dstl_core.functions import RichMapFunction
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.job.task.assigned_state import encode_assigned
-from dstl_core.job.task.local_copies import KEPT_PER_RANGE, CopyFolder, Parts
+from dstl_core.job.task.local_copies import KEPT_PER_RANGE, CopyFolder, CopyParts
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
@@ -32,7 +32,7 @@ def log(name):
 
 def parts(*names):
     logs = tuple(log(name) for name in names)
-    return Parts.of([ChangelogStateBackendHandle((BASE,), logs, RANGE, 1, 1, 0, "id")])
+    return CopyParts.of([ChangelogStateBackendHandle((BASE,), logs, RANGE, 1, 1, 0, "id")])
 
 
 class Same(RichMapFunction):
@@ -71,7 +71,7 @@ def test_an_older_state_leads_to_a_newer_one_by_its_log():
     assert newer.since(newer) == ()
     assert older.since(newer) is None
     assert newer.since(parts("b")) is None
-    other_base = Parts(("other",), older.log, older.log_handles)
+    other_base = CopyParts(("other",), older.log, older.log_handles)
     assert newer.since(other_base) is None
 
 

@@ -15,7 +15,7 @@ import yaml
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, column_names
-from dstl_core.savepoint.migrate.learn.matching import JobOperator
+from dstl_core.savepoint.migrate.learn.matching import PlannedOperator
 from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
 from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
@@ -469,7 +469,7 @@ def test_every_operator_of_a_plan_has_columns_or_none(pair: str) -> None:
     for plan, version in zip(plans_of(pair) or (), ("old", "new"), strict=True):
         columns = PlanColumns(plan)
         for operator in Snapshot.load(JOBS / pair / version).operators:
-            job_operator = JobOperator(operator, columns)
+            job_operator = PlannedOperator(operator, columns)
             assert job_operator.node is not None
             assert job_operator.columns is not None
             has_rows = bool(operator.states) and pair != "udaf"  # a user's function has its own

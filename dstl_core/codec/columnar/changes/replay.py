@@ -30,8 +30,8 @@ from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges, last_ro
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.places import (
     Items,
+    PlacedRecords,
     PlaceProgram,
-    StoredRows,
     addresses,
     concatenated,
     items_of,
@@ -44,7 +44,7 @@ from dstl_core.codec.columnar.keyed.places import (
 )
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.addresses import address_of
-from dstl_core.codec.columnar.types.layouts import Layout, Position, Rest
+from dstl_core.codec.columnar.types.layouts import AddressLayout, Layout, Rest
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
@@ -110,7 +110,7 @@ class _Placed:
     bounds: Int64s
     first: int
 
-    def part(self, first: int, last: int) -> _Part:
+    def part(self, first: int, last: int) -> _EventRun:
         """The events of some key groups, in each of them by order."""
         start, stop = int(self.bounds[first - self.first]), int(self.bounds[last + 1 - self.first])
         words = self.words[start:stop]
@@ -120,11 +120,11 @@ class _Placed:
         steps[bounds[1:-1][(bounds[1:-1] > start) & (bounds[1:-1] < stop)] - start - 1] = 0
         if (steps < 0).any():
             words = words[np.lexsort((words[:, ORDER], groups))]
-        return _Part(np.ascontiguousarray(words.T), groups)
+        return _EventRun(np.ascontiguousarray(words.T), groups)
 
 
 @dataclass(frozen=True)
-class _Part:
+class _EventRun:
     """Some events: one line for each word, and their key groups."""
 
     lines: Int64s
@@ -309,7 +309,7 @@ class StateReplay:
         self._removals.place(words, cursors, first, is_put=False)
         self._done = _Placed(words, bounds, first)
 
-    def rows(self, first: int, last: int) -> StoredRows:
+    def rows(self, first: int, last: int) -> PlacedRecords:
         """The rows of the key groups ``first`` to ``last`` that remain after the replay."""
         own = self._done.part(first, last)
         alive = self._after_clears(own, first, last)
@@ -319,11 +319,11 @@ class StateReplay:
             return self._lists(order[alive[order]], numbers, own.keys, own.values, own.key_groups)
         newest = last_rows(own.keys, own.key_groups)
         newest = newest[(alive & own.is_put)[newest]]
-        return StoredRows(
+        return PlacedRecords(
             take(own.keys, newest), take(own.values, newest), own.key_groups[newest], self._kept
         )
 
-    def _after_clears(self, own: _Part, first: int, last: int) -> Any:
+    def _after_clears(self, own: _EventRun, first: int, last: int) -> Any:
         """Whether the scope of each event is not cleared after it."""
         clears = self._clears
         groups = _joined(clears.key_groups)
@@ -339,13 +339,13 @@ class StateReplay:
 
     def _lists(
         self, order: Int64s, numbers: Int64s, keys: Ranges, values: Ranges, groups: Int64s
-    ) -> StoredRows:
+    ) -> PlacedRecords:
         """One record for each list, with all elements added to it."""
         firsts = np.flatnonzero(np.diff(numbers[order], prepend=-1))
         heads = order[firsts]
         bounds = np.append(firsts, len(order))
         joined = joined_items(take(values, order), bounds, self._kept)
-        return StoredRows(take(keys, heads), joined, groups[heads], self._kept)
+        return PlacedRecords(take(keys, heads), joined, groups[heads], self._kept)
 
 
 def _with_one_null(values: Ranges, source: Source) -> Ranges:
@@ -387,9 +387,9 @@ def change_roots(record_format: RecordFormat, operation: Operation) -> list[tupl
                 raise NotInColumnsError
     scope: list[tuple[str, Layout]] = [
         ("key", passed(record_format.key_serializer)),
-        ("key_end", Position()),
+        ("key_end", AddressLayout()),
         ("namespace", passed(record_format.namespace_serializer)),
-        ("namespace_end", Position()),
+        ("namespace_end", AddressLayout()),
     ]
     if operation is Operation.CLEAR:
         return scope
@@ -410,7 +410,7 @@ def _operands(record_format: RecordFormat, operation: Operation) -> list[tuple[s
             Operation.ADD_OR_UPDATE_ELEMENT | Operation.ADD_ELEMENT | Operation.REMOVE_ELEMENT
         ):
             user_key = passed(part_of(meta, MapSerializer).key)
-            roots = [("user_key", user_key), ("user_key_end", Position())]
+            roots = [("user_key", user_key), ("user_key_end", AddressLayout())]
             return roots if operation is Operation.REMOVE_ELEMENT else [*roots, ("rest", Rest())]
         case ((KeyedStateType.LIST | KeyedStateType.MAP), _):
             raise NotInColumnsError

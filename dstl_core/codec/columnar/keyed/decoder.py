@@ -15,11 +15,11 @@ from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.spans import Refusal, SpanBatch
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.layouts import (
+    AddressLayout,
     Fixed,
     Layout,
     Nullable,
     Opaque,
-    Position,
 )
 from dstl_core.codec.columnar.types.output_columns import (
     Allocator,
@@ -342,7 +342,7 @@ def _with_ends(roots: list[tuple[str, Layout]], *names: str) -> list[tuple[str, 
     for name, layout in roots:
         with_ends.append((name, layout))
         if name in names:
-            with_ends.append((_END_OF[name], Position()))
+            with_ends.append((_END_OF[name], AddressLayout()))
     return with_ends
 
 

@@ -17,8 +17,8 @@ from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.places import (
     Items,
+    PlacedRecords,
     PlaceProgram,
-    StoredRows,
     addresses,
     items_of,
     joined_items,
@@ -29,7 +29,7 @@ from dstl_core.codec.columnar.keyed.places import (
     take,
 )
 from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
-from dstl_core.codec.columnar.types.layouts import Layout, Position, Repeated, Rest, Struct
+from dstl_core.codec.columnar.types.layouts import AddressLayout, Layout, Repeated, Rest, Struct
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import RecordFormat, part_of
@@ -52,19 +52,19 @@ class StoredKeyGroup:
 
 def read_heap_rows(
     data: bytes, parts: Sequence[StoredKeyGroup], header: KeyedBackendHeader
-) -> list[StoredRows]:
+) -> list[PlacedRecords]:
     """The records of each state, by state id.
 
     Raises:
         NotInColumnsError: Only the record-wise code can read these bytes.
     """
-    reader = _Reader(header)
+    reader = _HeapReader(header)
     if header.compressed:
         return reader.read_compressed(data, parts)
     return reader.read_plain(data, parts)
 
 
-class _Reader:
+class _HeapReader:
     """Reads states in their stored order: first the first state of every key group, and so on."""
 
     def __init__(self, header: KeyedBackendHeader) -> None:
@@ -72,9 +72,9 @@ class _Reader:
             raise NotInColumnsError
         self._formats = [RecordFormat(meta, header.key_serializer) for meta in header.states]
         self._programs = [PlaceProgram(_roots(each)) for each in self._formats]
-        self._found: list[list[StoredRows]] = [[] for _ in header.states]
+        self._found: list[list[PlacedRecords]] = [[] for _ in header.states]
 
-    def read_plain(self, data: bytes, parts: Sequence[StoredKeyGroup]) -> list[StoredRows]:
+    def read_plain(self, data: bytes, parts: Sequence[StoredKeyGroup]) -> list[PlacedRecords]:
         source = Source(data, ())
         raw = np.frombuffer(data or b"\0", np.uint8)
         groups = np.array([each.key_group for each in parts], np.int64)
@@ -97,7 +97,7 @@ class _Reader:
             raise NotInColumnsError
         return self._result()
 
-    def read_compressed(self, data: bytes, parts: Sequence[StoredKeyGroup]) -> list[StoredRows]:
+    def read_compressed(self, data: bytes, parts: Sequence[StoredKeyGroup]) -> list[PlacedRecords]:
         bodies: list[list[tuple[int, bytes]]] = [[] for _ in self._formats]
         for part in parts:
             own = DataInput(data, part.start, part.end)
@@ -126,8 +126,8 @@ class _Reader:
                 raise NotInColumnsError
         return self._result()
 
-    def _result(self) -> list[StoredRows]:
-        return [StoredRows.concatenated(each) for each in self._found]
+    def _result(self) -> list[PlacedRecords]:
+        return [PlacedRecords.concatenated(each) for each in self._found]
 
     def _read(
         self, state: int, groups: Int64s, starts: Int64s, ends: Int64s, source: Source
@@ -162,19 +162,19 @@ def _numbers(raw: npt.NDArray[np.uint8], at: Int64s, ends: Int64s, size: int) ->
 def _roots(record_format: RecordFormat) -> list[tuple[str, Layout]]:
     """The layout of all entries of a state in a key group, and of the position after them."""
     meta = record_format.meta
-    entry: list[tuple[str, Layout]] = [("start", Position())]
+    entry: list[tuple[str, Layout]] = [("start", AddressLayout())]
     if record_format.is_queue:
         entry.append(("timer", passed_timer(part_of(meta, TimerSerializer))))
     else:
         entry += [
             ("namespace", passed(record_format.namespace_serializer)),
-            ("key_start", Position()),
+            ("key_start", AddressLayout()),
             ("key", passed(record_format.key_serializer)),
-            ("value_start", Position()),
+            ("value_start", AddressLayout()),
             ("value", _value(record_format)),
         ]
-    entry.append(("end", Position()))
-    return [(_ENTRIES, Repeated(Struct(entry), 1)), (_REACHED, Position()), ("rest", Rest())]
+    entry.append(("end", AddressLayout()))
+    return [(_ENTRIES, Repeated(Struct(entry), 1)), (_REACHED, AddressLayout()), ("rest", Rest())]
 
 
 def _value(record_format: RecordFormat) -> Layout:
@@ -189,13 +189,13 @@ def _value(record_format: RecordFormat) -> Layout:
             return passed(meta.value_serializer)
 
 
-def _stored(record_format: RecordFormat, entries: Items, structs: Any) -> StoredRows:
+def _stored(record_format: RecordFormat, entries: Items, structs: Any) -> PlacedRecords:
     """The records of some entries; ``key_groups`` has the key group of each entry."""
     parts = entries.parts
     every = np.arange(len(parts["start"]))
     if record_format.is_queue:
         nothing = Ranges(parts["start"], parts["start"])
-        return StoredRows(Ranges(parts["start"], parts["end"]), nothing, every)
+        return PlacedRecords(Ranges(parts["start"], parts["end"]), nothing, every)
     kept: list[Any] = []
     key = Ranges(parts["key_start"], parts["value_start"])
     namespace = Ranges(parts["start"], parts["key_start"])
@@ -206,13 +206,13 @@ def _stored(record_format: RecordFormat, entries: Items, structs: Any) -> Stored
         scopes = joined_parts([take(key, rows), take(namespace, rows)], kept, lengths=lengths)
         firsts = np.append(items.firsts[:-1][rows], items.firsts[-1])
         elements = Ranges(items.parts["start"], items.parts["end"])
-        return StoredRows(scopes, joined_items(elements, firsts, kept), rows, kept)
+        return PlacedRecords(scopes, joined_items(elements, firsts, kept), rows, kept)
     if record_format.kind is KeyedStateType.MAP:
         items = Items.of(structs.field("value"))
         rows = items.rows
         user_key = Ranges(items.parts["start"], items.parts["middle"])
         keys = [take(key, rows), take(namespace, rows), user_key]
         values = Ranges(items.parts["middle"], items.parts["end"])
-        return StoredRows(joined_parts(keys, kept, lengths=lengths), values, rows, kept)
+        return PlacedRecords(joined_parts(keys, kept, lengths=lengths), values, rows, kept)
     values = Ranges(parts["value_start"], parts["end"])
-    return StoredRows(joined_parts([key, namespace], kept, lengths=lengths), values, every, kept)
+    return PlacedRecords(joined_parts([key, namespace], kept, lengths=lengths), values, every, kept)

@@ -17,11 +17,11 @@ from dstl_core.codec.columnar.keyed.decoder import SpanProgram
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.layouts import (
+    AddressLayout,
     Fixed,
     Layout,
     NoColumn,
     Nullable,
-    Position,
     Repeated,
     Struct,
 )
@@ -67,7 +67,7 @@ def passed_timer(timer: TimerSerializer) -> Layout:
 
 def items_of(item: Layout, item_bytes: int) -> Repeated:
     """A count and that number of items; outputs the place of each item."""
-    places = Struct([("start", Position()), ("item", item), ("end", Position())])
+    places = Struct([("start", AddressLayout()), ("item", item), ("end", AddressLayout())])
     return Repeated(places, item_bytes)
 
 
@@ -76,11 +76,11 @@ def pairs_of(serializer: MapSerializer) -> Repeated:
     value = Nullable(layout_of(serializer.value, EXACT_OPTIONS))
     pair = Struct(
         [
-            ("start", Position()),
+            ("start", AddressLayout()),
             ("key", passed(serializer.key)),
-            ("middle", Position()),
+            ("middle", AddressLayout()),
             ("value", Passed(value)),
-            ("end", Position()),
+            ("end", AddressLayout()),
         ]
     )
     return Repeated(pair, 1)
@@ -139,7 +139,7 @@ class Items:
 
 
 @dataclass
-class StoredRows:
+class PlacedRecords:
     """Records in canonical form.
 
     The keys of the spans start after the key group, and the tags are not set. ``kept`` keeps the
@@ -152,7 +152,7 @@ class StoredRows:
     kept: list[Any] = field(default_factory=list)
 
     @classmethod
-    def concatenated(cls, parts: Sequence[StoredRows]) -> StoredRows:
+    def concatenated(cls, parts: Sequence[PlacedRecords]) -> PlacedRecords:
         return cls(
             concatenated([each.keys for each in parts]),
             concatenated([each.values for each in parts]),

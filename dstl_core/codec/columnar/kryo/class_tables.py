@@ -19,7 +19,7 @@ from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.generics import Generics, GenericType
-from dstl_core.codec.kryo.jdk_bodies import SCALARS, AsListBody, Fixed, OptionalBody
+from dstl_core.codec.kryo.jdk_bodies import SCALARS, AsListBody, FixedSizeBody, OptionalBody
 from dstl_core.codec.kryo.kryo_objects import (
     READABLE_IN_KRYO_5,
     UNREADABLE_IN_KRYO_5,
@@ -31,11 +31,11 @@ from dstl_core.codec.kryo.object_bodies import (
     CollectionBody,
     EnumBody,
     FieldsBody,
+    FieldSlot,
     MapBody,
     ObjectArrayBody,
     PrimitiveArrayBody,
 )
-from dstl_core.codec.kryo.object_bodies import Slot as BodySlot
 from dstl_core.errors import FormatError
 
 _PRIMITIVE_KINDS = {
@@ -190,7 +190,7 @@ class BodyTable:
             case PrimitiveArrayBody():
                 kind = _PRIMITIVE_KINDS[component_name(body.class_name)]
                 return _words(k.PRIMITIVES, 0, k.PLUS_ONE, 1, [(k.PRIMITIVE, kind, 0)])
-            case Fixed():
+            case FixedSizeBody():
                 kind = k.PAIRS if body.is_map else k.ITEMS
                 return _words(kind, 0, k.FIXED_COUNT, body.elements, [_ANY, _ANY])
             case CollectionBody():
@@ -308,7 +308,7 @@ class _NewSlots(_Slots):
         generics.bind(body.parameters)
         return [_primitive(each) or self._field(body, each, generics) for each in body.new_slots]
 
-    def _field(self, body: FieldsBody, field_: BodySlot, generics: Generics) -> Slot:
+    def _field(self, body: FieldsBody, field_: FieldSlot, generics: Generics) -> Slot:
         name = field_.type.name
         if body.is_record:
             return self.of_class(name)
@@ -335,7 +335,7 @@ def _closed(declared: GenericType, generics: Generics) -> GenericType:
     return GenericType(name, tuple(_closed(each, generics) for each in declared.arguments))
 
 
-def _primitive(field_: BodySlot) -> Slot | None:
+def _primitive(field_: FieldSlot) -> Slot | None:
     kind = primitive_kind(field_.type.name)
     return None if kind is None else (k.PRIMITIVE, kind, 0)
 

@@ -21,7 +21,7 @@ from dstl_core.codec.columnar.types.value_layouts import Names, RowKind
 from dstl_core.codec.data_io import encode_modified_utf8
 
 
-class Parts(Layout):
+class PartsLayout(Layout):
     """A struct. Its subclass defines the order of the parts in the bytes."""
 
     def __init__(self, fields: Sequence[tuple[str, Layout]]) -> None:
@@ -43,7 +43,7 @@ class Parts(Layout):
             part.emit_null(code)
 
 
-class Empty(Parts):
+class EmptyLayout(PartsLayout):
     """A struct without fields: one constant byte."""
 
     def __init__(self, byte: int) -> None:
@@ -55,7 +55,7 @@ class Empty(Parts):
         code.emit(i.MARKER, self._byte)
 
 
-class EitherOf(Parts):
+class EitherOf(PartsLayout):
     """A byte that selects one of two values. ``tagged``: 1 and 2 instead of 1 and 0."""
 
     def __init__(self, left: Layout, right: Layout, *, tagged: bool = False) -> None:
@@ -78,7 +78,7 @@ class EitherOf(Parts):
         code.place(end)
 
 
-class MaskedRow(Parts):
+class MaskedRow(PartsLayout):
     """A mask with two bits for the row kind and one bit per field (1 = null), then the fields.
 
     Args:
@@ -126,7 +126,7 @@ def kind(row_kind: RowKind | None) -> tuple[Word, Word]:
     return row_kind.operand(Field.VALUES), row_kind.operand(Field.VALID)
 
 
-class StreamElement(Parts):
+class StreamElement(PartsLayout):
     """A tag, the timestamp if the record has one, and the value of the record."""
 
     def __init__(self, value: Layout) -> None:
@@ -141,7 +141,7 @@ class StreamElement(Parts):
         self._value.emit(code)
 
 
-class TwoSizes(Parts):
+class TwoSizes(PartsLayout):
     """Two lengths, then the bytes of both parts."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -164,7 +164,7 @@ class PojoClass:
     fields: Sequence[tuple[str, Layout]]
 
 
-class PojoOf(Parts):
+class PojoOf(PartsLayout):
     """A POJO: flags, then a null flag and the value of each field.
 
     For a subclass, its tag or name and its own flags come first.

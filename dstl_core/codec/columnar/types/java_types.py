@@ -13,7 +13,7 @@ import pyarrow as pa
 from dstl_core.codec.columnar.kernels import instructions as i
 from dstl_core.codec.columnar.types.choice_layouts import (
     EitherOf,
-    Empty,
+    EmptyLayout,
     MaskedRow,
     PojoClass,
     PojoOf,
@@ -248,7 +248,7 @@ def _numbered(
 
 @layout_for(structs.Tuple0Serializer)
 def _tuple0(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Empty(42)
+    return EmptyLayout(42)
 
 
 @layout_for(structs.NullableSerializer)
@@ -307,7 +307,7 @@ def _scala_enum(serializer: scala.ScalaEnumSerializer, _: ColumnOptions) -> Layo
 
 @layout_for(scala.ScalaUnitSerializer)
 def _unit(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Empty(0)
+    return EmptyLayout(0)
 
 
 @layout_for(scala.ScalaCollectionSerializer)

@@ -143,7 +143,7 @@ class Bool(Fixed):
         return pa.Array.from_buffers(self.arrow_type, length, [bitmap, bits], nulls)
 
 
-class Position(Fixed):
+class AddressLayout(Fixed):
     """No bytes: the current address."""
 
     def __init__(self) -> None:

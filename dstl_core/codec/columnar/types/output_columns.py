@@ -52,7 +52,7 @@ class ArrowAllocator:
 
 
 @dataclass(slots=True)
-class _Column:
+class _OutputColumn:
     """Buffers of one layout.
 
     ``values`` are offsets if values vary in size. ``limit`` bounds the data of text and bytes, or
@@ -105,7 +105,7 @@ class OutputColumns:
         self._allocator = allocator
         self._densities = densities
         self._input_bytes = input_bytes
-        self._columns: dict[int, _Column] = {}
+        self._columns: dict[int, _OutputColumn] = {}
         self.table: Int64s = np.zeros((columns, FIELDS), np.int64)
         self._rows = rows
         for index in wanted:
@@ -121,16 +121,16 @@ class OutputColumns:
                 self._add(layout.inner, capacity)
                 return
             case Fixed():
-                column = _Column(layout, self._allocator.allocate(capacity * layout.width))
+                column = _OutputColumn(layout, self._allocator.allocate(capacity * layout.width))
             case Variable():
-                column = _Column(layout, self._offsets(capacity))
+                column = _OutputColumn(layout, self._offsets(capacity))
                 self._add_data(column)
             case Repeated():
-                column = _Column(layout, self._offsets(capacity))
+                column = _OutputColumn(layout, self._offsets(capacity))
                 column.limit = self._items(layout, capacity)
                 self._add(layout.item, column.limit)
             case _:
-                column = _Column(layout)
+                column = _OutputColumn(layout)
                 for part in layout.parts:
                     self._add(part, capacity)
         if layout.nullable:
@@ -143,7 +143,7 @@ class OutputColumns:
         _view(buffer, np.int32)[0] = 0
         return buffer
 
-    def _add_data(self, column: _Column) -> None:
+    def _add_data(self, column: _OutputColumn) -> None:
         most = self._input_bytes
         column.limit = self._densities.guess(column.layout.column, most, self._input_bytes)
         column.data = self._allocator.allocate(column.limit + SPILL)
@@ -152,7 +152,7 @@ class OutputColumns:
         most = self._input_bytes // layout.item_bytes + capacity
         return self._densities.guess(layout.column, most, self._input_bytes)
 
-    def _describe(self, column: _Column) -> None:
+    def _describe(self, column: _OutputColumn) -> None:
         number = column.layout.column
         row = self.table[number]
         row[Field.VALUES] = column.values.address if column.values is not None else 0

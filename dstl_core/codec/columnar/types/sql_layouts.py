@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dstl_core.codec.columnar.kernels import instructions as i
-from dstl_core.codec.columnar.types.choice_layouts import Parts, kind, refuses
+from dstl_core.codec.columnar.types.choice_layouts import PartsLayout, kind, refuses
 from dstl_core.codec.columnar.types.layouts import (
     Fixed,
     Layout,
@@ -171,7 +171,7 @@ class InMemory(SlotLayout):
         """Adds the instructions for the memory of a frame."""
 
 
-class SqlRow(Parts, InMemory):
+class SqlRow(PartsLayout, InMemory):
     """A binary row."""
 
     def __init__(self, fields: Sequence[tuple[str, SlotLayout]], row_kind: RowKind | None) -> None:

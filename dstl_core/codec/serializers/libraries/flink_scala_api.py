@@ -212,7 +212,7 @@ class OptionSerializer(ScalaOptionSerializer):
 
 
 @dataclass(frozen=True)
-class EitherSerializer(ScalaEitherSerializer):
+class FlinkScalaEitherSerializer(ScalaEitherSerializer):
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaEitherSerializerSnapshot"
 
 
@@ -395,7 +395,10 @@ READERS: dict[str, SnapshotReader] = dict(
             OptionSerializer, OptionSerializer.snapshot_class, outer_version=2, parts=1
         ),
         composite_reader(
-            EitherSerializer, EitherSerializer.snapshot_class, outer_version=1, parts=2
+            FlinkScalaEitherSerializer,
+            FlinkScalaEitherSerializer.snapshot_class,
+            outer_version=1,
+            parts=2,
         ),
         simple_reader(UnitSerializer()),
     ]

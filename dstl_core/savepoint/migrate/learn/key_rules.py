@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from dstl_core.savepoint.migrate.learn.column_rules import DECIDE, Expression, row_rule
-from dstl_core.savepoint.migrate.learn.matching import JobOperator
+from dstl_core.savepoint.migrate.learn.matching import PlannedOperator
 from dstl_core.savepoint.migrate.learn.sql_state import row_in
 from dstl_core.state.tables.compatibility import columns_that_may_swap
 from dstl_core.state.tables.lossless import cast, scalar_widens, sql_name
@@ -29,7 +29,7 @@ class KeyRule:
     may_swap: str | None = None
 
 
-def key_rule(old: JobOperator, new: JobOperator) -> KeyRule:
+def key_rule(old: PlannedOperator, new: PlannedOperator) -> KeyRule:
     """Proposes where the key of an operator comes from."""
     key = KeyRule()
     was, now = old.operator.key_type, new.operator.key_type
@@ -66,7 +66,7 @@ def key_rule(old: JobOperator, new: JobOperator) -> KeyRule:
     return key
 
 
-def _scalar_key(rule: KeyRule, old: JobOperator, new: JobOperator) -> None:
+def _scalar_key(rule: KeyRule, old: PlannedOperator, new: PlannedOperator) -> None:
     was, now = old.operator.key_type, new.operator.key_type
     assert was is not None and now is not None
     before, after = was.serializer, now.serializer

@@ -23,7 +23,7 @@ _FAMILIES = {
 }
 
 
-class JobOperator:
+class PlannedOperator:
     """An operator with state, and its node in the plan of its job."""
 
     def __init__(self, operator: OperatorCatalog, columns: PlanColumns | None) -> None:
@@ -144,9 +144,9 @@ class Match:
         filters_differ: Whether other rows reach the operator than before.
     """
 
-    new: JobOperator
-    old: JobOperator | None
-    candidates: Sequence[JobOperator] = ()
+    new: PlannedOperator
+    old: PlannedOperator | None
+    candidates: Sequence[PlannedOperator] = ()
     reason: str = ""
     filters_differ: bool = False
 
@@ -156,7 +156,7 @@ class Matches:
     """The matches of all operators with state, and the old operators without a match."""
 
     matches: Sequence[Match]
-    left_over: Sequence[JobOperator]
+    left_over: Sequence[PlannedOperator]
     notes: Sequence[str] = ()
     """Why a plan was not used."""
 
@@ -176,8 +176,8 @@ def match_operators(
         FormatError: A savepoint is damaged.
     """
     columns, notes = usable_plans(plans, (old, new))
-    ours = [JobOperator(each, columns[0]) for each in old.operators if has_state(each)]
-    theirs = [JobOperator(each, columns[1]) for each in new.operators if has_state(each)]
+    ours = [PlannedOperator(each, columns[0]) for each in old.operators if has_state(each)]
+    theirs = [PlannedOperator(each, columns[1]) for each in new.operators if has_state(each)]
     matching = _Matching(ours, theirs).run()
     return replace(matching, notes=notes)
 
@@ -212,7 +212,7 @@ def has_state(operator: OperatorCatalog) -> bool:
 
 
 class _Matching:
-    def __init__(self, old: Sequence[JobOperator], new: Sequence[JobOperator]) -> None:
+    def __init__(self, old: Sequence[PlannedOperator], new: Sequence[PlannedOperator]) -> None:
         self._old, self._new = list(old), list(new)
         self._found: dict[str, Match] = {}
         self._order = [each.label for each in new]
@@ -228,7 +228,7 @@ class _Matching:
 
     def _by_meaning(self) -> None:
         """Matches operators whose nodes work on the same tables by the same key."""
-        exact: list[Callable[[JobOperator], Hashable]] = [
+        exact: list[Callable[[PlannedOperator], Hashable]] = [
             lambda operator: (
                 operator.place(),
                 operator.conditions,
@@ -249,8 +249,8 @@ class _Matching:
                 self._take(Match(new, old, reason=_reason(old, new), filters_differ=differ))
 
     def _pairs(
-        self, feature: Callable[[JobOperator], Hashable]
-    ) -> Iterator[tuple[JobOperator, JobOperator]]:
+        self, feature: Callable[[PlannedOperator], Hashable]
+    ) -> Iterator[tuple[PlannedOperator, PlannedOperator]]:
         """Operators that alone have a feature, in the old and in the new job."""
         ours, theirs = _by_feature(self._old, feature), _by_feature(self._new, feature)
         for key, new in theirs.items():
@@ -275,7 +275,7 @@ class _Matching:
             if old is not None and (old.node is None or new.node is None):
                 self._take(Match(new, old))
 
-    def _crossed(self, new: JobOperator) -> list[JobOperator]:
+    def _crossed(self, new: PlannedOperator) -> list[PlannedOperator]:
         """Old operators with the states of a new one, while their own successors have others."""
         return [
             match.old
@@ -293,22 +293,22 @@ class _Matching:
 
 
 def _by_feature(
-    operators: Sequence[JobOperator], feature: Callable[[JobOperator], Hashable]
-) -> dict[Hashable, list[JobOperator]]:
-    by_value: dict[Hashable, list[JobOperator]] = {}
+    operators: Sequence[PlannedOperator], feature: Callable[[PlannedOperator], Hashable]
+) -> dict[Hashable, list[PlannedOperator]]:
+    by_value: dict[Hashable, list[PlannedOperator]] = {}
     for operator in operators:
         if operator.node is not None:
             by_value.setdefault(feature(operator), []).append(operator)
     return by_value
 
 
-def _reason(old: JobOperator, new: JobOperator) -> str:
+def _reason(old: PlannedOperator, new: PlannedOperator) -> str:
     if old.label == new.label:
         return ""
     return f"{old.label} of the old job does the same"
 
 
-def _may_continue(new: JobOperator, old: JobOperator) -> bool:
+def _may_continue(new: PlannedOperator, old: PlannedOperator) -> bool:
     """Whether a person may want that an operator continues another one."""
     if new.node is not None and old.node is not None:
         return new.family == old.family and new.is_source == old.is_source

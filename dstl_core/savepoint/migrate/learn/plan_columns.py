@@ -55,7 +55,7 @@ _LOCAL = frozenset(["local-group-aggregate", "local-window-aggregate"])
 
 
 @dataclass(frozen=True, slots=True)
-class Column:
+class SqlColumn:
     """A column: its name for people, and what it means."""
 
     name: str
@@ -63,7 +63,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Aggregate:
+class SqlAggregate:
     """A call of an aggregate function.
 
     Attributes:
@@ -74,8 +74,8 @@ class Aggregate:
     """
 
     function: str
-    column: Column
-    arguments: tuple[Column, ...]
+    column: SqlColumn
+    arguments: tuple[SqlColumn, ...]
     is_distinct: bool
     retracts: bool
 
@@ -89,7 +89,7 @@ class PlanColumns:
 
     def __init__(self, plan: CompiledPlan) -> None:
         self.plan = plan
-        self._columns: dict[int, Sequence[Column]] = {}
+        self._columns: dict[int, Sequence[SqlColumn]] = {}
         self._conditions: dict[int, frozenset[str]] = {}
         self._tables: dict[int, frozenset[str]] = {}
         for node in plan.ordered:
@@ -108,11 +108,11 @@ class PlanColumns:
             row = self._columns[node.inputs[0]]
             yield _short(_expression(condition, row, self.plan.where)).meaning
 
-    def of(self, node: PlanNode) -> Sequence[Column]:
+    def of(self, node: PlanNode) -> Sequence[SqlColumn]:
         """The output columns of a node."""
         return self._columns[node.id]
 
-    def of_input(self, node: PlanNode, at: int = 0) -> Sequence[Column]:
+    def of_input(self, node: PlanNode, at: int = 0) -> Sequence[SqlColumn]:
         """The columns that a node reads. Those of a local aggregate are those that it reads."""
         if at >= len(node.inputs):
             raise wrong_plan(
@@ -151,7 +151,7 @@ class PlanColumns:
         """The source tables of a node."""
         return self._tables[node.id]
 
-    def picked(self, node: PlanNode, field: str, at: int = 0) -> Sequence[Column] | None:
+    def picked(self, node: PlanNode, field: str, at: int = 0) -> Sequence[SqlColumn] | None:
         """The input columns that a field of a node lists by position; None if it has no list."""
         places = node.fields.get(field)
         if not isinstance(places, list):
@@ -159,7 +159,7 @@ class PlanColumns:
         row = self.of_input(node, at)
         return [_at(each, row, self.plan.where) for each in places]
 
-    def aggregates(self, node: PlanNode) -> Sequence[Aggregate]:
+    def aggregates(self, node: PlanNode) -> Sequence[SqlAggregate]:
         """The calls of an aggregate, in the order of their buffers."""
         calls, retractions = _calls(node), node.fields.get("aggCallNeedRetractions")
         if not calls:
@@ -175,11 +175,11 @@ class PlanColumns:
             for call, flag in zip(calls, flags, strict=True)
         ]
 
-    def _of(self, node: PlanNode, inputs: Sequence[Sequence[Column]]) -> Sequence[Column]:
+    def _of(self, node: PlanNode, inputs: Sequence[Sequence[SqlColumn]]) -> Sequence[SqlColumn]:
         """The columns of a node, from those of its inputs."""
         names = node.columns
         if (table := source_table(node)) is not None:
-            return [Column(name, f"{table}.{name}") for name in names]
+            return [SqlColumn(name, f"{table}.{name}") for name in names]
         before = [column for each in inputs for column in each]
         if node.type == "calc":
             return self._projected(node, inputs[0] if inputs else ())
@@ -190,20 +190,20 @@ class PlanColumns:
         elif node.type == "union" and all(len(each) == len(names) for each in inputs):
             rows = zip(*inputs, strict=True)
             before = [
-                Column(name, f"UNION({', '.join(each.meaning for each in row)})")
+                SqlColumn(name, f"UNION({', '.join(each.meaning for each in row)})")
                 for name, row in zip(names, rows, strict=True)
             ]
         elif node.type not in _PASSING and node.type != "rank" and node.type not in _JOINS:
             before = []
         columns = list(before[: len(names)])
         place = f"{node.type}({' '.join(sorted(self.tables(node)))})"
-        columns += [Column(name, f"{place}.{name}") for name in names[len(columns) :]]
+        columns += [SqlColumn(name, f"{place}.{name}") for name in names[len(columns) :]]
         return [
             column if _is_made_up(name) else replace(column, name=name)
             for column, name in zip(columns, names, strict=True)
         ]
 
-    def _projected(self, node: PlanNode, row: Sequence[Column]) -> Sequence[Column]:
+    def _projected(self, node: PlanNode, row: Sequence[SqlColumn]) -> Sequence[SqlColumn]:
         projection = node.fields.get("projection")
         if not isinstance(projection, list) or len(projection) != len(node.columns):
             raise wrong_plan(self.plan.where, "a projection of each column", node.id)
@@ -213,7 +213,7 @@ class PlanColumns:
             columns.append(column if _is_made_up(name) else replace(column, name=name))
         return columns
 
-    def _aggregated(self, node: PlanNode, names: Sequence[str]) -> Sequence[Column]:
+    def _aggregated(self, node: PlanNode, names: Sequence[str]) -> Sequence[SqlColumn]:
         grouping = self.picked(node, "grouping") or ()
         calls = [each.column for each in self.aggregates(node)]
         columns = [*grouping, *calls][: len(names)]
@@ -224,7 +224,7 @@ class PlanColumns:
             *(_grouped(each, by) for each in columns[len(grouping) :]),
         ]
         rest = names[len(columns) :]
-        return [*columns, *(Column(name, f"{node.type}.{name} BY {by}") for name in rest)]
+        return [*columns, *(SqlColumn(name, f"{node.type}.{name} BY {by}") for name in rest)]
 
 
 def _calls(node: PlanNode) -> Sequence[Any]:
@@ -238,11 +238,11 @@ def _calls(node: PlanNode) -> Sequence[Any]:
     return calls if isinstance(calls, list) else ()
 
 
-def _grouped(column: Column, by: str) -> Column:
+def _grouped(column: SqlColumn, by: str) -> SqlColumn:
     return replace(column, meaning=f"{column.meaning} BY {by}")
 
 
-def _aggregate(call: Any, retracts: bool, row: Sequence[Column], where: str) -> Aggregate:
+def _aggregate(call: Any, retracts: bool, row: Sequence[SqlColumn], where: str) -> SqlAggregate:
     entry = call if isinstance(call, dict) else {}
     name = entry.get("internalName") or entry.get("systemName") or entry.get("catalogName")
     name = name or entry.get("name")
@@ -254,9 +254,9 @@ def _aggregate(call: Any, retracts: bool, row: Sequence[Column], where: str) -> 
     filtered = entry.get("filterArg", -1)
     by = None if filtered in (-1, None) else _at(filtered, row, where)
     function = _function(name)
-    return Aggregate(
+    return SqlAggregate(
         function,
-        Column(
+        SqlColumn(
             _call_text(
                 function,
                 [each.name for each in arguments],
@@ -302,7 +302,7 @@ _SIGNS = frozenset(["+", "-", "*", "/", "%", "=", "<>", "<", ">", "<=", ">=", "A
 _DEEPEST = 200
 
 
-def _expression(expression: Any, row: Sequence[Column], where: str, depth: int = 0) -> Column:
+def _expression(expression: Any, row: Sequence[SqlColumn], where: str, depth: int = 0) -> SqlColumn:
     """An expression of the plan over the columns of a row."""
     if depth > _DEEPEST:
         raise wrong_plan(where, f"expressions of at most {_DEEPEST} levels", "more")
@@ -313,7 +313,7 @@ def _expression(expression: Any, row: Sequence[Column], where: str, depth: int =
     if kind == "LITERAL":
         value = fields.get("value")
         text = f"'{value}'" if isinstance(value, str) else str(value)
-        return Column(text, f"{text}:{fields.get('type')}")
+        return SqlColumn(text, f"{text}:{fields.get('type')}")
     if kind == "CALL" and isinstance(fields.get("operands"), list):
         parts = [_expression(each, row, where, depth + 1) for each in fields["operands"]]
         name = next(
@@ -327,17 +327,17 @@ def _expression(expression: Any, row: Sequence[Column], where: str, depth: int =
         meaning = f"{name}({', '.join(each.meaning for each in parts)})"
         if _function(name).endswith("CAST"):
             meaning += f":{fields.get('type')}"
-        return _short(Column(_text_of_call(_function(name), parts), meaning))
+        return _short(SqlColumn(_text_of_call(_function(name), parts), meaning))
     parts = list(_operands(fields, row, where, depth))
     rest = {name: each for name, each in fields.items() if name not in ("operands", "expr")}
     meaning = f"{rest}({', '.join(each.meaning for each in parts)})"
     name = fields.get("name") if kind == "FIELD_ACCESS" else None
-    return _short(Column(str(name or kind), meaning))
+    return _short(SqlColumn(str(name or kind), meaning))
 
 
 def _operands(
-    fields: Mapping[str, Any], row: Sequence[Column], where: str, depth: int
-) -> Iterator[Column]:
+    fields: Mapping[str, Any], row: Sequence[SqlColumn], where: str, depth: int
+) -> Iterator[SqlColumn]:
     operands = fields.get("operands")
     for operand in operands if isinstance(operands, list) else ():
         yield _expression(operand, row, where, depth + 1)
@@ -345,7 +345,7 @@ def _operands(
         yield _expression(fields["expr"], row, where, depth + 1)
 
 
-def _text_of_call(function: str, parts: Sequence[Column]) -> str:
+def _text_of_call(function: str, parts: Sequence[SqlColumn]) -> str:
     names = [each.name for each in parts]
     if function in _SIGNS and len(names) > 1:
         return f" {function} ".join(names)
@@ -354,16 +354,16 @@ def _text_of_call(function: str, parts: Sequence[Column]) -> str:
     return f"{function}({', '.join(names)})"
 
 
-def _at(place: Any, row: Sequence[Column], where: str) -> Column:
+def _at(place: Any, row: Sequence[SqlColumn], where: str) -> SqlColumn:
     if type(place) is not int or not 0 <= place < len(row):
         raise wrong_plan(where, f"a column of the input, 0..{len(row) - 1}", repr(place)[:80])
     return row[place]
 
 
-def _short(column: Column) -> Column:
+def _short(column: SqlColumn) -> SqlColumn:
     name, meaning = column.name, column.meaning
     if len(meaning) > _LONGEST:
         meaning = f"sha256:{hashlib.sha256(meaning.encode()).hexdigest()}"
     if len(name) > _LONGEST:
         name = f"{name[:_LONGEST]}.."
-    return Column(name, meaning)
+    return SqlColumn(name, meaning)

@@ -15,7 +15,7 @@ from dstl_core.savepoint.migrate.expression import (
     Column,
     Expression,
 )
-from dstl_core.savepoint.migrate.learn.matching import JobOperator, usable_plans
+from dstl_core.savepoint.migrate.learn.matching import PlannedOperator, usable_plans
 from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
 from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
 from dstl_core.savepoint.migrate.learn.proposal import propose
@@ -87,10 +87,10 @@ class PlanNames:
 
     def of_new(self, operator: OperatorSnapshot) -> OperatorColumns | None:
         """The names of the columns of an operator of the new job; None if no plan has them."""
-        return JobOperator(operator, self._new_plan).columns
+        return PlannedOperator(operator, self._new_plan).columns
 
     def _of_old(self, operator: OperatorSnapshot) -> OperatorColumns | None:
-        return JobOperator(operator, self._old_plan).columns
+        return PlannedOperator(operator, self._old_plan).columns
 
     def _operator(self, label: str, rule: OperatorRule) -> OperatorRule:
         if self._template is None:

@@ -15,10 +15,15 @@ from dstl_core.savepoint.migrate.learn.column_rules import DECIDE
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
 from dstl_core.savepoint.migrate.learn.flink_outcome import flink_outcomes
 from dstl_core.savepoint.migrate.learn.key_rules import KeyRule, key_rule
-from dstl_core.savepoint.migrate.learn.matching import JobOperator, Match, Matches, match_operators
+from dstl_core.savepoint.migrate.learn.matching import (
+    Match,
+    Matches,
+    PlannedOperator,
+    match_operators,
+)
 from dstl_core.savepoint.migrate.learn.proposal_text import proposal_lines
 from dstl_core.savepoint.migrate.learn.sql_state import row_in
-from dstl_core.savepoint.migrate.learn.state_rules import StateRule, merge_rule, state_rule
+from dstl_core.savepoint.migrate.learn.state_rules import ProposedRule, merge_rule, state_rule
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import Snapshot
 
@@ -164,7 +169,7 @@ class _Proposing:
             proposal.notes.append(_SOURCE)
         return proposal
 
-    def _continued(self, proposal: OperatorProposal, match: Match, old: JobOperator) -> None:
+    def _continued(self, proposal: OperatorProposal, match: Match, old: PlannedOperator) -> None:
         new = match.new
         if old.operator.operator_id != new.operator.operator_id:
             proposal.rules["from"] = _reference(old)
@@ -182,14 +187,16 @@ class _Proposing:
         self._rules(proposal, new, old)
         self._says(proposal, old)
 
-    def _says(self, proposal: OperatorProposal, old: JobOperator) -> None:
+    def _says(self, proposal: OperatorProposal, old: PlannedOperator) -> None:
         text = self._outcomes.get(old.operator.operator_id)
         if text is None and proposal.rules.get("from") is None and proposal.rules:
             text = "nothing: it restores, and reads other values than the old job wrote"
         if text is not None:
             proposal.notes.append(f"without the migration Flink would say: {text}")
 
-    def _rules(self, proposal: OperatorProposal, new: JobOperator, old: JobOperator) -> None:
+    def _rules(
+        self, proposal: OperatorProposal, new: PlannedOperator, old: PlannedOperator
+    ) -> None:
         key = key_rule(old, new)
         if key.expression is not None:
             proposal.rules["key"] = key.expression
@@ -200,7 +207,7 @@ class _Proposing:
             proposal.rules["states"] = states
 
     def _states(
-        self, proposal: OperatorProposal, new: JobOperator, old: JobOperator, key: KeyRule
+        self, proposal: OperatorProposal, new: PlannedOperator, old: PlannedOperator, key: KeyRule
     ) -> dict[str, Any]:
         rules: dict[str, Any] = {}
         classes: dict[str, str] = {}
@@ -244,7 +251,9 @@ class _Proposing:
                 proposal.rules[name] = replacements
         return rules
 
-    def _merged(self, rule: StateRule, state: StateInfo, key: KeyRule, new: JobOperator) -> None:
+    def _merged(
+        self, rule: ProposedRule, state: StateInfo, key: KeyRule, new: PlannedOperator
+    ) -> None:
         """Adds how the values of keys that become one are put together."""
         if not key.merges:
             return
@@ -281,7 +290,7 @@ _SOURCE = (
 
 
 def _paired(
-    old: JobOperator, new: JobOperator
+    old: PlannedOperator, new: PlannedOperator
 ) -> tuple[list[tuple[StateInfo, StateInfo]], list[StateInfo], list[StateInfo]]:
     """States of one meaning, and those left on either side.
 
@@ -306,18 +315,18 @@ def _mark(info: StateInfo, views: Mapping[str, str]) -> tuple[str, str]:
     return ("name", info.name) if meaning is None else ("meaning", meaning)
 
 
-def _has_rows(operator: JobOperator) -> bool:
+def _has_rows(operator: PlannedOperator) -> bool:
     """Whether SQL made the state of an operator."""
     key = operator.operator.key_type
     return key is not None and row_in(key.serializer) is not None
 
 
-def _reference(operator: JobOperator) -> str:
+def _reference(operator: PlannedOperator) -> str:
     """The operator as a declaration names it."""
     return operator.operator.uid or f"hash:{operator.operator.operator_id.hex}"
 
 
-def _described(operator: JobOperator) -> str:
+def _described(operator: PlannedOperator) -> str:
     states = ", ".join(f"{each.name} {each.kind} {each.type}" for each in operator.states)
     name = f" ({operator.operator.name})" if operator.operator.name else ""
     return f"{_reference(operator)}{name} with {states or 'the positions of a source'}"

@@ -18,16 +18,16 @@ from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.savepoint.migrate.learn.compiled_plan import PlanNode
 from dstl_core.savepoint.migrate.learn.plan_columns import (
     AGGREGATES,
-    Aggregate,
-    Column,
     PlanColumns,
+    SqlAggregate,
+    SqlColumn,
 )
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 
 Start = Literal["0", "null", "empty()"]
 Merge = Literal["sum", "min", "max"]
 
-COUNT_OF_ROWS = Column("COUNT(*)", "$COUNT$1(*)")
+COUNT_OF_ROWS = SqlColumn("COUNT(*)", "$COUNT$1(*)")
 _SLOTS_WITH_EMPTY_WINDOWS = "HoppingWindow"
 
 
@@ -213,7 +213,7 @@ _RANKED = (
 )
 
 
-def _stored(row: Sequence[Column]) -> list[StateColumn]:
+def _stored(row: Sequence[SqlColumn]) -> list[StateColumn]:
     return [StateColumn(each.name, each.meaning) for each in row]
 
 
@@ -278,7 +278,7 @@ def _unique_keys(
 # ------------------------------------------------------------------------------------ aggregates
 
 
-def _accumulators(node: PlanNode, calls: Sequence[Aggregate]) -> list[list[StateColumn]]:
+def _accumulators(node: PlanNode, calls: Sequence[SqlAggregate]) -> list[list[StateColumn]]:
     """The accumulator row of an aggregate: with and without a counter of rows of its own.
 
     The row has the buffers of each call, then the counter, then a column for each set of distinct
@@ -312,7 +312,7 @@ def _may_count_rows(node: PlanNode) -> bool:
     return isinstance(window, dict) and window.get("type") == _SLOTS_WITH_EMPTY_WINDOWS
 
 
-def _buffers(call: Aggregate) -> list[StateColumn] | None:
+def _buffers(call: SqlAggregate) -> list[StateColumn] | None:
     """The columns of one call; None if its function is not known."""
     name, meaning = call.column.name, call.column.meaning
     retracted = f"{meaning} with retraction" if call.retracts else meaning
@@ -343,7 +343,7 @@ def _buffers(call: Aggregate) -> list[StateColumn] | None:
     return None
 
 
-def _distinct_sets(calls: Sequence[Aggregate]) -> dict[str, str]:
+def _distinct_sets(calls: Sequence[SqlAggregate]) -> dict[str, str]:
     """The sets of distinct values, in order. Calls with equal arguments share a set."""
     by_call: dict[str, list[str]] = {}
     names: dict[str, str] = {}
@@ -358,7 +358,7 @@ def _distinct_sets(calls: Sequence[Aggregate]) -> dict[str, str]:
     }
 
 
-def _views(calls: Sequence[Aggregate]) -> dict[str, str]:
+def _views(calls: Sequence[SqlAggregate]) -> dict[str, str]:
     """The states that hold a part of an accumulator, and what they mean without their number."""
     views = {}
     for at, meaning in enumerate(_distinct_sets(calls).values()):

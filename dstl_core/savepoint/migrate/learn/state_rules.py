@@ -23,7 +23,7 @@ from dstl_core.state.tables.lossless import cast, scalar_widens, sql_name
 
 
 @dataclass
-class StateRule:
+class ProposedRule:
     """The proposed rule of a state, in the form of the declaration.
 
     Attributes:
@@ -46,9 +46,9 @@ def state_rule(
     new: StateInfo,
     old_columns: OperatorColumns | None = None,
     new_columns: OperatorColumns | None = None,
-) -> StateRule:
+) -> ProposedRule:
     """Proposes the rule by which a new state gets the values of an old one."""
-    proposal = StateRule()
+    proposal = ProposedRule()
     # Plans that cannot name the columns of an aggregate still tell whether its calls changed.
     has_plans = old_columns is not None and new_columns is not None
     explained = has_plans and _calls(old_columns) != _calls(new_columns)
@@ -81,7 +81,7 @@ def _map_keys(columns: OperatorColumns | None, info: StateInfo) -> Sequence[Stat
     return None if columns is None else columns.map_keys.get(info.name)
 
 
-def _kind(proposal: StateRule, old: StateInfo, new: StateInfo) -> None:
+def _kind(proposal: ProposedRule, old: StateInfo, new: StateInfo) -> None:
     proposal.rule["kind"] = new.kind
     proposal.notes.append(f"{old.kind} {old.type} -> {new.kind} {new.type}")
     if (old.kind, new.kind) == ("value", "map"):
@@ -94,7 +94,7 @@ def _kind(proposal: StateRule, old: StateInfo, new: StateInfo) -> None:
 
 
 def _map_key(
-    proposal: StateRule,
+    proposal: ProposedRule,
     old: StateInfo,
     new: StateInfo,
     named: tuple[Sequence[StateColumn] | None, Sequence[StateColumn] | None],
@@ -124,7 +124,7 @@ def _is_count(info: StateInfo) -> bool:
 
 
 def _add_row(
-    proposal: StateRule,
+    proposal: ProposedRule,
     place: str,
     rule: RowRule,
     rows: tuple[RowDataSerializer | None, RowDataSerializer | None],
@@ -138,7 +138,7 @@ def _add_row(
 
 
 def _value(
-    proposal: StateRule,
+    proposal: ProposedRule,
     types: tuple[AnySerializer, AnySerializer],
     rows: tuple[RowDataSerializer | None, RowDataSerializer | None],
     named: tuple[Sequence[StateColumn] | None, Sequence[StateColumn] | None],
@@ -160,7 +160,9 @@ def _value(
         _pojo(proposal, one, other)
 
 
-def _scalar(proposal: StateRule, place: str, before: AnySerializer, after: AnySerializer) -> None:
+def _scalar(
+    proposal: ProposedRule, place: str, before: AnySerializer, after: AnySerializer
+) -> None:
     name = sql_name(after)
     if name is not None and scalar_widens(before, after):
         proposal.notes.append(f"{before.type_name} -> {after.type_name} loses nothing")
@@ -208,7 +210,7 @@ def _pojos(serializer: AnySerializer) -> Iterator[PojoSerializer]:
 # ----------------------------------------------------------------------------------------- POJOs
 
 
-def _pojo(proposal: StateRule, before: PojoSerializer, after: PojoSerializer) -> None:
+def _pojo(proposal: ProposedRule, before: PojoSerializer, after: PojoSerializer) -> None:
     old = {name: kind for name, _, kind in before.fields}
     new = {name: kind for name, _, kind in after.fields}
     if before.pojo_class != after.pojo_class:
@@ -248,7 +250,7 @@ def _pojo(proposal: StateRule, before: PojoSerializer, after: PojoSerializer) ->
 
 
 def _field(
-    proposal: StateRule,
+    proposal: ProposedRule,
     rules: dict[str, Any],
     name: str,
     kinds: tuple[AnySerializer | None, AnySerializer | None],

@@ -12,7 +12,7 @@ from dstl_core.codec.classfile.class_file import Flag
 from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
-from dstl_core.codec.kryo.declared_types import DeclaredTypes
+from dstl_core.codec.kryo.declared_types import DescriptorTypes
 from dstl_core.codec.kryo.flink_types import MAX_TYPE_PARTS, FlinkTypes
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses
@@ -71,4 +71,4 @@ def test_a_type_of_any_size_is_refused_before_it_is_walked(count: int) -> None:
         with pytest.raises(UnreadableValueError, match=f"at most {MAX_TYPE_PARTS}, got 131071"):
             types.of(JavaType("j.K0"))
     with pytest.raises(UnreadableValueError, match="too many parts"):
-        DeclaredTypes(types).of_java(JavaType("j.K0"))
+        DescriptorTypes(types).of_java(JavaType("j.K0"))
