@@ -138,8 +138,8 @@ def recorded() -> dict[str, str]:
 
 
 if __name__ == "__main__":
-    found: dict[str, str] = {}
+    outcomes: dict[str, str] = {}
     for name, write in corpus().items():
         with tempfile.TemporaryDirectory() as folder:
-            found[name] = outcome(write, Path(folder) / "out")
-    RECORDED.write_text(json.dumps(found, indent=0, sort_keys=True) + "\n")
+            outcomes[name] = outcome(write, Path(folder) / "out")
+    RECORDED.write_text(json.dumps(outcomes, indent=0, sort_keys=True) + "\n")

@@ -258,9 +258,9 @@ class _Reader:
     def fields(self) -> Iterator[_Field]:
         while self._at < len(self._edit):
             start = self._at
-            found = self._field(self._number(_U32))
-            found.start, found.end = start, self._at
-            yield found
+            tagged = self._field(self._number(_U32))
+            tagged.start, tagged.end = start, self._at
+            yield tagged
 
     def _field(self, tag: int) -> _Field:
         if tag in _NUMBERS:
@@ -349,24 +349,24 @@ def _apply(families: dict[int, ColumnFamily], edit: bytes, offset: int) -> int:
     fields = list(_Reader(edit, offset).fields())
     left = 0
     own = _family_of(fields)
-    for each in fields:
-        match each.tag:
-            case _Tag.COMPARATOR if each.text != _COMPARATOR:
+    for tagged in fields:
+        match tagged.tag:
+            case _Tag.COMPARATOR if tagged.text != _COMPARATOR:
                 raise FormatError(
                     "A column family is not sorted by bytes",
                     offset=offset,
                     expected=_COMPARATOR.decode(),
-                    got=each.text[:80],
+                    got=tagged.text[:80],
                 )
             case _Tag.FAMILY_ADD:
                 if own in families:
                     raise _wrong_family("is added twice", own, offset)
-                families[own] = ColumnFamily(own, _name(each.text, offset))
+                families[own] = ColumnFamily(own, _name(tagged.text, offset))
             case _Tag.FAMILY_DROP:
                 if families.pop(own, None) is None:
                     raise _wrong_family("is dropped and not there", own, offset)
             case _Tag.ATOMIC_GROUP:
-                [left] = each.numbers
+                [left] = tagged.numbers
     if own in families:
         _apply_files(families[own], fields, offset)
     elif any(each.tag in _NEW_FILES for each in fields):
@@ -382,9 +382,9 @@ def _family_of(fields: list[_Field]) -> int:
 
 def _apply_files(family: ColumnFamily, fields: list[_Field], offset: int) -> None:
     # Deletions come first, wherever they are: a file may move to another level within an edit.
-    for each in fields:
-        if each.tag == _Tag.DELETED_FILE:
-            level, number = each.numbers
+    for tagged in fields:
+        if tagged.tag == _Tag.DELETED_FILE:
+            level, number = tagged.numbers
             deleted = family.files.pop(number, None)
             if deleted is None or deleted.level != level:
                 raise FormatError(
@@ -392,15 +392,15 @@ def _apply_files(family: ColumnFamily, fields: list[_Field], offset: int) -> Non
                     offset=offset,
                     got=f"file {number} of level {level}",
                 )
-    for each in fields:
-        if each.tag in _NEW_FILES:
-            level, number, size = each.numbers
+    for tagged in fields:
+        if tagged.tag in _NEW_FILES:
+            level, number, size = tagged.numbers
             if number in family.files:
                 raise FormatError(
                     "A MANIFEST adds a table file twice", offset=offset, got=f"file {number}"
                 )
-            smallest, largest = each.keys
-            unique_id = None if each.text == _NO_UNIQUE_ID else each.text
+            smallest, largest = tagged.keys
+            unique_id = None if tagged.text == _NO_UNIQUE_ID else tagged.text
             file = ManifestFile(number, level, size, smallest, largest, unique_id)
             family.files[number] = file
 
@@ -485,11 +485,11 @@ def changed_manifest(raw: bytes, renamed: Mapping[str, str], dropped: Set[str]) 
         for edit, offset in _edits(raw):
             fields = list(_Reader(edit, offset).fields())
             own = _family_of(fields)
-            for each in reversed(fields):
-                if each.tag == _Tag.FAMILY_ADD and own in ids:
+            for tagged in reversed(fields):
+                if tagged.tag == _Tag.FAMILY_ADD and own in ids:
                     name = ids[own].encode()
                     new = varint(_Tag.FAMILY_ADD) + varint(len(name)) + name
-                    edit = edit[: each.start] + new + edit[each.end :]
+                    edit = edit[: tagged.start] + new + edit[tagged.end :]
             yield edit
         for key in gone:
             yield varint(_Tag.FAMILY) + varint(key) + varint(_Tag.FAMILY_DROP)

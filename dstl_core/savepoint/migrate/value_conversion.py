@@ -134,7 +134,8 @@ def fields_of(kind: Kind) -> list[tuple[str, Kind]] | None:
             return [(f"f{at}", kind_of(each)) for at, each in enumerate(kind.fields)]
         case PojoSerializer():
             return [
-                (name, None if each is None else kind_of(each)) for name, _, each in kind.fields
+                (name, None if kind_of_field is None else kind_of(kind_of_field))
+                for name, _, kind_of_field in kind.fields
             ]
     return None
 
@@ -142,8 +143,8 @@ def fields_of(kind: Kind) -> list[tuple[str, Kind]] | None:
 def field_column(column: pa.Array, name: str) -> pa.Array:
     """A field of a struct; null where the struct is."""
     at = column.type.get_field_index(name)
-    found = column.field(at)
-    return found if not column.null_count else pc.struct_field(column, [at])
+    child = column.field(at)
+    return child if not column.null_count else pc.struct_field(column, [at])
 
 
 @dataclass
@@ -191,10 +192,10 @@ class Conversion:
         target = arrow_of(self.new)
         old = Values(column, kind_of(self.old))
         if self.whole is not None:
-            found = self.value_of(self.whole, self._scope(old, others), len(column), self.where)
+            values = self.value_of(self.whole, self._scope(old, others), len(column), self.where)
             if isinstance(self.old, TtlSerializer) and isinstance(self.new, TtlSerializer):
-                return self._accessed(column, found, self.new, target, self.where)
-            return self.assign(found, kind_of(self.new), target, self.where)
+                return self._accessed(column, values, self.new, target, self.where)
+            return self.assign(values, kind_of(self.new), target, self.where)
         return self.assign(old, kind_of(self.new), target, self.where)
 
     def _scope(self, old: Values, others: Mapping[str, Values]) -> dict[str, Values]:
@@ -203,8 +204,8 @@ class Conversion:
         if isinstance(kind, TtlSerializer):
             kind, column = kind_of(kind.value), field_column(column, "v")
         scope[self.name] = Values(column, kind)
-        for name, each in fields_of(kind) or ():
-            scope[name] = Values(field_column(column, name), each)
+        for name, field_kind in fields_of(kind) or ():
+            scope[name] = Values(field_column(column, name), field_kind)
         return scope
 
     # ----------------------------------------------------------------------------- expressions
@@ -238,16 +239,16 @@ class Conversion:
             raise ConfigError(
                 f"{where} is wrong: there is no old column {first!r}; there are: {known}."
             )
-        found = scope[first]
+        values = scope[first]
         for name in rest:
-            fields = dict(fields_of(found.kind) or ())
+            fields = dict(fields_of(values.kind) or ())
             if name not in fields:
                 raise ConfigError(
-                    f"{where} is wrong: {first!r} ({name_of(found.kind)}) has no field {name!r}; "
+                    f"{where} is wrong: {first!r} ({name_of(values.kind)}) has no field {name!r}; "
                     f"it has: {', '.join(fields) or 'none'}."
                 )
-            found = Values(field_column(found.column, name), fields[name])
-        return found
+            values = Values(field_column(values.column, name), fields[name])
+        return values
 
     def _cast(self, cast: Cast, scope: Mapping[str, Values], rows: int, where: str) -> Values:
         of = self.value_of(cast.of, scope, rows, where)
@@ -256,12 +257,12 @@ class Conversion:
             return Values(pa.nulls(rows, arrow_type_of(kind)), kind)
         if isinstance(of.kind, LogicalType):
             try:
-                found, mask = cast_column(of.column, of.kind, kind)
+                cast_values, mask = cast_column(of.column, of.kind, kind)
             except ConfigError as error:
                 raise ConfigError(f"{where} is wrong: {error.message}") from error
             if mask is not None:
                 self.misfits.add(f"{where}: {cast}", mask, self._keys, null=cast.or_null)
-            return Values(found, kind)
+            return Values(cast_values, kind)
         fields = fields_of(of.kind)
         if fields is not None and len(fields) == 1:  # a key row of one column
             name, own = fields[0]
@@ -298,8 +299,8 @@ class Conversion:
             return pa.nulls(len(column), target)
         if isinstance(old, LogicalType) and isinstance(new, LogicalType) and not old.children:
             if values.constant is not None:
-                found = _constant(values.constant, old, new, where)
-                return pa.repeat(found.cast(target)[0], len(column))
+                constant = _constant(values.constant, old, new, where)
+                return pa.repeat(constant.cast(target)[0], len(column))
             return self._leaf(column, old, new, target, where)
         if isinstance(new, TtlSerializer) or isinstance(old, TtlSerializer):
             return self._ttl(column, old, new, target, where)
@@ -343,10 +344,10 @@ class Conversion:
             )
         if old.nullable and not new.nullable:
             self._refuse_nulls(column, new, where)
-        found, mask = cast_column(column, old, new)
+        cast_values, mask = cast_column(column, old, new)
         if mask is not None:
             self.misfits.add(where, mask, self._keys, null=False)
-        return found if found.type == target else found.cast(target)
+        return cast_values if cast_values.type == target else cast_values.cast(target)
 
     def _refuse_nulls(self, column: pa.Array, new: Kind, where: str) -> None:
         if isinstance(new, LogicalType) and not new.nullable:
@@ -371,8 +372,8 @@ class Conversion:
         arrays = []
         for at, (expression, kind) in enumerate(zip(self.row, new.types, strict=True)):
             place = f"{where}[{at}]"
-            found = self.value_of(expression, scope, len(column), place)
-            arrays.append(self.assign(found, kind, target.field(f"f{at}").type, place))
+            values = self.value_of(expression, scope, len(column), place)
+            arrays.append(self.assign(values, kind, target.field(f"f{at}").type, place))
         return _struct(column, arrays, target)
 
     def _fields(
@@ -398,8 +399,8 @@ class Conversion:
         self, values: Values, wanted: Sequence[tuple[str, Kind]], target: pa.DataType, where: str
     ) -> pa.Array:
         [(name, kind)] = wanted
-        found = self.assign(values, kind, target.field(name).type, where)
-        return _struct(found, [found], target)
+        assigned = self.assign(values, kind, target.field(name).type, where)
+        return _struct(assigned, [assigned], target)
 
     def _pojo(
         self,
@@ -434,9 +435,9 @@ class Conversion:
         for name, kind in wanted:
             place, own = f"{where}.{name}", target.field(name).type
             if name in rules:
-                found = self.value_of(rules[name], scope, len(column), place)
+                values_of_field = self.value_of(rules[name], scope, len(column), place)
             elif name in before:
-                found = scope[name]
+                values_of_field = scope[name]
             else:
                 left = [each for each in gone if each not in used]
                 if left:
@@ -445,12 +446,12 @@ class Conversion:
                         f"{{{new.pojo_class}: {{{name}: {{from: {left[0]}}}}}}}, or null if it is "
                         f"not the same."
                     )
-                found = Values(pa.nulls(len(column)), None)
-            default = None if found.kind is not None else defaults.get(name)
+                values_of_field = Values(pa.nulls(len(column)), None)
+            default = None if values_of_field.kind is not None else defaults.get(name)
             if default is not None:
                 arrays.append(pa.repeat(pa.scalar(default).cast(own), len(column)))
             else:
-                arrays.append(self.assign(found, kind, own, place))
+                arrays.append(self.assign(values_of_field, kind, own, place))
         return _struct(column, arrays, target)
 
     def _list(
@@ -462,8 +463,10 @@ class Conversion:
         where: str,
     ) -> pa.Array:
         elements = Values(column.flatten(), kind_of(old.element))
-        found = self._below(elements, kind_of(new.element), target.value_type, f"{where}[]")
-        return pa.ListArray.from_arrays(_offsets(column), found, mask=_mask(column))
+        elements_assigned = self._below(
+            elements, kind_of(new.element), target.value_type, f"{where}[]"
+        )
+        return pa.ListArray.from_arrays(_offsets(column), elements_assigned, mask=_mask(column))
 
     def _below(self, values: Values, new: Kind, target: pa.DataType, where: str) -> pa.Array:
         """Values inside a list or map: they are not one for each row."""
@@ -492,8 +495,8 @@ class Conversion:
             )
             for name, before, after in (("key", old.key, new.key), ("value", old.value, new.value))
         ]
-        found = pa.StructArray.from_arrays(parts, fields=list(own))
-        return pa.ListArray.from_arrays(_offsets(column), found, mask=_mask(column))
+        pairs = pa.StructArray.from_arrays(parts, fields=list(own))
+        return pa.ListArray.from_arrays(_offsets(column), pairs, mask=_mask(column))
 
     def _ttl(
         self, column: pa.Array, old: Kind, new: Kind, target: pa.DataType, where: str
@@ -516,8 +519,8 @@ class Conversion:
         where: str,
     ) -> pa.Array:
         """New values, each with the time of the last access to the old one."""
-        found = self.assign(values, kind_of(new.value), target.field("v").type, where)
-        arrays = {"ts": field_column(column, "ts"), "v": found}
+        assigned = self.assign(values, kind_of(new.value), target.field("v").type, where)
+        arrays = {"ts": field_column(column, "ts"), "v": assigned}
         return pa.StructArray.from_arrays(
             [arrays[each.name] for each in target], fields=list(target)
         )
@@ -591,19 +594,19 @@ def _constant(one: pa.Array, old: LogicalType, new: LogicalType, where: str) -> 
     """A constant in the type of a column, exactly."""
     takes = new.root in _CONSTANTS.get(old.root, _NUMBERS)
     fraction = old.root == "DOUBLE" and new.root not in ("FLOAT", "DOUBLE", "DECIMAL")
-    found, mask = (None, None)
+    constant, mask = (None, None)
     if takes and not fraction:
         if old.root == "DOUBLE" and new.root == "DECIMAL":
             text = pa.array([None if each is None else repr(each) for each in one.to_pylist()])
-            found, mask = cast_column(text.cast(pa.string()), old, new)
+            constant, mask = cast_column(text.cast(pa.string()), old, new)
         else:
-            found, mask = cast_column(one, old, new)
-    if found is None or mask is not None:
+            constant, mask = cast_column(one, old, new)
+    if constant is None or mask is not None:
         value = one[0].as_py()
         raise ConfigError(
             f"{where} is wrong: the constant {value!r} is no value of type {_nullable(new)}."
         )
-    return found
+    return constant
 
 
 def _struct(old: pa.Array, arrays: Sequence[pa.Array], target: pa.DataType) -> pa.Array:

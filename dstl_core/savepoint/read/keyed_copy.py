@@ -139,9 +139,9 @@ def whole_parts(
     size = sum(each.state_size for each in operator.keyed_handles)
     count = max(1, min(len(wanted), -(-size // BYTES_AT_ONCE)))
     for own in divided(wanted, count):
-        found = None if header is None else _merged(StatesOf(operator), header, own)
-        if found is not None:
-            yield found, own
+        merged = None if header is None else _merged(StatesOf(operator), header, own)
+        if merged is not None:
+            yield merged, own
 
 
 def _merged(
@@ -245,13 +245,13 @@ class _Copy:
         if failure is not None:
             raise NotInColumnsError
         keys: pa.Array = columns[KEY]
-        found = key_groups_of(keys, key_type, self._max_parallelism, EXACT_OPTIONS)
-        return found.astype(np.int64)
+        numbers = key_groups_of(keys, key_type, self._max_parallelism, EXACT_OPTIONS)
+        return numbers.astype(np.int64)
 
 
-def _check_types(known: StateMetaInfoSnapshot, found: StateMetaInfoSnapshot) -> None:
-    if types_of(known) != types_of(found):
+def _check_types(known: StateMetaInfoSnapshot, registered: StateMetaInfoSnapshot) -> None:
+    if types_of(known) != types_of(registered):
         raise RestoreError(
-            f"State {found.name!r} has different types in the handles of one operator: "
-            f"{describe_state(known)} and {describe_state(found)}."
+            f"State {registered.name!r} has different types in the handles of one operator: "
+            f"{describe_state(known)} and {describe_state(registered)}."
         )

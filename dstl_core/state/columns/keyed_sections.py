@@ -151,7 +151,7 @@ class KeyedSections:
 
     def raw_section(self, key_group: int) -> bytes:
         """As ``section``, not compressed."""
-        pieces = sorted(self._pieces.get(key_group, ()), key=lambda each: each[:2])
+        pieces = sorted(self._pieces.get(key_group, ()), key=lambda piece: piece[:2])
         if not pieces:
             return b""
         if self._spilled is not None:

@@ -103,12 +103,12 @@ def open_table_files(
         members = manifest.family_of_file
         for number, family in members.items():
             stream = streams.get(table_name(number))
-            found = "no such file" if stream is None else stream.state_size
-            if found != family.files[number].size:
+            actual = "no such file" if stream is None else stream.state_size
+            if actual != family.files[number].size:
                 raise FormatError(
                     f"Table file {table_name(number)} of a MANIFEST is another one",
                     expected=f"{family.files[number].size} bytes",
-                    got=found,
+                    got=actual,
                 )
     families: dict[str, list[TableFile]] = {}
     for name, stream in handle.shared + handle.private:

@@ -59,11 +59,11 @@ def orders_of(day: str) -> list[tuple[str, int]]:
 
 
 def expected_totals(*days: str) -> dict[str, int]:
-    found: Counter[str] = Counter()
+    totals: Counter[str] = Counter()
     for day in days:
         for customer, amount in orders_of(day):
-            found[customer] += amount
-    return dict(found)
+            totals[customer] += amount
+    return dict(totals)
 
 
 class Totals(KeyedProcessFunction):
@@ -148,10 +148,12 @@ def answer_of(done: dg.ExecuteInProcessResult) -> dict[str, Any]:
     """What a run did, as JSON: data versions and URIs of its assets, checks, errors."""
     versions, uris = {}, {}
     for event in done.get_asset_materialization_events():
-        found = event.step_materialization_data.materialization
-        name = "/".join([*found.asset_key.path, *([event.partition] if event.partition else [])])
-        versions[name] = (found.tags or {}).get("dagster/data_version")
-        uri = found.metadata.get("dagster/uri")
+        materialization = event.step_materialization_data.materialization
+        name = "/".join(
+            [*materialization.asset_key.path, *([event.partition] if event.partition else [])]
+        )
+        versions[name] = (materialization.tags or {}).get("dagster/data_version")
+        uri = materialization.metadata.get("dagster/uri")
         uris[name] = None if uri is None else str(uri.value)
     return {
         "success": done.success,

@@ -54,12 +54,12 @@ ROWS = {
 
 def expected_totals(*days: str) -> dict[str, tuple[int, int, int]]:
     """Account to (payments, total, largest), by hand."""
-    found: dict[str, tuple[int, int, int]] = {}
+    totals: dict[str, tuple[int, int, int]] = {}
     for day in days:
         for account, amount in ROWS[day]:
-            count, total, largest = found.get(account, (0, 0, amount))
-            found[account] = (count + 1, total + amount, max(largest, amount))
-    return found
+            count, total, largest = totals.get(account, (0, 0, amount))
+            totals[account] = (count + 1, total + amount, max(largest, amount))
+    return totals
 
 
 def totals_in(storage: DstlStorageResource) -> dict[str, tuple[int, int, int]]:

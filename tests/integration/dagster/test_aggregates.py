@@ -39,9 +39,9 @@ PAYMENTS = "account string, amount bigint, shop string, paid_at bigint"
 )
 def test_a_pipeline_that_cannot_be_is_refused(arguments, message):
     counted = {"n": aggregates.count()}
-    given = {"name": "p", "uid": "u", "key_by": "k", "key_type": "string", "states": counted}
+    usual = {"name": "p", "uid": "u", "key_by": "k", "key_type": "string", "states": counted}
     with pytest.raises(ConfigError, match=message):
-        aggregating_pipeline(**{**given, **arguments})
+        aggregating_pipeline(**{**usual, **arguments})
 
 
 def test_assets_are_made_of_a_pipeline():
@@ -90,12 +90,12 @@ def test_an_aggregate_with_its_own_order_keeps_it():
 
 def test_the_output_of_a_pipeline_is_that_of_its_operator():
     states = {"n": aggregates.count(), "mean": aggregates.avg("v")}
-    given = {"uid": "u", "key_by": "k", "key_type": "string", "states": states}
-    pipeline = aggregating_pipeline("p", output=["mean"], **given)
+    usual = {"uid": "u", "key_by": "k", "key_type": "string", "states": states}
+    pipeline = aggregating_pipeline("p", output=["mean"], **usual)
     assert pipeline.job.operator.output_schema.names == ["k", "mean"]
-    assert aggregating_pipeline("p", **given).job.operator.output_schema is None
+    assert aggregating_pipeline("p", **usual).job.operator.output_schema is None
     with pytest.raises(ConfigError, match="expected some of n, mean, got 'x'"):
-        aggregating_pipeline("p", output=["x"], **given)
+        aggregating_pipeline("p", output=["x"], **usual)
 
 
 def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
@@ -113,15 +113,15 @@ def test_a_pipeline_of_windows_keeps_their_contents_and_gives_those_that_fire():
     assert operator.out_of_orderness_ms == 5000
     assert list(pipeline.outputs) == ["hourly"]
     kept = EventTimeWindows(hours, "paid_at", side_output_late_data="account string")
-    given = {
+    usual = {
         "uid": "hourly",
         "key_by": "account",
         "states": {"n": aggregates.count()},
         "schema": PAYMENTS,
         "windows": kept,
     }
-    assert aggregating_pipeline("p", **given).outputs == ["hourly", "hourly.late"]
-    assert aggregating_pipeline("p", output=False, **given).outputs == ["hourly.late"]
+    assert aggregating_pipeline("p", **usual).outputs == ["hourly", "hourly.late"]
+    assert aggregating_pipeline("p", output=False, **usual).outputs == ["hourly.late"]
     assert operator.output_schema.names == [
         "account",
         "window_start",
@@ -188,9 +188,9 @@ def test_a_pipeline_of_windows_runs_day_by_day_and_its_output_is_loaded(storage,
     # Late rows are an asset: counted where it is materialized, and loaded as other output is.
     late = pipeline.key("output", operator="hourly.late")
     [event] = [
-        each.materialization
-        for each in done.get_asset_materialization_events()
-        if each.asset_key == late
+        materialized_event.materialization
+        for materialized_event in done.get_asset_materialization_events()
+        if materialized_event.asset_key == late
     ]
     assert event.metadata["dagster/partition_row_count"].value == 1
 

@@ -72,9 +72,9 @@ def resources_of(storage: dstl.DstlStorageResource) -> dict[str, Any]:
 def with_prefix() -> dg.AssetsDefinition:
     module = ModuleType("sales")
     module.epochs = epochs()  # type: ignore[attr-defined]
-    [found] = dg.load_assets_from_modules([module], key_prefix=["team", "eu"])
-    assert isinstance(found, dg.AssetsDefinition)
-    return found
+    [assets] = dg.load_assets_from_modules([module], key_prefix=["team", "eu"])
+    assert isinstance(assets, dg.AssetsDefinition)
+    return assets
 
 
 def renamed() -> dg.AssetsDefinition:
@@ -233,10 +233,10 @@ def test_values_come_from_the_named_io_manager(
     assert [each.passed for each in done.get_asset_check_evaluations()] == [True]
     assert dg.materialize([assets], resources=resources, instance=instance, tags=RANGE).success
     defs = dstl.build_pipeline_defs(PIPELINE, [assets], resources=resources)
-    found = defs.load_asset_value(
+    value_read = defs.load_asset_value(
         STATE, python_type=pd.DataFrame, partition_key=SECOND, instance=instance
     )
-    assert values_in(found) == STATE_AFTER[SECOND]
+    assert values_in(value_read) == STATE_AFTER[SECOND]
     assert values_in(loaded(assets, resources, instance, THIRD, key=OUTPUT)) == OUTPUT_OF[THIRD]
     with pytest.raises(ConfigError, match="has no rows to load: expected state or output"):
         defs.load_asset_value(PIPELINE.key("checkpoint"), partition_key=FIRST, instance=instance)

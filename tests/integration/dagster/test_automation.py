@@ -158,8 +158,8 @@ def test_automation_runs_a_pipeline_for_days(
                 defs=defs, instance=instance, cursor=cursor, evaluation_time=now
             )
             cursor = result.cursor
-            for each in result.results:
-                for key in [each.key] if each.true_subset.size else []:
+            for evaluation in result.results:
+                for key in [evaluation.key] if evaluation.true_subset.size else []:
                     for day in sorted(result.get_requested_partitions(key)):
                         launched.append((f"{now:%d %H}", key.path[-1], day))
                         assert job.execute_in_process(

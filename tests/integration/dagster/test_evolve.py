@@ -54,7 +54,7 @@ def run(
     rows: Any = None,
     **options: Any,
 ) -> dg.ExecuteInProcessResult:
-    given = ROWS if rows is None else rows
+    batches = ROWS if rows is None else rows
 
     @dstl_assets(pipeline=pipeline, partitions_def=DAYS)
     def days(
@@ -62,7 +62,7 @@ def run(
         storage: DstlStorageResource,
         engine: dg.ResourceParam[Any],
     ) -> Iterator[Any]:
-        batch = lambda engine, day: payments(*given[day])  # noqa: E731
+        batch = lambda engine, day: payments(*batches[day])  # noqa: E731
         yield from run_epochs(context, pipeline, batch, storage=storage, engine=engine)
 
     resources = {"storage": storage, "engine": LOCAL}

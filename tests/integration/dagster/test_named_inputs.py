@@ -54,8 +54,8 @@ def run(epochs, storage, instance, **options):
     )
 
 
-def config(**given):
-    return {"ops": {"payments_state": {"config": given}}}
+def config(**values):
+    return {"ops": {"payments_state": {"config": values}}}
 
 
 def failure_of(done):
@@ -75,9 +75,9 @@ def test_an_asset_without_partitions_runs_the_input_that_it_is_told(storage, ins
     # What the launchpad says comes before the function. A committed input runs nothing.
     again = run(epochs, storage, instance, tags={"file": "x"}, run_config=config(input_id=SECOND))
     [event] = [
-        each
-        for each in again.get_asset_materialization_events()
-        if each.asset_key == PAYMENTS.key("checkpoint")
+        materialized_event
+        for materialized_event in again.get_asset_materialization_events()
+        if materialized_event.asset_key == PAYMENTS.key("checkpoint")
     ]
     assert event.partition is None
     metadata = event.step_materialization_data.materialization.metadata
@@ -95,8 +95,8 @@ def test_an_asset_without_partitions_runs_the_input_that_it_is_told(storage, ins
 
 def test_each_dynamic_partition_is_an_input_and_files_run_as_they_arrive(storage, instance):
     epochs = assets_of(FILES)
-    there = [SECOND, FIRST]
-    sensor = build_input_sensor(PAYMENTS, epochs, lambda: there)
+    files = [SECOND, FIRST]
+    sensor = build_input_sensor(PAYMENTS, epochs, lambda: files)
 
     def tick():
         with dg.build_sensor_context(instance) as context:
@@ -113,7 +113,7 @@ def test_each_dynamic_partition_is_an_input_and_files_run_as_they_arrive(storage
         assert {each.partition for each in done.get_asset_materialization_events()} == {expected}
     assert "every input that is there is committed" in tick().skip_message
     assert totals_in(storage) == expected_totals(FIRST, SECOND)
-    there.append(THIRD)
+    files.append(THIRD)
     with PAYMENTS.store(storage).lease("a-run-of-somebody-else"):
         assert "is at work" in tick().skip_message
 

@@ -126,8 +126,8 @@ def test_copies_of_a_snapshot_are_written_with_the_types_of_its_source(
     for asset in (rewritten, migrated):
         assert materialized(tmp_path, asset).success is is_known
     if is_known:
-        found = migrated_source(source, DECLARATION)
-        check = VerifyCheck().definition(ASSET, found)
+        copied = migrated_source(source, DECLARATION)
+        check = VerifyCheck().definition(ASSET, copied)
         assert passed(str(tmp_path / "x"), check) == {"verified": True}
 
 

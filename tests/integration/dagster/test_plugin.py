@@ -255,8 +255,8 @@ def test_each_kind_of_credentials_speaks_its_file_systems_language():
 def test_s3_credentials_take_nothing_of_the_environment(monkeypatch):
     for name in ("AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL", "FSSPEC_S3_ENDPOINT_URL"):
         monkeypatch.setenv(name, "http://of-another-resource")
-    given = S3Credentials(access_key_id="i", secret_access_key="s", region="eu-west-1")
-    fs = s3fs.S3FileSystem(skip_instance_cache=True, **given.storage_options())
+    credentials = S3Credentials(access_key_id="i", secret_access_key="s", region="eu-west-1")
+    fs = s3fs.S3FileSystem(skip_instance_cache=True, **credentials.storage_options())
     fs.connect()
     client = fs._s3
     assert client.meta.endpoint_url == "https://s3.eu-west-1.amazonaws.com"
@@ -405,18 +405,20 @@ def test_code_references_and_owners_pass_through():
 
         return build_pipeline_defs(made, [epochs], rewrite=Rewrite()).assets
 
-    given = [spec for assets in defs_of(pipeline(translator=Owned())) for spec in assets.specs]
-    assert len(given) == 6
-    for spec in given:
+    specs = [spec for assets in defs_of(pipeline(translator=Owned())) for spec in assets.specs]
+    assert len(specs) == 6
+    for spec in specs:
         assert spec.owners == ["team:data"]
         assert spec.metadata["dagster/code_references"].code_references == [link]
 
     # Dagster finds the function of the epochs, which is the user's.
     [epochs, *_] = dg.with_source_code_references(defs_of(pipeline()))
     for spec in epochs.specs:
-        [found] = spec.metadata["dagster/code_references"].code_references
-        assert found.file_path == __file__
-        assert getsourcelines(test_code_references_and_owners_pass_through)[1] < found.line_number
+        [reference] = spec.metadata["dagster/code_references"].code_references
+        assert reference.file_path == __file__
+        assert (
+            getsourcelines(test_code_references_and_owners_pass_through)[1] < reference.line_number
+        )
 
 
 def test_only_time_windows_can_be_partitions():
@@ -507,13 +509,13 @@ def test_numbers_of_charts_have_units(value, unit, text):
 
 @pytest.mark.parametrize("kind", ["materialization", "migration"])
 def test_the_log_grows_from_the_last_base(kind):
-    given = InputFacts(id="d", rows=1, hash_sum="0" * 16)
-    day = EpochFacts(kind="epoch", input=given, log_bytes=10)
+    epoch_input = InputFacts(id="d", rows=1, hash_sum="0" * 16)
+    day = EpochFacts(kind="epoch", input=epoch_input, log_bytes=10)
     base = EpochFacts(kind=kind, materialized_bytes=50)
     facts = [day, base, day, day]
     commits = [
-        CompletedCheckpoint(number, number - 1, "0" * 64, 0, each)
-        for number, each in enumerate(facts, 1)
+        CompletedCheckpoint(number, number - 1, "0" * 64, 0, facts_of_epoch)
+        for number, facts_of_epoch in enumerate(facts, 1)
     ]
     texts = texts_of(epoch_charts(commits, 20)["dstl/log_total_chart"])
     assert "last: 20 B" in texts

@@ -59,7 +59,8 @@ def run_protocol(storage, instance):
 def materialized(instance, kind, day):
     wanted = dg.AssetRecordsFilter(PAYMENTS.key(kind), asset_partitions=[day])
     return [
-        each.asset_materialization for each in instance.fetch_materializations(wanted, 9).records
+        fetched.asset_materialization
+        for fetched in instance.fetch_materializations(wanted, 9).records
     ]
 
 
@@ -276,7 +277,7 @@ def test_a_new_savepoint_asks_for_the_rewritten_one(run_days, storage, instance)
     assert first.get_requested_partitions(rewritten) == set()
     assert run_days(DAY).success
     behind = [
-        each for each in defs.assets if not each.keys & {rewritten, PAYMENTS.key("checkpoint")}
+        asset for asset in defs.assets if not asset.keys & {rewritten, PAYMENTS.key("checkpoint")}
     ]
     resources = {"storage": storage, "engine": LOCAL}
     assert dg.materialize(behind, instance=instance, resources=resources).success

@@ -57,18 +57,20 @@ def test_each_epoch_is_reported_once_as_it_commits_and_the_newest_last(
     for kind in KINDS:
         events = materializations(instance, kind)
         assert [each.partition for each in events] == [*DAYS[:3]]
-        for each in events:
-            assert each.tags["dagster/data_version"] == versions[each.partition]
-    for each in materializations(instance, "state"):
-        assert {"dagster/column_schema", "dstl/input_rows", "dstl/seconds"} <= set(each.metadata)
+        for event in events:
+            assert event.tags["dagster/data_version"] == versions[event.partition]
+    for event in materializations(instance, "state"):
+        assert {"dagster/column_schema", "dstl/input_rows", "dstl/seconds"} <= set(event.metadata)
     keys = [
-        each.metadata["dagster/row_count"].value for each in materializations(instance, "state")
+        materialization.metadata["dagster/row_count"].value
+        for materialization in materializations(instance, "state")
     ]
     assert keys == [len(expected_totals(*DAYS[:at])) for at in (1, 2, 3)]
-    for each in materializations(instance, "checkpoint"):
-        assert {"dstl/state_bytes", "dstl/log_bytes", "dagster/uri"} <= set(each.metadata)
+    for event in materializations(instance, "checkpoint"):
+        assert {"dstl/state_bytes", "dstl/log_bytes", "dagster/uri"} <= set(event.metadata)
     sizes = [
-        each.metadata["dstl/log_bytes"].value for each in materializations(instance, "changelog")
+        materialization.metadata["dstl/log_bytes"].value
+        for materialization in materializations(instance, "changelog")
     ]
     assert sizes == sorted(set(sizes))
 
@@ -90,19 +92,19 @@ def test_a_backfill_that_fails_on_day_3_has_materialized_days_1_and_2(run_days, 
 @pytest.mark.parametrize("kind", ["state", "checkpoint"])
 def test_a_run_of_one_of_the_assets_reports_all(storage, instance, kind):
     [assets] = [
-        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+        asset for asset in small_defs(storage).assets if PAYMENTS.key("checkpoint") in asset.keys
     ]
     selection = dg.AssetSelection.assets(PAYMENTS.key(kind))
     assert materialize(assets, storage, instance, [DAYS[0]], selection=selection).success
-    for each in KINDS:
-        [event] = materializations(instance, each)
+    for name in KINDS:
+        [event] = materializations(instance, name)
         assert event.tags["dagster/data_version"] == versions_in(storage)[DAYS[0]]
 
 
 def test_a_run_of_several_windows_goes_on_with_what_comes_after(storage, instance):
     """The outputs of the op report nothing, and what depends on them runs."""
     [assets] = [
-        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+        asset for asset in small_defs(storage).assets if PAYMENTS.key("checkpoint") in asset.keys
     ]
     ran = []
 
@@ -185,7 +187,8 @@ def test_the_job_report_commits_reports_every_input_without_partitions(
             )
             assert done.success
             versions = [
-                each.tags["dagster/data_version"] for each in materializations(other, "state")
+                materialization.tags["dagster/data_version"]
+                for materialization in materializations(other, "state")
             ]
             assert versions == [versions_in(storage)[day] for day in DAYS[:5]]
 
@@ -213,15 +216,15 @@ def reported(storage, instance):
         resources={"storage": storage},
         selection=dg.AssetSelection.checks(*checks),
     )
-    [found] = [e for e in done.get_asset_check_evaluations() if e.check_name == "reported"]
-    return found
+    [evaluation] = [e for e in done.get_asset_check_evaluations() if e.check_name == "reported"]
+    return evaluation
 
 
 def test_what_depends_on_windows_that_were_undone_is_stale(
     run_days, storage, instance, monkeypatch
 ):
     [assets] = [
-        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+        asset for asset in small_defs(storage).assets if PAYMENTS.key("checkpoint") in asset.keys
     ]
 
     @dg.asset(deps=[PAYMENTS.key("checkpoint")], partitions_def=assets.partitions_def)

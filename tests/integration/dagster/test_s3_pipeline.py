@@ -44,9 +44,9 @@ def storage(s3):
         access_key_id=s3.key, secret_access_key=s3.secret, endpoint_url=s3.endpoint_url
     )
     base = s3.make_bucket("pipeline-of-orders")
-    found = DstlStorageResource(base_path=f"{base}/dstl", credentials=credentials)
-    found.connect()
-    return found
+    made = DstlStorageResource(base_path=f"{base}/dstl", credentials=credentials)
+    made.connect()
+    return made
 
 
 @pytest.fixture(scope="module")
@@ -61,11 +61,11 @@ def other(storage, s3, tmp_path_factory):
 def setup(storage, other, tmp_path_factory):
     """Storage, engine and instance of this process, after a backfill of three days."""
     with instance_in(tmp_path_factory.mktemp("home")) as instance:
-        found = (storage, LOCAL, instance)
-        done = run_days(BACKFILL[0], BACKFILL[-1], *found)
+        parts = (storage, LOCAL, instance)
+        done = run_days(BACKFILL[0], BACKFILL[-1], *parts)
         assert done.success, answer_of(done)["errors"]
         assert other.answer() == {}
-        yield found
+        yield parts
 
 
 @pytest.fixture(scope="module")
@@ -88,9 +88,9 @@ def totals_of(store):
 
 def tick(name, setup, sensor=None):
     storage, _, instance = setup
-    [found] = [sensor] if sensor else [each for each in DEFS.sensors if each.name == name]
+    [sensor_found] = [sensor] if sensor else [each for each in DEFS.sensors if each.name == name]
     context = dg.build_sensor_context(instance=instance, resources={"storage": storage})
-    return found(context)
+    return sensor_found(context)
 
 
 def test_a_backfill_commits_each_day(setup, store):
@@ -127,9 +127,11 @@ def test_of_two_processes_on_one_day_one_commits(setup, store, other):
         ours = answer_of(run_days(RACED, RACED, *setup))
     results = [ours, theirs.result()]
     assert any(each["success"] for each in results)
-    for each in results:
+    for outcome in results:
         assert (
-            each["success"] or "FencedError" in each["errors"][0] or "claimed" in each["errors"][0]
+            outcome["success"]
+            or "FencedError" in outcome["errors"][0]
+            or "claimed" in outcome["errors"][0]
         )
     assert days_of(store) == [*BACKFILL, FOREIGN, RACED]
     assert totals_of(store) == expected_totals(*BACKFILL, FOREIGN, RACED)

@@ -26,8 +26,8 @@ def savepoints(tmp_path: Path) -> SavepointResource:
     return SavepointResource(storage=DstlStorageResource(base_path=str(tmp_path / "state")))
 
 
-def written_at(found: Snapshot) -> int:
-    return Path(str(found.folder).removeprefix("file:"), "_metadata").stat().st_mtime_ns
+def written_at(copied: Snapshot) -> int:
+    return Path(str(copied.folder).removeprefix("file:"), "_metadata").stat().st_mtime_ns
 
 
 def test_the_same_edit_again_finds_its_copy_and_another_one_is_refused(
@@ -61,9 +61,9 @@ def test_a_savepoint_of_flink_1_is_upgraded_once(savepoints: SavepointResource) 
     again = savepoints.upgrade(source, "upgraded", jars=[JAR])
     assert written_at(again) == written_at(first)
     operators = Snapshot.load(str(first.folder), jars=[JAR]).operators
-    found = json.loads(json.dumps([line for each in operators for line in each.dump()]))
+    dumped = json.loads(json.dumps([line for each in operators for line in each.dump()]))
     truth = json.loads((ORDERS / "truth.json").read_bytes())["entries"]
-    assert lines(found) == lines(truth)
+    assert lines(dumped) == lines(truth)
     with pytest.raises(SnapshotExistsError, match="A snapshot is already there"):
         savepoints.upgrade(source, "upgraded", to="2.3", jars=[JAR])
     with pytest.raises(ConfigError, match=r"The snapshot is of Flink 2\.x already"):
@@ -80,9 +80,9 @@ def test_an_upgrade_in_yaml_is_an_asset(savepoints: SavepointResource) -> None:
             list(defs.assets or ()), instance=instance, resources={"storage": savepoints.storage}
         )
     [event] = [
-        each
-        for each in done.get_asset_materialization_events()
-        if each.asset_key == dg.AssetKey(["orders", "orders_upgraded"])
+        materialized_event
+        for materialized_event in done.get_asset_materialization_events()
+        if materialized_event.asset_key == dg.AssetKey(["orders", "orders_upgraded"])
     ]
     path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
     assert Snapshot.load(path).metadata.version == 6

@@ -235,9 +235,9 @@ def test_after_a_cancelled_run_that_left_something_a_reset_is_asked_for(state, i
 
 
 def test_checkpoints_of_a_live_job_are_reported_once(instance, tmp_path, populated):
-    [found] = (GOLDEN / "a-hashmap-changelog-multi").glob("checkpoints/*/chk-2")
+    [checkpoint] = (GOLDEN / "a-hashmap-changelog-multi").glob("checkpoints/*/chk-2")
     folder = tmp_path / "job"
-    shutil.copytree(found.parent, folder)
+    shutil.copytree(checkpoint.parent, folder)
     key = dg.AssetKey(["orders", "checkpoints"])
     sensor = build_external_checkpoint_sensor(key, str(folder), name="orders")
     first = tick(sensor, instance, populated)
@@ -280,8 +280,8 @@ def results(storage, instance, pipeline=PAYMENTS, **options):
 def test_the_checks_of_a_sound_pipeline(populated, instance):
     report = build_report_job(PAYMENTS)
     assert report.execute_in_process(instance=instance, resources={"storage": populated}).success
-    found = results(populated, instance, max_log_ratio=1000)
-    assert {name: each.passed for name, each in found.items()} == {
+    evaluations = results(populated, instance, max_log_ratio=1000)
+    assert {name: each.passed for name, each in evaluations.items()} == {
         "committed": True,
         "verified": True,
         "log_size": True,
@@ -296,10 +296,10 @@ def test_each_check_can_fail(state, instance):
     latest = Path(store.path_of(store.require_latest()).removeprefix("file:"), "_metadata")
     raw = bytearray(latest.read_bytes())
     any_log = replace(PAYMENTS, small_log_bytes=0)
-    found = results(state, instance, any_log, max_log_ratio=0.001)
-    assert not found["log_size"].passed and not found["no_leftovers"].passed
-    assert not found["reported"].passed and found["committed"].passed
-    assert found["log_size"].severity is dg.AssetCheckSeverity.WARN
+    evaluations = results(state, instance, any_log, max_log_ratio=0.001)
+    assert not evaluations["log_size"].passed and not evaluations["no_leftovers"].passed
+    assert not evaluations["reported"].passed and evaluations["committed"].passed
+    assert evaluations["log_size"].severity is dg.AssetCheckSeverity.WARN
     # One bit of a file that the checkpoint needs is another one, wherever it is.
     snapshot = Snapshot.load(store.path_of(store.require_latest()))
     for path in (Path(each.removeprefix("file:")) for each in verify_snapshot(snapshot).file_names):

@@ -58,7 +58,9 @@ def storages(
 
 def run(storage: DstlStorageResource, instance: dg.DagsterInstance, day: str, engine: Any) -> None:
     [asset, *_] = [
-        each for each in small_defs(storage).assets or () if isinstance(each, dg.AssetsDefinition)
+        candidate
+        for candidate in small_defs(storage).assets or ()
+        if isinstance(candidate, dg.AssetsDefinition)
     ]
     resources = {"storage": storage, "engine": engine}
     done = dg.materialize([asset], instance=instance, partition_key=day, resources=resources)

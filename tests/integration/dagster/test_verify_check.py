@@ -64,7 +64,7 @@ def test_a_file_of_state_that_is_missing_or_cut_fails_the_check(tmp_path: Path) 
     shutil.copytree(snapshot("a-hashmap-canonical-files"), folder)
     files = [path for path in folder.iterdir() if path.name != "_metadata"]
     assert files
-    path = max(files, key=lambda each: each.stat().st_size)
+    path = max(files, key=lambda file: file.stat().st_size)
     whole = path.read_bytes()
     path.write_bytes(whole[: len(whole) // 2])
     [evaluation] = evaluations(folder)

@@ -193,7 +193,7 @@ def test_a_window_that_leaves_one_out_is_refused(run_days, storage, instance):
 def test_a_failed_window_is_put_in_by_one_run(run_days, storage, instance):
     """Day 2 fails, day 3 runs by permission, and day 2 comes in later."""
     [assets] = [
-        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+        asset for asset in small_defs(storage).assets if PAYMENTS.key("checkpoint") in asset.keys
     ]
     assert run_days(DAYS[0]).success
     gap = {"dstl/allow-gap": "true"}
@@ -237,7 +237,7 @@ def test_a_run_that_failed_after_it_went_back_goes_on(storage, instance, run_day
 def test_a_run_cannot_go_back_to_a_window_after_its_own(run_days, storage, instance):
     assert run_days(DAYS[0]).success
     [assets] = [
-        each for each in small_defs(storage).assets if PAYMENTS.key("checkpoint") in each.keys
+        asset for asset in small_defs(storage).assets if PAYMENTS.key("checkpoint") in asset.keys
     ]
     config = {"ops": {"payments_state": {"config": {"rewind_to": DAYS[4]}}}}
     message = failure_of(materialize(assets, storage, instance, [DAYS[1]], run_config=config))

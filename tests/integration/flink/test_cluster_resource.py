@@ -24,9 +24,9 @@ UNREACHABLE = "http://127.0.0.1:9"
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory):
-    found = FlinkRestCluster(tmp_path_factory.mktemp("cluster"))
-    yield found
-    found.close()
+    started = FlinkRestCluster(tmp_path_factory.mktemp("cluster"))
+    yield started
+    started.close()
 
 
 @pytest.fixture

@@ -22,8 +22,8 @@ pytestmark = pytest.mark.flink
 
 def forms(fixture: Fixture) -> set[str]:
     """How the keyed state of its operators lies on disk."""
-    found = Snapshot.load(fixture.snapshot).operators
-    return {each.form() for each in found if each.keyed_handles}
+    stored_operators = Snapshot.load(fixture.snapshot).operators
+    return {each.form() for each in stored_operators if each.keyed_handles}
 
 
 REFUSED = {"x-unaligned-hashmap": "in-flight data"}

@@ -63,8 +63,8 @@ def of(uid: str, updates: list[Entry]) -> list[Entry]:
 
 def held(*updates: list[Entry]) -> list[str]:
     model = Model("keyed", STATES)
-    for each in updates:
-        model.apply(of("keyed", each))
+    for update in updates:
+        model.apply(of("keyed", update))
     return texts(model.entries(), "kg")
 
 
@@ -135,8 +135,8 @@ def test_flink_restores_native_state_and_goes_on(
     assert texts([e for e in restored.entries if e["op"] == "keyed"], "kg") == held(FIRST)
     for place in (restored.savepoint, restored.checkpoints[-1]):
         again = flink.restore(place, OPERATORS, backend="rocksdb")
-        found = [entry for entry in again.entries if entry["op"] == "keyed"]
-        assert texts(found, "kg") == held(FIRST, LATER)
+        of_operator = [entry for entry in again.entries if entry["op"] == "keyed"]
+        assert texts(of_operator, "kg") == held(FIRST, LATER)
 
 
 def test_what_flink_saves_after_it_differs_in_nothing(

@@ -34,9 +34,9 @@ def test_little_memory_gives_the_same_sections(name: str, count: int, tmp_path: 
         for sections in (large, small):
             shuffle_of(parts, header, count).into(sections, output)
         groups = KeyGroupRange(0, count - 1)
-        found = [large.section(each) for each in groups]
-        assert found == [small.section(each) for each in groups]
-        assert any(found)
+        own_sections = [large.section(each) for each in groups]
+        assert own_sections == [small.section(each) for each in groups]
+        assert any(own_sections)
         assert b"".join(large.stream()) == b"".join(small.stream())
 
 
@@ -46,10 +46,10 @@ def test_every_key_type_is_moved_to_its_key_groups(tmp_path: Path) -> None:
     kept = [each for each in source.operators if each.label != "k-pojo"]
     before = [{**line, "kg": 0} for each in kept for line in each.dump()]
     out = rewrite_savepoint(source, tmp_path / "out", remove=["k-pojo"], max_parallelism=512)
-    found = Snapshot.load(out)
-    after = [{**line, "kg": 0} for each in found.operators for line in each.dump()]
+    moved = Snapshot.load(out)
+    after = [{**line, "kg": 0} for each in moved.operators for line in each.dump()]
     assert as_lines(after) == as_lines(before)
-    assert verify_snapshot(found).findings == [], "every key is in its key group"
+    assert verify_snapshot(moved).findings == [], "every key is in its key group"
 
 
 @pytest.mark.slow

@@ -44,12 +44,12 @@ def migration_of(pair: str, declared: dict[str, Any], **options: Any) -> Savepoi
 
 def contents(folder: str | Path, *, places: bool = False) -> list[str]:
     """The entries as texts, without the names of operators, and without key groups."""
-    found = []
+    kept_texts = []
     for operator in Snapshot.load(folder).operators:
         for line in operator.dump():
             kept = {name: each for name, each in line.items() if places or name not in ("op", "kg")}
-            found.append(text_of(kept))
-    return sorted(found)
+            kept_texts.append(text_of(kept))
+    return sorted(kept_texts)
 
 
 def text_of(entry: dict[str, Any]) -> str:
@@ -87,8 +87,8 @@ def test_the_new_job_gets_its_state(pair: str, tmp_path: Path) -> None:
 
 
 def test_there_and_back_gives_the_same_state(tmp_path: Path) -> None:
-    there = migration_of("key-type", {"operators": {"accounts": {"key": "cast(key, BIGINT)"}}})
-    there.write(tmp_path / "there")
+    forth = migration_of("key-type", {"operators": {"accounts": {"key": "cast(key, BIGINT)"}}})
+    forth.write(tmp_path / "there")
     old, new = JOBS / "key-type" / "old", Snapshot.load(tmp_path / "there")
     declared = {"migration": 1, "operators": {"accounts": {"key": "cast(key, STRING)"}}}
     back = SavepointMigration(Migration.of(declared), new, Snapshot.load(old))
@@ -100,36 +100,39 @@ def test_there_and_back_gives_the_same_state(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_same_migration_gives_the_same_bytes(tmp_path: Path) -> None:
     declared = {"operators": {"4_group-aggregate": {"key": ["cast(f0, BIGINT)"]}}}
-    found = []
+    written = []
     for name in ("one", "two"):
         migration_of("key-widen", declared).write(tmp_path / name)
         [operator] = [
-            each for each in Snapshot.load(tmp_path / name).operators if each.keyed_handles
+            candidate
+            for candidate in Snapshot.load(tmp_path / name).operators
+            if candidate.keyed_handles
         ]
         handles = operator.keyed_handles
-        found.append([operator.snapshot.resolver.read(each.stream) for each in handles])  # type: ignore[union-attr]
-    assert found[0] == found[1]
+        written.append([operator.snapshot.resolver.read(each.stream) for each in handles])  # type: ignore[union-attr]
+    assert written[0] == written[1]
 
 
 def test_an_aggregate_of_distinct_values_starts_empty(tmp_path: Path) -> None:
     """As the rows of a real job with DISTINCT have it: their RAW columns hold one byte 0."""
     old, new = (Snapshot.load(JOBS / "distinct-add" / each) for each in ("old", "new"))
     plans = [
-        CompiledPlan.load(JOBS / "distinct-add" / f"{each}.plan.json") for each in ("old", "new")
+        CompiledPlan.load(JOBS / "distinct-add" / f"{version}.plan.json")
+        for version in ("old", "new")
     ]
     proposal = propose(old, new, plans=(plans[0], plans[1]))
     assert proposal.decisions == 0
     migration = SavepointMigration(Migration.of(dict(proposal.declaration)), old, new)
-    found = Snapshot.load(migration.write(tmp_path / "out"))["3_group-aggregate"]
+    aggregate = Snapshot.load(migration.write(tmp_path / "out"))["3_group-aggregate"]
     before = {each["key"][1]: each["value"] for each in old["4_group-aggregate"].dump()}
     real = Snapshot.load(snapshot("x-sql-distinct-minibatch-hashmap"))
     [empty] = {
-        json.dumps(each["value"][-1])
+        json.dumps(line["value"][-1])
         for operator in real.operators
-        for each in operator.dump()
-        if each.get("state") == "accState"
+        for line in operator.dump()
+        if line.get("state") == "accState"
     }
-    assert {each["key"][1]: each["value"] for each in found.dump()} == {
+    assert {each["key"][1]: each["value"] for each in aggregate.dump()} == {
         key: ["+I", count, 0, total, json.loads(empty)] for key, (_, count, total) in before.items()
     }
 
@@ -306,11 +309,11 @@ def test_kinds_of_state_change_and_change_back(tmp_path: Path) -> None:
     source = Snapshot.load(folder)
     SavepointMigration(Migration.of(declared), source, source).write(tmp_path / "out")
     names, maps, counts = (values_of(folder, each) for each in ("names", "m", "cnt"))
-    found = {each: values_of(tmp_path / "out", each) for each in states}
-    assert found["cnt"] == {key: len(each) for key, each in names.items()}
-    assert found["red"] == {key: sum(n for _, n in each) for key, each in maps.items()}
-    assert found["m"] == {key: [[str(each), each]] for key, each in counts.items()}
-    assert found["names"] == {key: ["x"] for key in counts}
+    values = {each: values_of(tmp_path / "out", each) for each in states}
+    assert values["cnt"] == {key: len(each) for key, each in names.items()}
+    assert values["red"] == {key: sum(n for _, n in each) for key, each in maps.items()}
+    assert values["m"] == {key: [[str(each), each]] for key, each in counts.items()}
+    assert values["names"] == {key: ["x"] for key in counts}
 
 
 def test_lists_of_keys_that_become_one_are_joined(tmp_path: Path) -> None:
@@ -320,9 +323,9 @@ def test_lists_of_keys_that_become_one_are_joined(tmp_path: Path) -> None:
     source = Snapshot.load(folder)
     SavepointMigration(Migration.of(declared), source, source).write(tmp_path / "out")
     names, counts = (values_of(folder, each) for each in ("names", "cnt"))
-    found = {each: values_of(tmp_path / "out", each) for each in ("names", "cnt")}
-    assert found["cnt"] == {"one": sum(counts.values())}
-    assert sorted(found["names"]["one"]) == sorted(n for each in names.values() for n in each)
+    values = {each: values_of(tmp_path / "out", each) for each in ("names", "cnt")}
+    assert values["cnt"] == {"one": sum(counts.values())}
+    assert sorted(values["names"]["one"]) == sorted(n for each in names.values() for n in each)
 
 
 def test_a_merge_that_its_type_does_not_have() -> None:
@@ -362,7 +365,7 @@ def test_fields_of_a_class_swap_though_the_types_have_the_same_bytes(tmp_path: P
     after = snapshot_values(tmp_path / "out")
     assert len(before) == 5
     assert after == {
-        key: {**each, "n": each["total"], "total": each["n"]} for key, each in before.items()
+        key: {**order, "n": order["total"], "total": order["n"]} for key, order in before.items()
     }
 
 

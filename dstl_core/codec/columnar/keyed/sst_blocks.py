@@ -229,13 +229,15 @@ class TableReader:
             return np.zeros(len(starts), np.bool_)
         view, checksum = memoryview(raw), xxhash.xxh3_64_intdigest
         places = zip(starts.tolist(), stops.tolist(), strict=True)
-        found = np.fromiter((checksum(view[at:to]) for at, to in places), np.uint64, len(starts))
+        checksums = np.fromiter(
+            (checksum(view[at:to]) for at, to in places), np.uint64, len(starts)
+        )
         data = np.frombuffer(raw, np.uint8)
         last = data[stops].astype(np.uint64) * np.uint64(XXH3_LAST_BYTE)
         stored = np.zeros(len(starts), np.uint32)
         for at in range(4):
             stored |= data[stops + 1 + at].astype(np.uint32) << np.uint32(8 * at)
-        return (found ^ last).astype(np.uint32) == stored
+        return (checksums ^ last).astype(np.uint32) == stored
 
     def _lines(
         self, data: Bytes, bounds: Int64s, offsets: Int64s, least_key: int

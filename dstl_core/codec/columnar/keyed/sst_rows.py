@@ -121,7 +121,7 @@ def merged_spans(
         if not size:
             continue
         start, stop = _bounds(low, high, prefix_bytes)
-        stored = [each for reader in readers if (each := reader.read(start, stop)) is not None]
+        stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
         for own, end, _ in _parts(readers, low, high, prefix_bytes, BYTES_AT_ONCE):
             start, stop = _bounds(own, end, prefix_bytes)
             every = [each.entries(start, stop, prefix_bytes) for each in stored]
@@ -151,9 +151,9 @@ def _bounds(first: int, last: int, prefix_bytes: int) -> tuple[bytes, bytes | No
 def _merged(every: list[Entries], first: int, last: int, prefix_bytes: int) -> SstRows:
     total = sum(map(len, every))
     runs = np.empty((len(every), 2), np.int64)
-    for at, each in enumerate(every):
-        runs[at, 0] = address_of(each.lines)
-        runs[at, 1] = runs[at, 0] + ENTRY_BYTES * len(each)
+    for at, run in enumerate(every):
+        runs[at, 0] = address_of(run.lines)
+        runs[at, 1] = runs[at, 0] + ENTRY_BYTES * len(run)
     merges = any(bool((each.lines[:, TRAILER] & 0xFF == MERGE).any()) for each in every)
     spans = scratch_words(total, scan.SPAN_WORDS)
     operands = np.empty((total if merges else 1, table_merge.OPERAND_WORDS), np.int64)

@@ -25,15 +25,15 @@ def sections(states: Sequence[Rows], prefix: int, seed: int = 5) -> list[tuple[i
     """The sections of all key groups, with the records of a state in any order."""
     random_order = random.Random(seed)
     groups = sorted({key[:prefix] for rows in states for key in rows})
-    found = []
+    written = []
     for group in groups:
         runs = []
         for at, rows in enumerate(states):
             own = [(key, value) for key, value in rows.items() if key[:prefix] == group]
             random_order.shuffle(own)
             runs.append((at, own))
-        found.append((int.from_bytes(group, "big"), write_section(runs)))
-    return found
+        written.append((int.from_bytes(group, "big"), write_section(runs)))
+    return written
 
 
 def opened(table: FamilyTable) -> SstFile:

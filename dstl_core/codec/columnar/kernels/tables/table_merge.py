@@ -78,7 +78,7 @@ def merge_runs(
         put64(order + 8 * (count - 1 - run), run)
         insert_run(runs, order, count, count - 1 - run)
     rows = 0
-    found = 0
+    operands_written = 0
     start = size = 0
     is_open = False
     while count > 0:
@@ -107,11 +107,11 @@ def merge_runs(
                 is_open = kind == MERGE
         if is_open:
             if kind == PUT or kind == MERGE:
-                put64(operands + 24 * found, rows - 1)
-                put64(operands + 24 * found + 8, get64(line + 16))
-                put64(operands + 24 * found + 16, get64(line + 24))
-                found += 1
+                put64(operands + 24 * operands_written, rows - 1)
+                put64(operands + 24 * operands_written + 8, get64(line + 16))
+                put64(operands + 24 * operands_written + 16, get64(line + 24))
+                operands_written += 1
             is_open = kind == MERGE
         count = advance(runs, order, count)
-    put64(result, found)
+    put64(result, operands_written)
     return rows
