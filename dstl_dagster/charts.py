@@ -60,7 +60,7 @@ def bar_chart(values: Sequence[float], title: str, unit: str, middle: str) -> Ch
         values: The first is that of place 0.
         title: What the values are.
         unit: Unit of the values.
-        middle: What stands under the bars.
+        middle: The text under the bars.
     """
     last = str(max(len(values) - 1, 0))
     return _bars(_largest(values), title, unit, "0", middle, last)

@@ -66,8 +66,8 @@ class _Commands(TyperGroup):
 
 
 def _forget_output() -> None:
-    """The reader of our output (head, less) has gone; that is no error. What is still buffered
-    goes nowhere, or the interpreter would complain at its exit.
+    """Handles a closed pipe (head, less): discards the buffered output, so that the interpreter
+    exits quietly.
     """
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 

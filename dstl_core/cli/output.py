@@ -82,7 +82,7 @@ def complain_of(problems: Iterable[tuple[str, str | None]]) -> bool:
 
 
 def write_traceback(text: str) -> None:
-    """Writes a traceback to stderr. Its messages quote what stands in a snapshot."""
+    """Writes a traceback to stderr. Its messages quote the contents of a snapshot."""
     sys.stderr.write(printable_lines(text) if sys.stderr.isatty() else text)
 
 

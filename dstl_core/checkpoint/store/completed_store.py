@@ -521,7 +521,7 @@ class CompletedCheckpointStore:
         try:
             # The log may have a commit whose answer was lost.
             self._log.refresh()
-            needed = self.references.those_there(self._held_and_there())
+            needed = self.references.references_of_existing(self._held_and_there())
         except DstlError as error:
             _LOG.warning("nothing was discarded; gc will find it: %s", error)
             return

@@ -102,8 +102,8 @@ class ReferencedFiles:
                 return files
         raise self._too_busy()
 
-    def those_there(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
-        """The files that the given checkpoints reference; skips those whose metadata is gone."""
+    def references_of_existing(self, checkpoints: Iterable[CompletedCheckpoint]) -> FileSet:
+        """The files that the given checkpoints reference; skips those without metadata."""
         files = FileSet()
         for checkpoint in checkpoints:
             self._add(files, self._store.folder_of(checkpoint))

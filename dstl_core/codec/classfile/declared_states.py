@@ -42,7 +42,7 @@ class DeclaredState:
 
 @dataclass
 class _Call:
-    """What stands between the name of a state and the call of the constructor."""
+    """The constructor call of a descriptor: the name of the state, and its types so far."""
 
     name: str
     types: list[JavaType | None] = field(default_factory=list)

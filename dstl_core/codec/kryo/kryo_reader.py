@@ -71,7 +71,7 @@ class Layouts(Protocol):
 
 
 class KryoValueReader:
-    """One value on its way in.
+    """Reads one Kryo value and resolves its references.
 
     Args:
         source: Where it starts.
@@ -272,7 +272,7 @@ def final_class_of_field(
 
 
 class KryoValueWriter:
-    """One value on its way out, as Kryo 5 stores it.
+    """Writes one value in the format of Kryo 5.
 
     Args:
         layouts: Of the classes in it.

@@ -113,7 +113,7 @@ class PojoSerializer(TypeSerializer[Pojo | None]):
 
     @staticmethod
     def write_other(class_name: str, out: DataOutput) -> None:
-        """Appends what stands in front of a value of a subclass without a tag."""
+        """Writes the header of a value whose subclass has no tag."""
         out.write_u8(_IS_SUBCLASS)
         out.write_utf(class_name)
 

@@ -16,7 +16,7 @@ RESERVED = "__dstl_"
 FINGERPRINT_COLUMN = "__dstl_row_hash"
 SUBTASK_COLUMN = "__dstl_subtask"
 ROWS_COLUMN = "__dstl_rows"
-"""In a batch that was reduced on its way: how many rows a row stands for. Its hash is their sum."""
+"""In a reduced batch: how many rows one row replaces. Its hash is their sum."""
 OWN_COLUMNS = (FINGERPRINT_COLUMN, SUBTASK_COLUMN, ROWS_COLUMN)
 """Columns that a runner adds for the job."""
 HASHES = 1 << 64

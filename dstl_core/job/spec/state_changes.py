@@ -1,4 +1,4 @@
-"""What becomes of aggregates and states that a changed job declares otherwise."""
+"""How a changed job takes over aggregates and states that it declares otherwise."""
 
 from __future__ import annotations
 

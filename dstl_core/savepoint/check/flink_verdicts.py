@@ -1,4 +1,4 @@
-"""What real Flink says of the states of a job, and what becomes of the verdicts of the rules."""
+"""Combines the answers of a real Flink with the verdicts of the rules."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from dstl_core.errors import FormatError, NotInColumnsError, UnreadableValueErro
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.check.flink_answers import Answer, FlinkInstallation, Question
 from dstl_core.savepoint.check.hidden_changes import (
-    fields_that_are_gone,
     holds,
     values_of_subclasses,
+    verdict_on_removed_fields,
 )
 from dstl_core.savepoint.check.restore_check import RestoreLine
 from dstl_core.savepoint.read.operator_catalog import StateInfo
@@ -242,7 +242,7 @@ def _by_rules(
     is_map = state.info.kind == "map"
     verdicts = [
         compatibility_of_state(stored, wanted, is_map=is_map, rules=rules),
-        fields_that_are_gone(stored, wanted, classes),
+        verdict_on_removed_fields(stored, wanted, classes),
         values_of_subclasses(state.operator, state.info),
     ]
     return max(verdicts, key=lambda compatibility: compatibility.verdict)

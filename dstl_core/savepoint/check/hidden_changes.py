@@ -31,10 +31,10 @@ def holds(serializer: AnySerializer, *kinds: type) -> bool:
     return any(isinstance(each, kinds) for each in parts_of(serializer))
 
 
-def fields_that_are_gone(
+def verdict_on_removed_fields(
     stored: AnySerializer, wanted: AnySerializer, classes: JobClasses
 ) -> Compatibility:
-    """What becomes of a field that a POJO type has no more.
+    """The verdict on fields that the new POJO lacks.
 
     If its class still has the field, static or transient, Flink 2.2.1 fails: "a present field
     should have its associated new field serializer available". Without the class it is unknown.
@@ -78,8 +78,8 @@ def _field_names(serializer: AnySerializer, pojo_class: str) -> set[str] | None:
 def values_of_subclasses(operator: OperatorSnapshot, info: StateInfo) -> Compatibility:
     """Whether a state has values of subclasses that no header lists. It reads states with POJOs.
 
-    Flink reads such values by the subclass as it is now. Columns hold the listed classes only, so
-    values are read one by one only where columns do not hold all of them.
+    Flink reads such values with the current subclass. If the header lists every class, the check
+    decodes by columns; otherwise value by value.
     """
     types = [each for _, each in info.meta.serializers]
     if not any(holds(each, PojoSerializer) for each in types) or _fits_columns(operator, info):

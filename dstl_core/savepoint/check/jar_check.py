@@ -28,9 +28,9 @@ from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation
 from dstl_core.savepoint.check.flink_verdicts import VOID_NAMESPACE, StateOfJob, by_flink
 from dstl_core.savepoint.check.hidden_changes import (
-    fields_that_are_gone,
     holds,
     values_of_subclasses,
+    verdict_on_removed_fields,
 )
 from dstl_core.savepoint.check.restore_check import (
     DroppedState,
@@ -318,7 +318,7 @@ class _JarCheck:
         worst = compatibility_of_state(stored, wanted, is_map=info.kind == "map", rules=self._rules)
         verdicts = [
             worst,
-            fields_that_are_gone(stored, wanted, self._classes),
+            verdict_on_removed_fields(stored, wanted, self._classes),
             *self._subclasses(stored),
         ]
         return max(verdicts, key=lambda compatibility: compatibility.verdict)
@@ -399,7 +399,7 @@ class _JarCheck:
             raise UnreadableValueError(f"the job calls or sets {setting}, which changes types")
 
     def _subclasses(self, stored: AnySerializer) -> Iterator[Compatibility]:
-        """What becomes of the subclasses that a header lists. The job learns of them late."""
+        """The verdicts on the subclasses that a header lists. The job learns of them late."""
         for part in parts_of(stored):
             if not isinstance(part, PojoSerializer):
                 continue

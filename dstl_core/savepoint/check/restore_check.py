@@ -19,8 +19,8 @@ from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, UnreadableValueError
 from dstl_core.savepoint.check.hidden_changes import (
-    fields_that_are_gone,
     values_of_subclasses,
+    verdict_on_removed_fields,
 )
 from dstl_core.savepoint.check.restore_plan import (
     METADATA_OF_FLINK_2,
@@ -274,7 +274,7 @@ class _Check:
         verdicts = [values_of_subclasses(operator, old)]
         now = dict(new.meta.serializers)
         verdicts += [
-            fields_that_are_gone(serializer, now[name], self._classes)
+            verdict_on_removed_fields(serializer, now[name], self._classes)
             for name, serializer in old.meta.serializers
             if name in now
         ]

@@ -1,4 +1,4 @@
-"""A copy of a snapshot in which sources go on at other positions."""
+"""Copies a snapshot with new positions of its sources."""
 
 from __future__ import annotations
 

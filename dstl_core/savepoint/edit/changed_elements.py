@@ -1,4 +1,4 @@
-"""A snapshot whose list states of operators are others: what a rewritten copy is written from."""
+"""A copy of a snapshot with replaced list states, as the input of a rewrite."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ Conversions = Mapping[Place, StateConversion | None]
 
 
 def place_of(meta: StateMetaInfoSnapshot) -> Place:
-    """What tells a state from the others of its operator."""
+    """The identity of a state within its operator: name and kind."""
     return meta.name, meta.as_key_value().backend_state_type
 
 
@@ -189,7 +189,7 @@ def _keyed_state(
 
 
 class _StreamConversion:
-    """The keyed state of one subtask, on its way from one stream into another.
+    """Converts the keyed state of one subtask from one stream into another.
 
     Args:
         operator: Where the records come from.

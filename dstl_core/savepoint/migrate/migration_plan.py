@@ -118,7 +118,7 @@ class OperatorPlan:
 
 @dataclass
 class Plan:
-    """What a migration does, and what stands in its way.
+    """The steps of a migration, and the problems that block it.
 
     Attributes:
         operators: The operators of the result.

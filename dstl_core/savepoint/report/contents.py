@@ -1,4 +1,4 @@
-"""What stands in the state of an operator: every record is counted, none is kept.
+"""Counts the records of the state of an operator, in bounded memory.
 
 Keyed state is read in columns, a few megabytes at a time. Memory holds a batch, and the keys of one
 key group.

@@ -1,4 +1,4 @@
-"""The figures of a report: sizes from metadata and headers, and what stands in the state.
+"""The figures of a report: sizes from metadata and headers, and counts of the state.
 
 Without the contents no record is read, so a report of terabytes takes as long as one of megabytes.
 """

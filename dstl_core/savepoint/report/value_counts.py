@@ -116,7 +116,7 @@ def _bit_lengths(numbers: Int64s) -> Int64s:
 
 
 class TimeCounts:
-    """How far moments lie from one moment.
+    """A histogram of time distances from a reference time.
 
     Args:
         reference_ms: The moment to count from.

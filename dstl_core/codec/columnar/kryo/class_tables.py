@@ -1,6 +1,7 @@
 """Tables for the kernels: which classes there are, and how Kryo stores each.
 
-Tables grow with the classes that the values name. What a table cannot say makes a value odd.
+Tables grow with the classes that the values name. A class that the
+tables cannot describe is unsupported: its values are converted one by one.
 """
 
 from __future__ import annotations
@@ -89,7 +90,7 @@ _NO_BODY = np.array([k.NONE, 0, 0, 0], np.int64)
 
 
 class NotInTablesError(Exception):
-    """The tables have no place for it, or the kernels no form."""
+    """The class does not fit the tables, or the kernels have no form for it."""
 
 
 def primitive_kind(type_name: str) -> int | None:

@@ -31,7 +31,7 @@ class Framing(IntEnum):
 
     VALUE = ops.VALUE
     MAP_VALUE = ops.MAP_VALUE
-    """A flag that says whether it is null stands in front."""
+    """A flag before the value says whether it is null."""
     ELEMENTS = ops.ELEMENTS
     """Elements with a byte between them."""
 

@@ -95,7 +95,7 @@ class TypeNodes:
         return True
 
     def converted(self, old: AnySerializer, new: AnySerializer, depth: int = 0) -> Int64s:
-        """The node that converts a type; what the kernels do not know is odd."""
+        """The node that converts a type; an unknown type is unsupported."""
         if depth > _MOST_DEPTH:
             return self._node(ops.UNKNOWN)
         parts: list[Int64s] = []
@@ -169,7 +169,7 @@ class TypeNodes:
         """The address of the table of subclasses in the snapshot.
 
         A value is written anew by the name of its class. So a name counts once, and a type that is
-        not of this name is odd.
+        not of this name is unsupported.
         """
         entries = zip(old.registered + old.others, new.registered + new.others, strict=True)
         known = {old.pojo_class}

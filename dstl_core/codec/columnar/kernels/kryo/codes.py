@@ -10,7 +10,7 @@ from dstl_core.codec.columnar.kernels.memory import get64, load8, put8, put64
 
 # Why a kernel stops at a value.
 DONE = 0
-ODD = 1
+UNSUPPORTED = 1
 """The value is left to the code that converts values one by one, and says what is wrong."""
 NEED_BODY = 2
 """The host has to say how a class with some arguments is stored."""
@@ -90,7 +90,7 @@ SLOT_BYTES = 24
 PLAIN = 1
 ENUM = 2
 
-# What stands beside the number of elements, in the word COMPARATOR.
+# Flags beside the number of elements, in the word COMPARATOR.
 COMPARED = 1
 """A comparator; only null is known."""
 PLUS_ONE = 2
@@ -171,9 +171,9 @@ def stop(c: int, status: int, first: int, second: int) -> int:
 
 
 @kernel
-def odd(c: int) -> int:
+def unsupported(c: int) -> int:
     """Leaves the value to the code that converts values one by one; returns -1."""
-    return stop(c, ODD, 0, 0)
+    return stop(c, UNSUPPORTED, 0, 0)
 
 
 @kernel
@@ -186,7 +186,7 @@ def has(c: int, size: int) -> bool:
 def take8(c: int) -> int:
     at = get64(c + AT)
     if at >= get64(c + END):
-        return odd(c)
+        return unsupported(c)
     put64(c + AT, at + 1)
     return load8(at)
 
@@ -214,7 +214,7 @@ def give8(c: int, value: int) -> int:
 def push(c: int, walk: int, depth: int, first: int, second: int, third: int, fourth: int) -> int:
     """Writes the frame of a depth; returns its address, or -1."""
     if depth > DEEPEST:
-        return odd(c)
+        return unsupported(c)
     frame = get64(c + STACKS) + STACK_BYTES * walk + FRAME_BYTES * depth
     put64(frame, first)
     put64(frame + 8, second)

@@ -12,10 +12,10 @@ from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo.codes import (
     give8,
     has,
-    odd,
     push,
     room,
     take8,
+    unsupported,
 )
 from dstl_core.codec.columnar.kernels.kryo.read_objects import read_value
 from dstl_core.codec.columnar.kernels.kryo.write_objects import give_bytes, give_varint, write_value
@@ -92,7 +92,7 @@ SMALLEST = -0x8000000000000000
 @kernel
 def copy_input(c: int, size: int) -> int:
     if size < 0 or not has(c, size):
-        return odd(c)
+        return unsupported(c)
     at = get64(c + k.AT)
     put64(c + k.AT, at + size)
     return give_bytes(c, at, size)
@@ -102,10 +102,10 @@ def copy_input(c: int, size: int) -> int:
 def copy_count(c: int) -> int:
     """Copies a number of parts; returns it."""
     if not has(c, 4):
-        return odd(c)
+        return unsupported(c)
     count = load32(get64(c + k.AT))
     if count < 0 or count > get64(c + k.END) - get64(c + k.AT) - 4:
-        return odd(c)
+        return unsupported(c)
     return -1 if copy_input(c, 4) < 0 else count
 
 
@@ -114,7 +114,7 @@ def copy_flag(c: int) -> int:
     """Copies a boolean; returns it."""
     flag = take8(c)
     if flag < 0 or flag > 1:
-        return odd(c)
+        return unsupported(c)
     return -1 if give8(c, flag) < 0 else flag
 
 
@@ -134,7 +134,7 @@ def copy_text(c: int) -> int:
     shift = 0
     while True:
         if at >= end or shift > 28:
-            return odd(c)
+            return unsupported(c)
         byte = load8(at)
         at += 1
         units |= (byte & 0x7F) << shift
@@ -142,27 +142,27 @@ def copy_text(c: int) -> int:
         if byte < k.MORE:
             break
     if (shift > 7 and byte == 0) or units > 1 + end - at or (units == 0 and is_wrong_null(c)):
-        return odd(c)
+        return unsupported(c)
     for _ in range(units - 1):
         if at >= end:
-            return odd(c)
+            return unsupported(c)
         byte = load8(at)
         at += 1
         if byte < k.MORE:
             continue
         if at >= end:
-            return odd(c)
+            return unsupported(c)
         byte = load8(at)
         at += 1
         if byte >= k.MORE:
             if at >= end:
-                return odd(c)
+                return unsupported(c)
             byte = load8(at)
             at += 1
             if byte > 3:
-                return odd(c)
+                return unsupported(c)
         if byte == 0:
-            return odd(c)
+            return unsupported(c)
     return copy_input(c, at - start)
 
 
@@ -170,20 +170,20 @@ def copy_text(c: int) -> int:
 def copy_big_integer(c: int) -> int:
     """Copies a number; returns 1 if it is null."""
     if not has(c, 4):
-        return odd(c)
+        return unsupported(c)
     size = load32(get64(c + k.AT))
     if size < 0 or size == 4 or (size == 0 and is_wrong_null(c)):
-        return odd(c)
+        return unsupported(c)
     if size > 4:
         start = get64(c + k.AT) + 4
         if not has(c, size):
-            return odd(c)
+            return unsupported(c)
         first = load8(start)
         second = load8(start + 1) if size > 5 else 0x40
         if (first == 0 and second < 0x80) or (first == 0xFF and second >= 0x80):
-            return odd(c)
+            return unsupported(c)
         if size == 5 and (first == 1 or first == 10 or first == 0):
-            return odd(c)
+            return unsupported(c)
     if copy_input(c, 4 + max(0, size - 4)) < 0:
         return -1
     return 1 if size == 0 else 0
@@ -192,9 +192,9 @@ def copy_big_integer(c: int) -> int:
 @kernel
 def copy_numbers(c: int, size: int) -> int:
     if not has(c, 4):
-        return odd(c)
+        return unsupported(c)
     count = load32(get64(c + k.AT))
-    return odd(c) if count < 0 else copy_input(c, 4 + count * size)
+    return unsupported(c) if count < 0 else copy_input(c, 4 + count * size)
 
 
 @kernel
@@ -202,12 +202,12 @@ def copy_date(c: int, kind: int) -> int:
     """Copies a date with or without nanoseconds that is not null."""
     size = 8 if kind == MILLIS else 12
     if not has(c, size):
-        return odd(c)
+        return unsupported(c)
     at = get64(c + k.AT)
     if load64(at) == SMALLEST:
-        return odd(c)
+        return unsupported(c)
     if kind == NANOS and (load32(at + 8) < 0 or load32(at + 8) >= 1_000_000_000):
-        return odd(c)
+        return unsupported(c)
     return copy_input(c, size)
 
 
@@ -243,7 +243,7 @@ def build_small(c: int, kind: int, value: int) -> int:
         return give_big(c, value, 4)
     if kind == k.LONG or kind == k.DOUBLE or kind == k.MILLIS:
         return give_big(c, value, 8)
-    return odd(c)
+    return unsupported(c)
 
 
 @kernel
@@ -289,29 +289,29 @@ def build_leaf(c: int, node: int, entry: int) -> int:
     """A scalar or a constant; the object must be of the class of the node."""
     content = entry + k.ENTRY_BYTES
     if get64(entry) != get64(node + OPERAND):
-        return odd(c)
+        return unsupported(c)
     extra = get64(node + EXTRA)
     if get64(node) == CONSTANT:
         if get64(content) >= extra:
-            return odd(c)
+            return unsupported(c)
         return give_big(c, get64(content), 4)
     return build_text(c, content) if extra == k.TEXT else build_small(c, extra, get64(content))
 
 
 @kernel
 def open_build(c: int, node: int, entry: int) -> int:
-    """Writes what stands in front of the parts; returns their number, or -1."""
+    """Writes the header of a composite value; returns the number of its parts, or -1."""
     kind = get64(node)
     parts = get64(entry + k.ENTRY_COUNT)
     shape = get64(entry + k.ENTRY_KIND)
     if kind == POJO or kind == TUPLE:
         if shape != k.FIELDS or get64(entry) != get64(node + OPERAND):
-            return odd(c)
+            return unsupported(c)
         if parts != get64(node + PARTS):
-            return odd(c)
+            return unsupported(c)
         return -1 if kind == POJO and give8(c, ITSELF) < 0 else parts
     if shape != (k.PAIRS if kind == MAP else k.ITEMS):
-        return odd(c)
+        return unsupported(c)
     count = parts // 2 if kind == MAP else parts
     return -1 if give_big(c, count, 4) < 0 else parts
 
@@ -330,7 +330,7 @@ def part_of(node: int, part: int) -> int:
 
 @kernel
 def has_flag(kind: int, part: int) -> bool:
-    """Whether a flag stands in front of a part that says if it is null, or if it is there."""
+    """Whether a flag before a part says if it is null, or if it exists."""
     return kind == POJO or kind == SET or kind == ARRAY or (kind == MAP and part & 1 == 1)
 
 
@@ -341,7 +341,7 @@ def begin_build(c: int, node: int, entry: int) -> int:
     """
     while get64(node) == NULLABLE:
         if entry == 0:
-            return odd(c) if get64(node + OPERAND) != 0 else give8(c, 1)
+            return unsupported(c) if get64(node + OPERAND) != 0 else give8(c, 1)
         if give8(c, 0) < 0:
             return -1
         node = get64(node + FIRST_PART)
@@ -353,10 +353,10 @@ def begin_build(c: int, node: int, entry: int) -> int:
             return give8(c, NULL)
         if kind == LEAF and get64(node + EXTRA) == k.TEXT:
             return give8(c, 0)
-        return odd(c)
+        return unsupported(c)
     if kind == LEAF or kind == CONSTANT:
         return build_leaf(c, node, entry)
-    return odd(c) if kind < POJO or kind >= ARRAY else node
+    return unsupported(c) if kind < POJO or kind >= ARRAY else node
 
 
 @kernel
@@ -421,7 +421,7 @@ def build(c: int, node: int, entry: int) -> int:
 
 @kernel
 def open_convert(c: int, node: int) -> int:
-    """Copies what stands in front of the parts; returns their number, or -1."""
+    """Copies the header of a composite value; returns the number of its parts, or -1."""
     kind = get64(node)
     if kind == TUPLE:
         return get64(node + PARTS)
@@ -430,7 +430,7 @@ def open_convert(c: int, node: int) -> int:
         return 2 * count if kind == MAP and count > 0 else count
     flags = take8(c)
     if (flags != NULL and flags != ITSELF) or (flags == NULL and is_wrong_null(c)):
-        return odd(c)
+        return unsupported(c)
     if give8(c, flags) < 0:
         return -1
     return get64(node + PARTS) if flags == ITSELF else 0
@@ -452,20 +452,20 @@ def convert_leaf(c: int, node: int) -> int:
         return min(copy_flag(c), 0)
     if kind == CONSTANT:
         if not has(c, 4):
-            return odd(c)
+            return unsupported(c)
         number = load32(get64(c + k.AT))
-        return odd(c) if number < 0 or number >= get64(node + EXTRA) else copy_input(c, 4)
+        return unsupported(c) if number < 0 or number >= get64(node + EXTRA) else copy_input(c, 4)
     if kind == KRYO:
         entry = read_value(c, get64(node + OPERAND), get64(node + EXTRA))
         if entry <= 0:
-            return odd(c)
+            return unsupported(c)
         return build(c, get64(node + FIRST_PART), entry)
     if kind == BIG_INTEGER or kind == BIG_DECIMAL:
         null = copy_big_integer(c)
         if null < 0:
             return -1
         return copy_input(c, 4) if kind == BIG_DECIMAL and null == 0 else 0
-    return odd(c)
+    return unsupported(c)
 
 
 @kernel
@@ -492,14 +492,14 @@ def find_subclass(c: int, table: int) -> int:
 def enter_subclass(c: int, node: int) -> int:
     """The node of the class of the next POJO, or -1."""
     if not has(c, 1):
-        return odd(c)
+        return unsupported(c)
     flags = load8(get64(c + k.AT))
     if flags != SUBCLASS and flags != TAGGED_SUBCLASS:
         return node
     table = get64(node + EXTRA)
     subclass = 0 if table == 0 else find_subclass(c, table)
     if subclass == 0 or not has(c, 1) or load8(get64(c + k.AT)) != ITSELF:
-        return odd(c)
+        return unsupported(c)
     return subclass
 
 
@@ -511,7 +511,7 @@ def begin_convert(c: int, node: int) -> int:
     while get64(node) == NULLABLE:
         null = copy_flag(c)
         if null > 0 and (get64(node + OPERAND) != 0 or is_wrong_null(c)):
-            return odd(c)
+            return unsupported(c)
         if null != 0:
             return min(null, 0)
         put64(c + k.NEVER_NULL, 1)
@@ -584,8 +584,8 @@ def convert_stored(c: int, node: int, framing: int) -> int:
         if get64(c + k.AT) == get64(c + k.END):
             return 0
         if framing != ELEMENTS:
-            return odd(c)
+            return unsupported(c)
         put64(c + k.AT, get64(c + k.AT) + 1)
         if give8(c, DELIMITER) < 0:
             return -1
-    return odd(c)
+    return unsupported(c)

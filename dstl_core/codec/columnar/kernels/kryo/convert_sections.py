@@ -98,8 +98,8 @@ def convert_record(c: int, section: int, state: int) -> int:
 def convert_section(c: int, section: int, states: int, state_count: int) -> int:
     """Converts records of a section to its end mark, from where ``section`` says.
 
-    It stops in front of a record that is odd, or that lacks something; the output ends in front of
-    it, too. Returns the status.
+    It stops before a record that is unsupported, or that lacks something, and so does the output.
+    Returns the status.
     """
     put64(c + k.STATUS, k.DONE)
     number = get64(section + SECTION_STATE)

@@ -1,7 +1,7 @@
 """Reads a value of Kryo 2.24 onto a tape: one entry per object, with the addresses of its parts.
 
-An entry stands for an object, so objects that are referred to twice have one entry. What the
-kernel does not know makes the value odd. It never decides that bytes are wrong.
+An entry stands for an object, so objects that are referred to twice have one entry. A value
+that the kernel does not know is unsupported. It never decides that bytes are wrong.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo.codes import (
     has,
-    odd,
     push,
     slot_of,
     stop,
     take8,
+    unsupported,
 )
 from dstl_core.codec.columnar.kernels.memory import get64, load8, load16, load32, load64, put64
 from dstl_core.codec.columnar.kernels.text import skip_if_ascii
@@ -34,12 +34,12 @@ def take_varint(c: int) -> int:
         number |= (byte & 0x7F) << 7 * i
         if byte < k.MORE:
             return number & 0xFFFFFFFF
-    return odd(c)
+    return unsupported(c)
 
 
 @kernel
 def take_varlong(c: int) -> int:
-    """64 bits; the ninth byte has 8. Too few bytes make the value odd."""
+    """Reads a varint of up to 64 bits; the ninth byte has 8. If bytes lack, it is unsupported."""
     number = 0
     for i in range(8):
         byte = take8(c)
@@ -77,14 +77,14 @@ def read_class(c: int) -> int:
     if number > 1:
         registered = get64(c + k.REGISTERED)
         if number - 2 >= get64(registered):
-            return odd(c)
+            return unsupported(c)
         known = get64(registered + 8 * (number - 1))
-        return odd(c) if known < 0 else known
+        return unsupported(c) if known < 0 else known
     name = take_varint(c)
     count = get64(c + k.NAME_COUNT)
     names = get64(c + k.NAMES)
     if name < 0 or name > count or count == k.MAX_NAMES:
-        return odd(c)
+        return unsupported(c)
     if name < count:
         return get64(names + 8 * name)
     known = find_class(c)
@@ -103,7 +103,7 @@ def find_class(c: int) -> int:
     while at < end and load8(at) < k.MORE:
         at += 1
     if at >= end or at == start:
-        return odd(c)
+        return unsupported(c)
     size = at + 1 - start
     classes = get64(c + k.CLASSES)
     for number in range(get64(c + k.CLASS_COUNT)):
@@ -123,13 +123,13 @@ def read_text(c: int, entry: int) -> int:
     start = get64(c + k.AT)
     end = get64(c + k.END)
     if start >= end:
-        return odd(c)
+        return unsupported(c)
     if load8(start) < k.MORE:
         at = start + 1
         while at < end and load8(at) < k.MORE:
             at += 1
         if at >= end:
-            return odd(c)
+            return unsupported(c)
         size = at + 1 - start
         put64(c + k.AT, at + 1)
         put64(entry, start)
@@ -143,12 +143,12 @@ def read_text(c: int, entry: int) -> int:
         for i in range(4):
             byte = take8(c)
             if byte < 0 or (i == 3 and byte >= k.MORE):
-                return odd(c)
+                return unsupported(c)
             count |= (byte & 0x7F) << 7 * i + 6
             if byte < k.MORE:
                 break
     if count == 0 or not has(c, count - 1):
-        return odd(c)
+        return unsupported(c)
     count -= 1
     start = get64(c + k.AT)
     put64(entry, start)
@@ -158,7 +158,7 @@ def read_text(c: int, entry: int) -> int:
         put64(entry + 16, k.UNITS)
         at = skip_units(start, end, count)
         if at < 0:
-            return odd(c)
+            return unsupported(c)
         put64(entry + 8, at - start)
         put64(c + k.AT, at)
         return 0
@@ -195,7 +195,7 @@ def skip_units(at: int, end: int, count: int) -> int:
 def read_fixed(c: int, size: int) -> int:
     """A number of fixed width; for 8 bytes, its bits."""
     if not has(c, size):
-        odd(c)
+        unsupported(c)
         return 0
     at = get64(c + k.AT)
     put64(c + k.AT, at + size)
@@ -233,13 +233,13 @@ def read_big_integer(c: int, entry: int) -> int:
     """Start and size of the shortest bytes of a number."""
     size = take_varint(c) - 1
     if size <= 0 or not has(c, size):
-        return odd(c)
+        return unsupported(c)
     start = get64(c + k.AT)
     if size > 1:
         first = load8(start)
         second = load8(start + 1)
         if (first == 0 and second < 0x80) or (first == 0xFF and second >= 0x80):
-            return odd(c)
+            return unsupported(c)
     put64(entry, start)
     put64(entry + 8, size)
     put64(c + k.AT, start + size)
@@ -254,7 +254,7 @@ def read_date(c: int, entry: int) -> int:
     put64(entry + 8, month)
     put64(entry + 16, day)
     if month < 1 or month > 12 or day < 1 or day > 31:
-        return odd(c)
+        return unsupported(c)
     return 0
 
 
@@ -269,7 +269,7 @@ def read_time(c: int, entry: int) -> int:
     put64(entry + 16, second)
     put64(entry + 24, nano)
     if hour >= 24 or minute >= 60 or second >= 60 or nano < 0 or nano >= 1_000_000_000:
-        return odd(c)
+        return unsupported(c)
     return 0
 
 
@@ -310,7 +310,7 @@ def read_scalar(c: int, kind: int, entry: int) -> int:
         put64(entry, millis - millis % 1000)
         put64(entry + 8, take_varint(c))
     else:
-        return odd(c)
+        return unsupported(c)
     return 0 if get64(c + k.STATUS) == k.DONE else -1
 
 
@@ -319,21 +319,21 @@ def read_scalar(c: int, kind: int, entry: int) -> int:
 
 @kernel
 def count_parts(c: int, body: int) -> int:
-    """How many parts an object has, whose bytes start here; -1 if it is odd."""
+    """How many parts an object has, whose bytes start here; -1 if it is unsupported."""
     kind = get64(body + k.KIND)
     comparator = get64(body + k.COMPARATOR)
     if comparator == k.FIXED_COUNT:
         return get64(body + k.NULLS)
     if kind != k.ITEMS and kind != k.PAIRS and kind != k.PRIMITIVES:
-        return odd(c)
+        return unsupported(c)
     if comparator == k.COMPARED and take8(c) != 0:
-        return odd(c)
+        return unsupported(c)
     parts = take_varint(c)
     if comparator == k.PLUS_ONE:
         parts -= 1
     size = parts * (2 if kind == k.PAIRS else 1)
     if parts < 0 or not has(c, size):
-        return odd(c)
+        return unsupported(c)
     if comparator == k.ELEMENT_CLASS and read_class(c) == -1:
         return -1
     return size
@@ -362,10 +362,10 @@ def known_object(c: int, number: int, cls: int) -> int:
     references = get64(c + k.REFERENCES) + 1
     put64(c + k.REFERENCES, references)
     if number >= count or references * count > k.MAX_SHARED:
-        return odd(c)
+        return unsupported(c)
     entry = get64(get64(c + k.OBJECTS) + 8 * number)
     if get64(entry) != cls or get64(entry + k.ENTRY_KIND) == 0:
-        return odd(c)
+        return unsupported(c)
     return entry
 
 
@@ -374,7 +374,7 @@ def reserve_object(c: int) -> int:
     """The place of the next object in the table of objects."""
     count = get64(c + k.OBJECT_COUNT)
     if count == k.MAX_OBJECTS:
-        return odd(c)
+        return unsupported(c)
     put64(c + k.OBJECT_COUNT, count + 1)
     return get64(c + k.OBJECTS) + 8 * count
 
@@ -395,7 +395,7 @@ def begin_object(c: int, mode: int, cls: int, arguments: int) -> int:
         return stop(c, k.NEED_BODY, number, bodies)
     kind = get64(body)
     if kind == k.NONE:
-        return odd(c)
+        return unsupported(c)
     place = 0
     if get64(body + k.FLAGS) & k.PLAIN == 0:
         reference = take_varint(c)
@@ -415,7 +415,7 @@ def begin_object(c: int, mode: int, cls: int, arguments: int) -> int:
         if entry < 0 or read_leaf(c, body, entry) < 0:
             return -1
     else:
-        parts = odd(c) if place == 0 else count_parts(c, body)
+        parts = unsupported(c) if place == 0 else count_parts(c, body)
         entry = -1 if parts < 0 else open_entry(c, cls, body, parts, parts)
         if entry < 0:
             return -1
@@ -487,7 +487,7 @@ def read_leaf(c: int, body: int, entry: int) -> int:
     if kind == k.CONSTANT:
         ordinal = take_varint(c) - 1
         if ordinal < 0 or ordinal >= get64(body + k.NULLS):
-            return odd(c)
+            return unsupported(c)
         put64(content, ordinal)
     elif read_scalar(c, get64(body + k.COMPARATOR), content) < 0:
         return -1

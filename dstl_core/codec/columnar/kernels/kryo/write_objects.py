@@ -6,11 +6,11 @@ from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo.codes import (
     give8,
-    odd,
     push,
     room,
     slot_of,
     stop,
+    unsupported,
 )
 from dstl_core.codec.columnar.kernels.memory import (
     copy,
@@ -210,7 +210,7 @@ def give_scalar(c: int, kind: int, content: int) -> int:
 def give_offset(c: int, seconds: int) -> int:
     """Quarters of an hour, or seconds."""
     if seconds < -LARGEST_OFFSET or seconds > LARGEST_OFFSET:
-        return odd(c)
+        return unsupported(c)
     if seconds % 900 == 0:
         return give_fixed(c, seconds // 900, 1)
     give_fixed(c, 127, 1)
@@ -221,13 +221,13 @@ def give_offset(c: int, seconds: int) -> int:
 def give_two_parts(c: int, kind: int, first: int, second: int) -> int:
     """A year and a month, or a month and a day."""
     if second < 0 or second > 31:
-        return odd(c)
+        return unsupported(c)
     if kind == k.YEAR_MONTH:
         give_varint(c, first)
     elif kind == k.MONTH_DAY and 0 <= first <= 12:
         give_fixed(c, first, 1)
     else:
-        return odd(c)
+        return unsupported(c)
     return give_fixed(c, second, 1)
 
 
@@ -272,7 +272,7 @@ def element_classes(entry: int) -> int:
 
 @kernel
 def open_items(c: int, body: int, entry: int) -> int:
-    """Writes what stands in front of the elements of a collection; returns how they stand."""
+    """Writes the header of a collection; returns the encoding of its elements."""
     count = get64(entry + k.ENTRY_COUNT)
     compared = get64(body + k.COMPARATOR)
     if compared == k.FIXED_COUNT:
@@ -285,7 +285,7 @@ def open_items(c: int, body: int, entry: int) -> int:
     final = get64(body + k.SLOTS) == k.FINAL
     nulls = get64(body + k.NULLS)
     if null != 0 and nulls == 0:
-        return odd(c)
+        return unsupported(c)
     flag = 0
     if count > 0 and (null != 0 if final else cls != -2):
         flag = 1
@@ -309,7 +309,7 @@ def open_items(c: int, body: int, entry: int) -> int:
 
 @kernel
 def open_object(c: int, mode: int, entry: int, body: int) -> int:
-    """Writes what stands in front of the contents; returns 1 if nothing else follows."""
+    """Writes the header of the contents; returns 1 if nothing else follows."""
     if mode == k.DYNAMIC:
         give_class(c, get64(entry))
     if get64(body + k.FLAGS) != 0:
@@ -328,7 +328,7 @@ def open_object(c: int, mode: int, entry: int, body: int) -> int:
 def begin_write(c: int, mode: int, arguments: int, entry: int) -> int:
     """Writes an object up to its parts; returns its body, 0 if it is complete, or -1."""
     if entry == 0:
-        return odd(c) if mode == k.OBJECT else give8(c, 0)
+        return unsupported(c) if mode == k.OBJECT else give8(c, 0)
     bodies = get64(c + k.OUT_BODIES)
     number = get64(entry) * k.MAX_ARGUMENTS + arguments
     body = get64(bodies + 8 * number)
@@ -336,7 +336,7 @@ def begin_write(c: int, mode: int, arguments: int, entry: int) -> int:
         return stop(c, k.NEED_BODY, number, bodies)
     kind = get64(body)
     if kind != get64(entry + k.ENTRY_KIND):
-        return odd(c)
+        return unsupported(c)
     opened = open_object(c, mode, entry, body)
     if opened != 0:
         return min(opened, 0)
@@ -354,15 +354,15 @@ def begin_write(c: int, mode: int, arguments: int, entry: int) -> int:
 
 @kernel
 def open_parts(c: int, body: int, entry: int) -> int:
-    """Writes what stands in front of the parts; returns how all of them stand, ``VARIED`` if their
-    slots say it, or -1.
+    """Writes the header of a composite value. Returns the encoding that all parts share,
+    ``VARIED`` if each slot has its own, or -1.
     """
     kind = get64(body)
     if kind == k.ITEMS:
         return open_items(c, body, entry)
     parts = get64(entry + k.ENTRY_COUNT)
     if kind == k.FIELDS and parts != get64(body + k.NULLS):
-        return odd(c)
+        return unsupported(c)
     if kind == k.PRIMITIVES:
         plus = 1 if get64(body + k.COMPARATOR) == k.PLUS_ONE else 0
         return -1 if give_varint(c, parts + plus) < 0 else k.PRIMITIVE
@@ -394,7 +394,7 @@ def next_write(c: int, frame: int) -> int:
         elif (
             (fixed == k.FINAL or fixed == k.OBJECT) and item != 0 and get64(item) != get64(slot + 8)
         ):
-            inner = odd(c)  # Kryo takes only objects of the class here
+            inner = unsupported(c)  # Kryo takes only objects of the class here
         else:
             inner = begin_write(c, mode, get64(slot + 16), item)
         if inner != 0:
@@ -443,7 +443,7 @@ def give_date_time(c: int, entry: int) -> int:
     date = part_at(entry, 0, k.SCALAR)
     time = part_at(entry, 1, k.SCALAR)
     if date == 0 or time == 0:
-        return odd(c)
+        return unsupported(c)
     give_date(c, date + k.ENTRY_BYTES)
     return give_time(c, time + k.ENTRY_BYTES)
 
@@ -452,7 +452,7 @@ def give_date_time(c: int, entry: int) -> int:
 def give_region(c: int, entry: int) -> int:
     """The name of a zone."""
     name = part_at(entry, 0, k.SCALAR)
-    return odd(c) if name == 0 else give_text(c, name + k.ENTRY_BYTES)
+    return unsupported(c) if name == 0 else give_text(c, name + k.ENTRY_BYTES)
 
 
 @kernel
@@ -461,11 +461,11 @@ def give_zoned(c: int, entry: int) -> int:
     date_time = part_at(entry, 0, k.DATE_TIME)
     offset = part_at(entry, 1, k.SCALAR)
     if date_time == 0 or offset == 0 or give_date_time(c, date_time) < 0:
-        return odd(c)
+        return unsupported(c)
     if get64(entry + k.ENTRY_COUNT) == 2:
         return give_offset(c, get64(offset + k.ENTRY_BYTES))
     zone = part_at(entry, 2, k.REGION)
-    return odd(c) if zone == 0 else give_region(c, zone)
+    return unsupported(c) if zone == 0 else give_region(c, zone)
 
 
 @kernel
