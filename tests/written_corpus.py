@@ -91,9 +91,9 @@ def corpus() -> dict[str, Write]:
 
 def digest_of(path: str) -> str:
     """What the state of a savepoint is, but for names of files and compression of key groups."""
-    found = Snapshot.load(path)
+    written = Snapshot.load(path)
     digest = sha256()
-    for operator in sorted(found.operators, key=lambda operator: operator.operator_id.hex):
+    for operator in sorted(written.operators, key=lambda operator: operator.operator_id.hex):
         digest.update(operator.operator_id.hex.encode())
         for part in _parts(operator):
             digest.update(len(part).to_bytes(8, "big") + part)

@@ -51,7 +51,7 @@ class Key:
     new: AnySerializer
     arrow: pa.DataType
     values: st.SearchStrategy[Any]
-    there: Json
+    forth: Json
     back: Json
     new_line: Callable[[Any], Json]
 
@@ -65,7 +65,7 @@ class Change:
     arrow: pa.DataType
     values: st.SearchStrategy[Any]
     new_line: Callable[[Any], Json]
-    there: Mapping[str, Json] | None = None
+    forth: Mapping[str, Json] | None = None
     back: Mapping[str, Json] | None = None
     classes: Mapping[str, str] = field(default_factory=dict)
     fields_there: Mapping[str, Json] = field(default_factory=dict)
@@ -84,12 +84,12 @@ def a_map(name: str, key: AnySerializer, of: AnySerializer) -> StateMetaInfoSnap
     return StateMetaInfoSnapshot.key_value(name, KeyedStateType.MAP, Types.MAP(key, of))
 
 
-def in_order(given: Any) -> str:
-    return json.dumps(given, sort_keys=True)
+def in_order(document: Any) -> str:
+    return json.dumps(document, sort_keys=True)
 
 
-def itself(given: Any) -> Json:
-    return given
+def itself(line: Any) -> Json:
+    return line
 
 
 KEYS = {
@@ -198,7 +198,7 @@ CHANGES = [
         a_map("counts", Types.STRING, Types.INT), a_map("numbers", Types.LONG, Types.LONG),
         pa.map_(pa.string(), pa.int32()),
         st.dictionaries(LONGS.map(str), st.none() | INTS, max_size=4).map(
-            lambda each: list(each.items())
+            lambda pairs: list(pairs.items())
         ),
         lambda entries: [[int(key), count] for key, count in entries],
         {"from": "counts", "map_key": "cast(map_key, BIGINT)"},
@@ -245,9 +245,9 @@ def cases(draw: st.DrawFn) -> Case:
     keys = draw(st.lists(key.values, min_size=1, max_size=12, unique_by=in_order))
     size = {"min_size": len(keys), "max_size": len(keys)}
     columns = {"state_key": pa.array(keys, key.arrow)}
-    for each in (CHANGES[number] for number in numbers):
-        columns[each.old.name] = pa.array(
-            draw(st.lists(st.none() | each.values, **size)), each.arrow
+    for change in (CHANGES[number] for number in numbers):
+        columns[change.old.name] = pa.array(
+            draw(st.lists(st.none() | change.values, **size)), change.arrow
         )
     times = draw(st.lists(st.lists(LONGS, max_size=3, unique=True), **size))
     columns[TIMERS] = pa.array(times, pa.list_(pa.int64()))
@@ -276,10 +276,10 @@ def savepoint(
                 OperatorSubtaskState(
                     index,
                     managed_keyed_state=target.add_keyed_stream(
-                        sections.stream(each), keep_header=index == 0
+                        sections.stream(key_groups), keep_header=index == 0
                     ),
                 )
-                for index, each in enumerate(ranges)
+                for index, key_groups in enumerate(ranges)
             )
         operator_id = OperatorID.for_uid(uid)
         states.append(
@@ -295,19 +295,19 @@ def timers(key: AnySerializer) -> StateMetaInfoSnapshot:
     )
 
 
-def rules(case: Case, changes: Sequence[Change], *, there: bool) -> dict[str, Json]:
+def rules(case: Case, changes: Sequence[Change], *, forth: bool) -> dict[str, Json]:
     """What the rule of an operator with these states says of keys and classes."""
-    found: dict[str, Json] = {}
-    key = case.key.there if there else case.key.back
+    declared: dict[str, Json] = {}
+    key = case.key.forth if forth else case.key.back
     if key is not None:
-        found["key"] = key
-    for each in changes:
-        if each.classes:
-            pairs = each.classes.items()
-            found["classes"] = dict(pairs) if there else {new: old for old, new in pairs}
-            fields = (NEW_CLASS, each.fields_there) if there else (OLD_CLASS, each.fields_back)
-            found["fields"] = dict([fields])
-    return found
+        declared["key"] = key
+    for change in changes:
+        if change.classes:
+            pairs = change.classes.items()
+            declared["classes"] = dict(pairs) if forth else {new: old for old, new in pairs}
+            fields = (NEW_CLASS, change.fields_there) if forth else (OLD_CLASS, change.fields_back)
+            declared["fields"] = dict([fields])
+    return declared
 
 
 def there_and_back(case: Case, work: Path) -> tuple[Snapshot, Snapshot, Snapshot]:
@@ -324,28 +324,28 @@ def there_and_back(case: Case, work: Path) -> tuple[Snapshot, Snapshot, Snapshot
     declared: dict[str, Json] = {"migration": 1, "operators": {}}
     for at, name in enumerate(names):
         part = changes[at :: len(names)]
-        own = {each.new.name: each.there for each in part if each.there}
-        rule = {**rules(case, part, there=True), "from": "op", "states": own}
+        own = {each.new.name: each.forth for each in part if each.forth}
+        rule = {**rules(case, part, forth=True), "from": "op", "states": own}
         declared["operators"][name] = rule
     middle = SavepointMigration(Migration.of(declared), source, template, recompute=0.2).write(
         work / "there"
     )
     own = {each.old.name: each.back for each in changes if each.back}
-    rule = {**rules(case, changes, there=False), "from": names, "states": own}
+    rule = {**rules(case, changes, forth=False), "from": names, "states": own}
     declared = {"migration": 1, "operators": {"op": rule}}
-    found = Snapshot.load(middle)
-    back = SavepointMigration(Migration.of(declared), found, source).write(work / "back")
-    return source, found, Snapshot.load(back)
+    migrated = Snapshot.load(middle)
+    back = SavepointMigration(Migration.of(declared), migrated, source).write(work / "back")
+    return source, migrated, Snapshot.load(back)
 
 
 def lines_of(lines: Iterable[Mapping[str, Json]], *without: str) -> list[str]:
-    found = []
+    texts = []
     for line in lines:
         kept = {name: each for name, each in line.items() if name not in without}
         if kept["kind"] == "map":
             kept["value"] = sorted(kept["value"], key=in_order)
-        found.append(in_order(kept))
-    return sorted(found)
+        texts.append(in_order(kept))
+    return sorted(texts)
 
 
 def expected_between(case: Case) -> Iterable[Mapping[str, Json]]:
@@ -353,12 +353,12 @@ def expected_between(case: Case) -> Iterable[Mapping[str, Json]]:
     rows = pa.table(dict(case.columns)).to_pylist()
     for row in rows:
         own = {"key": case.key.new_line(row["state_key"]), "ns": None}
-        for each in case.changes:
-            before = row[each.old.name]
+        for change in case.changes:
+            before = row[change.old.name]
             if before is not None and before != []:
-                kind = each.new.keyed_state_type.value.lower()
-                after = each.new_line(before)
-                yield {**own, "kind": kind, "state": each.new.name, "value": after}
+                kind = change.new.keyed_state_type.value.lower()
+                after = change.new_line(before)
+                yield {**own, "kind": kind, "state": change.new.name, "value": after}
         for time in row[TIMERS] or ():
             yield {**own, "kind": "event-timer", "service": "user-timers", "ts": time}
 
@@ -369,7 +369,7 @@ def expected_between(case: Case) -> Iterable[Mapping[str, Json]]:
 def test_there_and_back_gives_the_same_contents(case: Case) -> None:
     with tempfile.TemporaryDirectory() as work:
         source, between, back = there_and_back(case, Path(work))
-        found = (line for each in between.operators for line in each.dump())
-        assert lines_of(found, "op", "kg") == lines_of(expected_between(case))
+        lines = (line for each in between.operators for line in each.dump())
+        assert lines_of(lines, "op", "kg") == lines_of(expected_between(case))
         assert lines_of(back["op"].dump()) == lines_of(source["op"].dump())
         assert len(back.operators) == 1

@@ -356,7 +356,7 @@ class SavepointEdit:
         """The operators of the source that the result has, with the origin of their states."""
         kept = {each.operator_id: each for each in self._kept()}
         change = self._max_parallelism_change
-        found: dict[OperatorID, _Parts] = {}
+        parts: dict[OperatorID, _Parts] = {}
         for operator_id, operator in kept.items():
             away = [each for each in self.moved if each.from_ == operator_id]
             if any(each.states is None for each in away):
@@ -366,7 +366,7 @@ class SavepointEdit:
             left = StatesOf(own, without=self._split_from(operator_id))
             number = change.new(operator.max_parallelism)
             state = replace(operator.state, uid=operator.uid, max_parallelism=number)
-            found[operator_id] = _Parts(state, [left], is_whole=not away)
+            parts[operator_id] = _Parts(state, [left], is_whole=not away)
         for move in self.moved:
             operator = self._every[move.from_]
             new = replace(
@@ -377,12 +377,12 @@ class SavepointEdit:
                 name="",
                 coordinator_state=None,
             )
-            target = found.setdefault(move.to.operator_id, _Parts(new, [], is_whole=False))
+            target = parts.setdefault(move.to.operator_id, _Parts(new, [], is_whole=False))
             without = self._split_from(move.from_) if move.states is None else frozenset()
             states = StatesOf(operator.with_timer_queues, move.states, without)
             target.sources.append(states)
             target.is_whole = False
-        return list(found.values())
+        return list(parts.values())
 
     @cached_property
     def _max_parallelism_change(self) -> MaxParallelismChange:
@@ -420,9 +420,13 @@ class SavepointEdit:
             for identifier in self.operators
         ]
         lines += [
-            {"operator": each.label, "action": "remove", "bytes": each.state.state_size}
-            for each in self._every.values()
-            if each.operator_id in self.removed
+            {
+                "operator": removed_operator.label,
+                "action": "remove",
+                "bytes": removed_operator.state.state_size,
+            }
+            for removed_operator in self._every.values()
+            if removed_operator.operator_id in self.removed
         ]
         self._check()
         return lines
@@ -446,7 +450,7 @@ class SavepointEdit:
     def _form_of(self, operator: OperatorSnapshot) -> str:
         """The form that the keyed state of an operator has in the result."""
         is_whole = all(
-            operator.operator_id not in (each.from_, each.to.operator_id) for each in self.moved
+            operator.operator_id not in (move.from_, move.to.operator_id) for move in self.moved
         )
         if self.kept_files == "canonical" or not is_whole or not self._is_kept(operator):
             return ROCKSDB_FILES if self.form == "native" else "canonical"
@@ -469,8 +473,8 @@ class SavepointEdit:
                 f"would have: {', '.join(sorted(self._labels())) or 'none'}."
             )
         seen: dict[OperatorIdentifier, OperatorIdentifier] = {}
-        for each in known:
-            new = self.renamed.get(each, each)
+        for operator_id in known:
+            new = self.renamed.get(operator_id, operator_id)
             if new in seen:
                 shown = new if new.uid else seen[new]  # the snapshot may not know its uid
                 raise SavepointError(
@@ -646,8 +650,8 @@ def edit_by_names(
     snapshot, changes = with_distinct_elements(snapshot, distinct)
 
     def known(name: str) -> OperatorIdentifier:
-        found = snapshot[name]
-        return OperatorIdentifier(found.operator_id, found.uid or None)
+        operator = snapshot[name]
+        return OperatorIdentifier(operator.operator_id, operator.uid or None)
 
     edit = edit_savepoint(snapshot).with_files(files).with_format(form)
     edit = replace(edit, distinct=changes, state_names=names)
@@ -659,8 +663,8 @@ def edit_by_names(
         edit = edit.merge_operators(known(name), known(into))
     for old, new in (rename or {}).items():
         edit = edit.change_operator_identifier(known(old), _new_uid(new))
-    for each in remove:
-        edit = edit.remove_operator(known(each))
+    for operator_name in remove:
+        edit = edit.remove_operator(known(operator_name))
     return edit if max_parallelism is None else edit.with_max_parallelism(max_parallelism)
 
 

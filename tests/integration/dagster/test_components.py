@@ -341,7 +341,8 @@ def test_specs_are_translated_and_automated_in_yaml():
         epochs_schedule="10 0 * * *",
     )
     specs = {
-        each.key.to_user_string(): each for each in with_resources(defs).resolve_all_asset_specs()
+        known.key.to_user_string(): known
+        for known in with_resources(defs).resolve_all_asset_specs()
     }
     state = specs["lake/payments/payments_state_totals"]
     assert (state.group_name, state.owners) == ("finance", ["team:payments"])
@@ -364,7 +365,7 @@ def test_specs_are_translated_and_automated_in_yaml():
         translation={"automation_condition": "{{ dg.AutomationCondition.on_missing() }}"},
     )
     conditions = {
-        each.automation_condition for each in with_resources(eager).resolve_all_asset_specs()
+        known.automation_condition for known in with_resources(eager).resolve_all_asset_specs()
     }
     assert conditions == {dg.AutomationCondition.on_missing()}
 
@@ -462,15 +463,15 @@ def test_a_component_takes_uploads_and_keys_of_its_own():
 def test_every_attribute_has_a_description_and_an_example(component):
     schema = component.get_model_cls().model_json_schema()
     own = {
-        name: each
-        for name, each in schema["$defs"].items()
+        name: definition
+        for name, definition in schema["$defs"].items()
         if not name.startswith("AssetSpec") and "Partitions" not in name  # those are Dagster's
     }
     assert own
     bare = [
         f"{name}.{attribute}"
-        for name, each in {component.__name__: schema, **own}.items()
-        for attribute, shown in each["properties"].items()
+        for name, definition in {component.__name__: schema, **own}.items()
+        for attribute, shown in definition["properties"].items()
         if not (shown.get("description") and shown.get("examples"))
     ]
     assert bare == []
@@ -589,15 +590,15 @@ def test_checks_for_machines_a_reason_and_a_log_on_request(tmp_path):
     text = CHECKED.format(path=str(source), uid="f-uid", state="cnt")
     (tmp_path / "checked.py").write_text(f"print('loading')\n{text}")
     done = run_checks(tmp_path, "--json", "--junit", "checks.xml", "--verbose")
-    found = {each["check"]: each for each in json.loads(done.stdout)}
-    assert {name: each["result"] for name, each in found.items()} == {
+    results = {each["check"]: each for each in json.loads(done.stdout)}
+    assert {name: each["result"] for name, each in results.items()} == {
         "broken": "not run",
         "restore_plan": "failed",
         "schema": "warning",
         "verified": "passed",
     }
-    assert found["broken"]["details"] == {"reason": "RuntimeError: cannot be run"}
-    assert found["verified"]["details"]["findings"] == 0
+    assert results["broken"]["details"] == {"reason": "RuntimeError: cannot be run"}
+    assert results["verified"]["details"]["findings"] == 0
     assert "STEP_START" in done.stderr
     suite = ElementTree.parse(tmp_path / "checks.xml").getroot()
     assert (suite.get("tests"), suite.get("failures"), suite.get("errors")) == ("4", "2", "1")

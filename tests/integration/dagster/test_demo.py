@@ -27,8 +27,8 @@ def storage(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def instance(tmp_path_factory):
-    with instance_in(tmp_path_factory.mktemp("home")) as found:
-        yield found
+    with instance_in(tmp_path_factory.mktemp("home")) as made:
+        yield made
 
 
 @pytest.fixture(scope="module")

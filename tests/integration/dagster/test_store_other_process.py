@@ -40,9 +40,9 @@ def storage(request, tmp_path, s3):
         access_key_id=s3.key, secret_access_key=s3.secret, endpoint_url=s3.endpoint_url
     )
     bucket = request.getfixturevalue("bucket")
-    found = DstlStorageResource(base_path=f"{bucket}/state", credentials=keys)
-    found.connect()
-    return found
+    made = DstlStorageResource(base_path=f"{bucket}/state", credentials=keys)
+    made.connect()
+    return made
 
 
 @pytest.fixture
@@ -103,18 +103,18 @@ def test_checkpoints_that_another_process_completes_are_reported(storage, theirs
         assert "no checkpoint" in tick(cursor).skip_message
         snapshot = metadata(number, state_file(theirs, "shared"))
         publish_metadata_file(theirs.files, theirs.layout.checkpoint(number), snapshot, {})
-        found = tick(cursor)
-        assert [each.metadata["dstl/checkpoint_id"].value for each in found.asset_events] == [
+        ticked = tick(cursor)
+        assert [each.metadata["dstl/checkpoint_id"].value for each in ticked.asset_events] == [
             number
         ]
-        cursor = found.cursor
+        cursor = ticked.cursor
 
 
 def test_a_reset_leaves_what_another_process_commits_meanwhile(storage, theirs):
     base = state_file(theirs)
     owner = theirs.owner("dead")
     commit(owner, base)
-    left = sorted((state_file(theirs) for _ in range(3)), key=lambda each: each.path)
+    left = sorted((state_file(theirs) for _ in range(3)), key=lambda handle: handle.path)
     begin(theirs, "dead")
     store = PAYMENTS.store(storage)
     real = store._file_io.delete

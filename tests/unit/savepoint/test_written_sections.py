@@ -48,9 +48,9 @@ def test_two_processes_write_the_same_bytes(
     """With units so small that both have some."""
     monkeypatch.setattr(keyed_units, "BYTES_AT_ONCE", 4096)
     write = corpus()[name]
-    found = outcome(write, tmp_path / "two" / "out", jobs=2)
-    assert found == outcome(write, tmp_path / "one" / "out", jobs=1)
-    assert found == recorded()[name] or name.startswith("rescale")  # units order equal key groups
+    written = outcome(write, tmp_path / "two" / "out", jobs=2)
+    assert written == outcome(write, tmp_path / "one" / "out", jobs=1)
+    assert written == recorded()[name] or name.startswith("rescale")  # units order equal key groups
 
 
 @pytest.mark.parametrize(
