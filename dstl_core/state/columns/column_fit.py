@@ -100,14 +100,17 @@ def _shortest_integers(column: pa.Array) -> pa.Array:
     buffer = exact.buffers()[1]
     if not len(exact) or buffer is None:
         return pa.array([b""] * len(exact), pa.binary())
-    stored = np.frombuffer(buffer, np.uint8).reshape(-1, _DECIMAL_BYTES)
-    digits = stored[exact.offset : exact.offset + len(exact), ::-1]
+    halves = np.frombuffer(buffer, np.int64).reshape(-1, 2)[exact.offset :][: len(exact)]
+    # Decimals of up to 18 digits are in the low half, and the other half repeats their sign.
+    is_short = bool((halves[:, 1] == halves[:, 0] >> 63).all())
+    width = _DECIMAL_BYTES // 2 if is_short else _DECIMAL_BYTES
+    digits = halves.view(np.uint8)[:, width - 1 :: -1]
     # A leading byte is redundant if it and the following sign bit are all zeros or all ones.
     spare = (digits[:, :-1] == np.where(digits[:, 1:] & 0x80, 0xFF, 0x00)).cumprod(axis=1)
     starts = spare.sum(axis=1)
     # Only redundant sign bytes are removed; 0 and -1 keep one byte.
-    kept = np.arange(_DECIMAL_BYTES) >= starts[:, None]
-    offsets = np.concatenate([[0], np.cumsum(_DECIMAL_BYTES - starts)]).astype(np.int32)
+    kept = np.arange(width) >= starts[:, None]
+    offsets = np.concatenate([[0], np.cumsum(width - starts)]).astype(np.int32)
     data = np.ascontiguousarray(digits[kept])
     return pa.Array.from_buffers(
         pa.binary(), len(exact), [None, pa.py_buffer(offsets), pa.py_buffer(data)]

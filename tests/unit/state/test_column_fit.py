@@ -12,6 +12,7 @@ from dstl_core.state.columns.column_fit import elements_of_column, fit
 
 # Where Java's shortest form of a number gets another byte, and the ends of 38 digits.
 EDGES = [0, 1, 127, 128, 129, 255, 256, 257, 32767, 32768, 32769, 10**28, 10**37, 10**38 - 1]
+BIG_DECIMAL = column_type(Types.BIG_DEC)
 UNSCALED = [sign * each for each in EDGES for sign in (1, -1)]
 
 
@@ -43,6 +44,19 @@ def test_decimals_have_the_bytes_of_java(scale):
     expected = [serialize_to_bytes(Types.BIG_DEC, BigDecimal(each, scale)) for each in UNSCALED]
     assert elements == expected
     assert expected[UNSCALED.index(-128)] == bytes.fromhex("00000005 80") + scale.to_bytes(4, "big")
+
+
+@pytest.mark.parametrize("number", [1 << 62, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, 1 << 64])
+def test_decimals_have_the_bytes_of_java_where_half_of_them_ends(number):
+    whole = [number, -number, -1, 0, 300]
+    fitted = fit(pa.array(map(Decimal, whole), pa.decimal128(38, 0)), BIG_DECIMAL, "Column")
+    expected = [
+        value.to_bytes(
+            (value if value >= 0 else value + 1).bit_length() // 8 + 1, "big", signed=True
+        )
+        for value in whole
+    ]
+    assert fitted.field("unscaled").to_pylist() == expected
 
 
 @pytest.mark.parametrize(
