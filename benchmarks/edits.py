@@ -1,11 +1,12 @@
 """Edits that change no state: ``dstl rewrite`` of a RocksDB checkpoint, and Flink's restore of it.
 
 Real Flink writes the checkpoint. The operator gets another uid and its state another name: by
-reference, as a copy of the files, and in canonical form, which is what a rewrite always was.
+reference, as a copy of the files, and in canonical form, which is what a rewrite always was. The
+canonical savepoint then becomes native: every record is sorted into new files of RocksDB.
 
 Expected before measuring: by reference costs the start of the command, whatever the size is, and
 Flink restores the result as fast as the checkpoint. Canonical form costs both of them a pass over
-the state.
+the state, and native form only dstl.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any
 from benchmarks import flink, results
 from benchmarks.processes import median, run_process
 
-HOW = ("--share", "--copy", "--canonical")
+NATIVE = "--format native"
+HOW = ("--share", "--copy", "--canonical", NATIVE)
 UID, STATE = ("old", "new"), ("text", "words")
 OPENED = (
     "java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time",
@@ -59,10 +61,13 @@ def _measure(work: Path, classpath: str, keys: int, rounds: int) -> dict[str, An
     for number in range(rounds):
         places = {"checkpoint": source}
         for how in HOW:
-            out = places[how] = work / f"out{how}-{number}"
-            command = ["-m", "dstl_core.cli", "rewrite", str(source), str(out), how]
-            command += ["--rename", f"{UID[0]}={UID[1]}"]
-            command += ["--rename-state", f"{UID[0]}/{STATE[0]}={STATE[1]}"]
+            out = places[how] = work / f"out-{HOW.index(how)}-{number}"
+            command = ["-m", "dstl_core.cli", "rewrite"]
+            if how == NATIVE:
+                command += [str(places["--canonical"]), str(out), *how.split()]
+            else:
+                command += [str(source), str(out), how, "--rename", f"{UID[0]}={UID[1]}"]
+                command += ["--rename-state", f"{UID[0]}/{STATE[0]}={STATE[1]}"]
             ran = run_process([sys.executable, *command], work, as_json=False)
             rewrites[how].append(ran | {"bytes": _size(out)})
         for name, place in places.items():
@@ -102,7 +107,8 @@ def _table(figures: dict[str, Any]) -> str:
         f"{results.describe(figures['machine'])} Flink {figures['flink']} wrote an incremental "
         f"checkpoint of RocksDB with {figures['keys']:,} keys and "
         f"{figures['bytes'] / 2**20:.0f} MiB in all: a text, a counter and a timer for each key. "
-        f"The operator gets another uid, and a state another name. Whole processes, one after the "
+        f"The operator gets another uid, and a state another name; `{NATIVE}` makes files of "
+        f"RocksDB of what `--canonical` wrote. Whole processes, one after the "
         f"other; medians of {len(figures['restores']['checkpoint'])}. Flink's restore is the time "
         f"until both tasks of the job have opened their state, and every thousandth key was then "
         f"compared.",

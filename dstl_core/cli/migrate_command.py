@@ -9,16 +9,25 @@ import typer
 from dstl_core.cli.examples import epilog
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    FormatOption,
     JobsOption,
     JsonOption,
     KeepCompressionOption,
     OverwriteOption,
     RelocateOption,
     RootOption,
+    form_of,
     load,
     serializers_in_use,
 )
-from dstl_core.cli.output import Encoding, print_lines, write_json, write_lines, write_savepoint
+from dstl_core.cli.output import (
+    Encoding,
+    native_note,
+    print_lines,
+    write_json,
+    write_lines,
+    write_savepoint,
+)
 from dstl_core.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -26,6 +35,7 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.migrate.learn.proposal import Proposal
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
     from dstl_core.savepoint.read.snapshot import Snapshot
+    from dstl_core.savepoint.write.folder import KeyedForm
 
 migrate = typer.Typer(
     name="migrate",
@@ -112,6 +122,7 @@ def _summary(proposal: Proposal) -> str:
 def apply(
     file: FileArgument,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Folder of the new savepoint.")],
+    form: FormatOption = None,
     overwrite: OverwriteOption = False,
     jobs: JobsOption = None,
     keep_compression: KeepCompressionOption = False,
@@ -140,7 +151,7 @@ def apply(
     share = _share(check)
     migration = Migration.load(file)
     old = _old(migration, from_, allow_root, relocate, changelog_base)
-    prepared = _migration(migration, old, to_template, show_keys=show_keys, recompute=share)
+    prepared = _migration(migration, old, to_template, show_keys, share, form_of(form))
     how = Encoding(jobs, keep_compression)
     written = write_savepoint(prepared, out, overwrite=overwrite, what="migrating", encoding=how)
     if as_json:
@@ -159,6 +170,7 @@ def apply(
     ]
     if prepared.check is not None:
         lines.append(f"check: {prepared.check.summary}")
+    lines += native_note(prepared.form)
     print_lines([*lines, f"written: {written}"])
 
 
@@ -194,9 +206,9 @@ def _migration(
     migration: Migration,
     old: Snapshot | None,
     to_template: str | None,
-    *,
     show_keys: bool = False,
     recompute: float = 0.0,
+    form: KeyedForm | None = None,
 ) -> SavepointMigration:
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
     from dstl_core.savepoint.read.snapshot import Snapshot
@@ -209,4 +221,5 @@ def _migration(
         show_keys=show_keys,
         recompute=recompute,
         serializers=types,
+        format=form or "canonical",
     )

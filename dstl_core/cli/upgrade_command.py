@@ -10,6 +10,7 @@ import typer
 from dstl_core.cli.options import (
     ChangelogBaseOption,
     CopyOption,
+    FormatOption,
     JarOption,
     JobsOption,
     JsonOption,
@@ -21,9 +22,17 @@ from dstl_core.cli.options import (
     RootOption,
     ShareOption,
     files_of,
+    form_of,
     load,
 )
-from dstl_core.cli.output import Encoding, print_lines, sharing_note, write_json, write_savepoint
+from dstl_core.cli.output import (
+    Encoding,
+    native_note,
+    print_lines,
+    sharing_note,
+    write_json,
+    write_savepoint,
+)
 from dstl_core.errors import ConfigError
 from dstl_core.shown import cut_text, size_text, table_lines
 
@@ -64,6 +73,7 @@ def upgrade(
     ] = None,
     share: ShareOption = False,
     copy: CopyOption = False,
+    form: FormatOption = None,
     overwrite: OverwriteOption = False,
     jobs: JobsOption = None,
     keep_compression: KeepCompressionOption = False,
@@ -76,8 +86,9 @@ def upgrade(
     """Convert a savepoint of Flink 1.x for Flink 2.x.
 
     Kryo values and collections get the types that the same job has in Flink 2.x. All else is copied
-    byte for byte. Keyed state gets canonical form; with --copy or --share, that of an operator with
-    nothing to convert keeps its form. With --plan, the exit code is 1 if a state is blocked.
+    byte for byte. Keyed state gets canonical form, or native form with --format native; with --copy
+    or --share, that of an operator with nothing to convert keeps its form. With --plan, the exit
+    code is 1 if a state is blocked.
     """
     from dstl_core.savepoint.edit.upgrade import BLOCKED, SavepointUpgrade
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
@@ -87,7 +98,9 @@ def upgrade(
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     named = cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last)
     files = files_of(share=share, copy=copy, canonical=False) or "canonical"
-    planned = SavepointUpgrade(snapshot, to, drop or (), named, files=files)
+    planned = SavepointUpgrade(
+        snapshot, to, drop or (), named, files=files, format=form_of(form) or "canonical"
+    )
     steps = planned.plan()
     written = None
     if out is not None and not plan:
@@ -126,7 +139,7 @@ def _print(savepoint: SavepointUpgrade, steps: list[UpgradeStep], written: str |
         lines.append(f"{size_text(savepoint.source_size)} of state to read; nothing was written")
     else:
         entries = sum(savepoint.converted.values())
-        lines += sharing_note(savepoint)
+        lines += [*sharing_note(savepoint), *native_note(savepoint.form)]
         lines.append(f"{entries:,} entries converted; written: {written}")
     print_lines(lines)
 

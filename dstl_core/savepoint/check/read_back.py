@@ -23,6 +23,8 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, Operat
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     FileStateHandle,
+    IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
     OperatorStateMode,
     RelativeFileStateHandle,
@@ -107,8 +109,7 @@ def _fresh_subtask(subtask: OperatorSubtaskState, target: SavepointFolder) -> Op
     listed, keyed = subtask.managed_operator_state, subtask.managed_keyed_state
     if listed is not None and _is_old(listed.stream, target):
         listed = None
-    # Keyed state in another form is kept from the source, for only canonical form is written.
-    if not isinstance(keyed, KeyGroupsSavepointStateHandle) or _is_old(keyed.stream, target):
+    if not _is_fresh(keyed, target):
         keyed = None
     raw = subtask.raw_operator_state
     if raw is not None and _is_old(raw.stream, target):
@@ -120,6 +121,16 @@ def _fresh_subtask(subtask: OperatorSubtaskState, target: SavepointFolder) -> Op
         raw_operator_state=raw,
         raw_keyed_state=None,
     )
+
+
+def _is_fresh(keyed: KeyedStateHandle | None, target: SavepointFolder) -> bool:
+    match keyed:
+        case KeyGroupsSavepointStateHandle():
+            return not _is_old(keyed.stream, target)
+        case IncrementalRemoteKeyedStateHandle():
+            # Other names of states make a new MANIFEST of table files that stay.
+            return not all(_is_old(stream, target) for _, stream in keyed.shared)
+    return False  # a form that is not written
 
 
 def _is_old(stream: object, target: SavepointFolder) -> bool:

@@ -38,7 +38,7 @@ from dstl_core.savepoint.edit.converted_state import (
     convert_operator,
     place_of,
 )
-from dstl_core.savepoint.edit.kept_state import Files, can_be_kept, folders_of
+from dstl_core.savepoint.edit.kept_state import Files, can_be_kept, folders_of, is_rocksdb
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
@@ -46,7 +46,7 @@ from dstl_core.savepoint.edit.unwritable_values import unwritable_value
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
-from dstl_core.savepoint.write.folder import Mode
+from dstl_core.savepoint.write.folder import KeyedForm, Mode, checked_form
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.compatibility import (
     Rules,
@@ -102,6 +102,7 @@ class SavepointUpgrade:
         files: What becomes of operators with nothing to convert. ``canonical`` writes them in
             canonical form, for both state backends; ``copy`` and ``share`` keep the form that they
             have, as ``SavepointEdit.with_files`` says.
+        format: The form of keyed state that is written: ``canonical``, or ``native`` for RocksDB.
 
     Raises:
         ConfigError: The version is unknown, the snapshot is of Flink 2.x, or a name is ambiguous,
@@ -116,7 +117,9 @@ class SavepointUpgrade:
         types: Mapping[str, str] | None = None,
         *,
         files: Files = "canonical",
+        format: KeyedForm = "canonical",
     ) -> None:
+        self.form = checked_form(format)
         if files not in get_args(Files):
             raise ConfigError(
                 f"files is wrong: expected {', '.join(get_args(Files))}, got {files!r}."
@@ -318,6 +321,7 @@ class SavepointUpgrade:
             self._files,
             self.shares_files_in,
             self.converted,
+            form=self.form,
         ).write(path, mode, run_key, on_progress, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
@@ -356,6 +360,8 @@ class SavepointUpgrade:
         get places of their own, and a log of changes becomes part of the state.
         """
         is_same = not self._conversions(operator)
+        if self.form == "native" and not is_rocksdb(operator):
+            return False
         return is_same and can_be_kept(operator) and not self._misplaced(operator)
 
     def _counter(self, operator: str) -> Callable[[str, int], None]:

@@ -12,6 +12,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import ColumnValueError, error_context
@@ -181,7 +183,12 @@ class KeyedMigration:
         with self._sections(everything) as again, self._sections(everything) as stored:
             self._fill(again, None, self._states)
             copy_states(stored, written, ids, self.max_parallelism)
-            return [each for each in key_groups if again.section(each) != stored.section(each)]
+            return [
+                key_group
+                for key_group in key_groups
+                if again.raw_section(key_group) != stored.raw_section(key_group)
+                and _in_order(again, key_group) != _in_order(stored, key_group)
+            ]
 
     @property
     def _states(self) -> list[StatePlan]:
@@ -351,3 +358,14 @@ def count_entries(operator: OperatorSnapshot, name: str) -> int:
             else len(column)
         )
     return total
+
+
+def _in_order(sections: KeyedSections, key_group: int) -> list[tuple[int, bytes, bytes]]:
+    """The records of a key group in the order of their keys. Sections may have another one, and
+    divide the records of a state otherwise: RocksDB sorts, and records come from many batches.
+    """
+    raw = sections.raw_section(key_group)
+    if not raw:
+        return []
+    records = read_section(DataInput(raw), len(sections.header.states))
+    return sorted((record.state_id, record.key, record.value) for record in records)

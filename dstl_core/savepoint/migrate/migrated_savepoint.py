@@ -37,7 +37,7 @@ from dstl_core.savepoint.migrate.plan_notes import plan_notes, state_without_a_c
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
 from dstl_core.savepoint.migrate.planning import plan_of
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.write.folder import Mode, SavepointFolder
+from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder, checked_form
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.compatibility import Verdict
 
@@ -56,6 +56,7 @@ class SavepointMigration:
         recompute: The share of key groups, 0 to 1, whose records ``write`` computes again from the
             source and compares. Any share above 0 reads the source twice.
         serializers: The registry of types, for the savepoints that the declaration names.
+        format: The form of keyed state that is written: ``canonical``, or ``native`` for RocksDB.
 
     Raises:
         ConfigError: The declaration names no source, or what is not there; ``recompute`` is no
@@ -72,7 +73,9 @@ class SavepointMigration:
         show_keys: bool = False,
         recompute: float = 0.0,
         serializers: SerializerRegistry = BUILT_IN,
+        format: KeyedForm = "canonical",
     ) -> None:
+        self.form = checked_form(format)
         if not 0 <= recompute <= 1:
             raise ConfigError(f"recompute is wrong: expected a share from 0 to 1, got {recompute}.")
         if source is None and migration.from_ is None:
@@ -165,6 +168,7 @@ class SavepointMigration:
             [OperatorStep(each.label, partial(self._operator, each)) for each in operators],
             self._metadata,
             check=self._accept,
+            form=self.form,
         ).write(path, mode, run_key, on_progress, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:

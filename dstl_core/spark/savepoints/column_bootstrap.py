@@ -35,7 +35,7 @@ from dstl_core.job.task.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals, OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
-from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.savepoint.write.folder import KeyedForm, StateFiles
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
@@ -141,7 +141,12 @@ class ColumnBootstrap:
             with described(spark, f"dstl: operator {identifier}: write its state (2 of 2)"):
                 header = KeyedBackendHeader(self.key_type, metas)
                 merge = _MergeRuns(
-                    str(files.folder), header, parallelism, max_parallelism, _index_of(index)
+                    str(files.folder),
+                    header,
+                    parallelism,
+                    max_parallelism,
+                    _index_of(index),
+                    files.form,
                 )
                 reports = frame_of_splits(
                     spark, parallelism, merge, spark_schema_of(REPORT_SCHEMA)
@@ -436,16 +441,17 @@ def _has_time(arrow_type: pa.DataType) -> bool:
 
 @dataclass(frozen=True)
 class _MergeRuns:
-    """Runs in tasks: merges the runs of a subtask's key groups into its canonical stream."""
+    """Runs in tasks: merges the runs of a subtask's key groups into its keyed state."""
 
     folder: str
     header: KeyedBackendHeader
     parallelism: int
     max_parallelism: int
     index: Mapping[str, Any]
+    form: KeyedForm
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        files = StateFiles(self.folder)
+        files = StateFiles(self.folder, form=self.form)
         for subtask in split_numbers(batches):
             own = compute_key_group_range_for_operator_index(
                 self.max_parallelism, self.parallelism, subtask

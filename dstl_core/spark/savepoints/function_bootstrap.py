@@ -27,7 +27,7 @@ from dstl_core.savepoint.write.bootstrap import (
     WindowOperation,
     rows_of,
 )
-from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.savepoint.write.folder import KeyedForm, StateFiles
 from dstl_core.spark.engine.key_groups import (
     partition_by_subtask,
     split_by_subtask,
@@ -80,6 +80,7 @@ class KeyedFunctionBootstrap:
             self.function,
             parallelism,
             max_parallelism,
+            files.form,
         )
         what = f"dstl: operator {identifier}: run its function and write its state"
         with described(self.rows.sparkSession, what):
@@ -121,7 +122,7 @@ def _has_map(kind: T.DataType) -> bool:
 
 @dataclass(frozen=True)
 class _RunKeyed:
-    """Runs in tasks: builds the canonical state of a subtask from its rows."""
+    """Runs in tasks: builds the keyed state of a subtask from its rows."""
 
     folder: str
     key_column: str
@@ -129,10 +130,11 @@ class _RunKeyed:
     function: KeyedStateBootstrapFunction | WindowOperation
     parallelism: int
     max_parallelism: int
+    form: KeyedForm
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for subtask, own in split_by_subtask(batches):
-            files = StateFiles(self.folder)
+            files = StateFiles(self.folder, form=self.form)
             handle = files.add_keyed_state(self.run(subtask, own))
             yield SubtaskReport.of_keyed(subtask, handle, files.written.values()).to_batch()
 

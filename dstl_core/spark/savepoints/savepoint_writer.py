@@ -28,7 +28,8 @@ from dstl_core.state.backends.state_backend import StateBackend
 class SavepointWriter(SavepointEdit):
     """Writes a savepoint from new operators and operators of another snapshot.
 
-    The savepoint becomes visible when it is complete. ``SavepointEdit`` has the methods.
+    The savepoint becomes visible when it is complete. ``SavepointEdit`` has the methods. It is in
+    canonical form, for every state backend; ``with_format("native")`` writes files of RocksDB.
     """
 
     @classmethod
@@ -46,7 +47,7 @@ class SavepointWriter(SavepointEdit):
             spark: The session of the DataFrames.
             max_parallelism: Key groups, 1..32768.
             parallelism: Subtasks of the operators; by default one per core.
-            state_backend: Nothing: a savepoint restores on every backend.
+            state_backend: Nothing: a savepoint restores on every backend, or see ``with_format``.
 
         Raises:
             ConfigError: A state backend is given, as Flink's method takes it.
@@ -69,7 +70,7 @@ class SavepointWriter(SavepointEdit):
             spark: The session of the DataFrames.
             source: A snapshot, or its path.
             parallelism: Subtasks of new operators; by default one per core.
-            state_backend: Nothing: a savepoint restores on every backend.
+            state_backend: Nothing: a savepoint restores on every backend, or see ``with_format``.
 
         Raises:
             ConfigError: A state backend is given, as Flink's method takes it.

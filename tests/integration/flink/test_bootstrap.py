@@ -12,6 +12,7 @@ from dstl_core import Snapshot, edit_savepoint
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.state.tables.descriptor import (
@@ -138,15 +139,15 @@ def _plain(value: Any) -> Any:
 
 
 @pytest.fixture(scope="module", params=["function", "columns"])
-def bootstrapped(request: Any, spark: Any, tmp_path_factory: Any) -> str:
-    """The same state twice: by a function, and by columns."""
+def bootstrapped(request: Any, spark: Any, tmp_path_factory: Any) -> dict[str, str]:
+    """The same state twice, by a function and by columns, in both forms."""
     rows = [(f"key-{number % 50}", number) for number in range(200)]
     frame = spark.createDataFrame(rows, "k string, n bigint")
-    out = str(tmp_path_factory.mktemp("bootstrap") / request.param)
+    out = tmp_path_factory.mktemp("bootstrap")
     writer = SavepointWriter.new_savepoint(spark, 128, 2)
     if request.param == "function":
         made = bootstrap_with(frame).key_by("k").transform(Fill(), order_by=["n"])
-        return writer.with_operator(UID("keyed"), made).write(out)
+        return in_both_forms(writer.with_operator(UID("keyed"), made), out)
     numbers = F.array_sort(F.collect_list("n"))
     grouped = frame.groupBy("k").agg(numbers.alias("ns"))
     last = F.element_at("ns", -1)
@@ -184,16 +185,28 @@ def bootstrapped(request: Any, spark: Any, tmp_path_factory: Any) -> str:
             processing_time_timers="proc",
         )
     )
-    return writer.with_operator(UID("keyed"), made_of_columns).write(out)
+    return in_both_forms(writer.with_operator(UID("keyed"), made_of_columns), out)
+
+
+def in_both_forms(writer: SavepointWriter, folder: Path) -> dict[str, str]:
+    return {
+        "canonical": writer.write(folder / "canonical"),
+        "native": writer.with_format("native").write(folder / "native"),
+    }
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("parallelism", [1, 3])
 def test_every_kind_of_keyed_state_restores_and_timers_fire(
-    flink: FlinkChecker, bootstrapped: str, tmp_path: Path, backend: str, parallelism: int
+    flink: FlinkChecker,
+    bootstrapped: dict[str, str],
+    tmp_path: Path,
+    backend: str,
+    parallelism: int,
 ) -> None:
+    is_native = backend == "rocksdb" and parallelism == 3
     restored = flink.restore(
-        bootstrapped,
+        bootstrapped["native" if is_native else "canonical"],
         [KEYED],
         backend=backend,
         parallelism=parallelism,
@@ -275,9 +288,11 @@ def test_a_bootstrap_without_a_row_restores(
 ) -> None:
     frame = spark.createDataFrame([], "k string, v bigint, l array<string>")
     made = bootstrap_with(frame).key_by("k").transform_columns()
+    form: KeyedForm = "native" if backend == "rocksdb" else "canonical"
     writer = SavepointWriter.new_savepoint(spark, 128, 2).with_operator(UID("keyed"), made)
-    ours = writer.write(str(tmp_path / "sp"))
-    rescaled = edit_savepoint(Snapshot.load(ours)).with_max_parallelism(64).write(tmp_path / "64")
+    ours = writer.with_format(form).write(str(tmp_path / "sp"))
+    edit = edit_savepoint(Snapshot.load(ours)).with_format(form).with_max_parallelism(64)
+    rescaled = edit.write(tmp_path / "64")
     job = Operator("keyed", "string", STATES[:2])
     updates = [{"op": "keyed", "key": "a", "state": "v", "do": "update", "value": 1}]
 

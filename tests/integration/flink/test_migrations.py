@@ -8,6 +8,7 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.savepoint import Migration, SavepointMigration
+from dstl_core.savepoint.write.folder import KeyedForm
 from tests.integration.flink.checker import (
     Entry,
     FlinkChecker,
@@ -65,7 +66,7 @@ def timers() -> list[Entry]:
     return [{**own, "key": key, "ts": 1000 + abs(key) % 977} for key in KEYS]
 
 
-def migrate(flink: FlinkChecker, folder: Path) -> str:
+def migrate(flink: FlinkChecker, folder: Path, form: KeyedForm = "canonical") -> str:
     """Keys of texts become numbers: each gets its new key group, and its timers go along."""
     old = flink.restore(
         None, [job("string")], parallelism=2, updates=changes(), savepoint_to=folder / "old"
@@ -74,21 +75,21 @@ def migrate(flink: FlinkChecker, folder: Path) -> str:
     declared = {"migration": 1, "operators": {"accounts": {"key": "cast(key, BIGINT)"}}}
     assert old.savepoint is not None and new.savepoint is not None
     return SavepointMigration(
-        Migration.of(declared), Snapshot.load(old.savepoint), Snapshot.load(new.savepoint)
+        Migration.of(declared),
+        Snapshot.load(old.savepoint),
+        Snapshot.load(new.savepoint),
+        recompute=1.0,
+        format=form,
     ).write(folder / "out")
-
-
-@pytest.fixture(scope="module")
-def migrated(flink: FlinkChecker, tmp_path_factory: pytest.TempPathFactory) -> str:
-    return migrate(flink, tmp_path_factory.mktemp("migrated"))
 
 
 @pytest.mark.parametrize(("backend", "parallelism"), [("hashmap", 1), ("rocksdb", 3)])
 def test_each_key_has_its_states_and_each_timer_fires_once(
-    flink: FlinkChecker, migrated: str, backend: str, parallelism: int
+    flink: FlinkChecker, tmp_path: Path, backend: str, parallelism: int
 ) -> None:
+    form: KeyedForm = "native" if backend == "rocksdb" else "canonical"
     restored = flink.restore(
-        migrated,
+        migrate(flink, tmp_path, form),
         [job("long")],
         backend=backend,
         parallelism=parallelism,

@@ -18,6 +18,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.savepoint.edit import converted_state
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.write.folder import KeyedForm
 from tests.golden_files import JDK_TYPES, entries_of
 from tests.integration.flink.checker import FlinkChecker, FlinkRestoreError
 from tests.integration.flink.releases import RELEASES, jars_of
@@ -62,7 +63,8 @@ def check_goes_on(
 ) -> None:
     """The job restores its upgraded savepoint, holds what it held, and goes on."""
     source = Snapshot.load(savepoint(job), jars=[job / "job.jar"])
-    upgrade = SavepointUpgrade(source, to, types=JDK_TYPES.get(job.name))
+    form: KeyedForm = "native" if backend == "rocksdb" else "canonical"
+    upgrade = SavepointUpgrade(source, to, types=JDK_TYPES.get(job.name), format=form)
     upgraded = upgrade.write(scratch / "up")
     taken = jobs.run_job(
         upgraded,

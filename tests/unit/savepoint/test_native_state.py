@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
-from dstl_core.errors import ConfigError
+from dstl_core.codec.columnar.keyed.sst_writer import FamilyTable
+from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
 from dstl_core.savepoint.check.diff import diff_snapshots
 from dstl_core.savepoint.check.verify import verify_snapshot
-from tests.golden_files import Fixture, as_lines, snapshot
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.write import native_state
+from tests.golden_files import CHANGED_JOBS, Fixture, as_lines, snapshot
 from tests.unit.savepoint.test_rewrite import REWRITABLE, in_any_union_order, lines
+from tests.unit.savepoint.test_upgrade import loaded
 
 EVERY_KIND = {
     "a-hashmap-changelog-materialized",
@@ -75,3 +83,43 @@ def test_a_form_that_does_not_exist_or_contradicts_is_refused(tmp_path: Path) ->
         edit.with_format("heap")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="Keyed state is written in one form"):
         edit.with_files("canonical").with_format("native")
+
+
+def test_native_state_is_read_back_before_it_is_published(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = native_state.tables_of
+
+    def without_a_file(*arguments: Any) -> Iterator[FamilyTable]:
+        return (own for own in whole(*arguments) if own.state_id != 0)
+
+    monkeypatch.setattr(native_state, "tables_of", without_a_file)
+    upgrade = SavepointUpgrade(loaded("carts"), format="native")
+    with pytest.raises(SavepointError, match="What was written is not what is stored"):
+        upgrade.write(tmp_path / "out")
+    assert not (tmp_path / "out" / "_metadata").exists()
+
+
+@pytest.mark.parametrize("job", ["carts", "orders"])
+def test_an_upgrade_to_native_state_is_that_of_canonical_state(job: str, tmp_path: Path) -> None:
+    for form in ("canonical", "native"):
+        SavepointUpgrade(loaded(job), format=form).write(tmp_path / form)
+    canonical, native = (Snapshot.load(tmp_path / form) for form in ("canonical", "native"))
+    assert {operator.form() for operator in native.operators if operator.keyed_handles} == {
+        "rocksdb files"
+    }
+    assert list(diff_snapshots(canonical, native)) == []
+
+
+def test_a_migration_to_native_state_is_that_of_canonical_state(tmp_path: Path) -> None:
+    declared = Migration.load(
+        Path(__file__).parents[3] / "examples" / "migrate" / "pojo-class.yaml"
+    )
+    old, new = (Snapshot.load(CHANGED_JOBS / "pojo-class" / name) for name in ("old", "new"))
+    for form in ("canonical", "native"):
+        migration = SavepointMigration(declared, old, new, recompute=1.0, format=form)
+        migration.write(tmp_path / form)
+        assert migration.recomputed == {"accounts": 128}
+    canonical, native = (Snapshot.load(tmp_path / form) for form in ("canonical", "native"))
+    assert native["accounts"].form() == "rocksdb files"
+    assert list(diff_snapshots(canonical, native)) == []
