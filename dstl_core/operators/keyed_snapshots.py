@@ -15,9 +15,18 @@ from dstl_core.model.handle import (
     CheckpointedStateScope,
     KeyedStateHandle,
 )
-from dstl_core.model.snapshot_type import CheckpointOptions, CheckpointType
+from dstl_core.model.snapshot_type import (
+    CheckpointOptions,
+    CheckpointType,
+    SavepointFormatType,
+    SavepointType,
+)
 from dstl_core.operators.environment import OperatorSetup, TaskEnvironment
-from dstl_core.state.backends.materialization import PeriodicMaterializationManager, write_state
+from dstl_core.state.backends.materialization import (
+    PeriodicMaterializationManager,
+    write_native_state,
+    write_state,
+)
 from dstl_core.state.backends.state_changelog import CapturedState, StateChangelog
 from dstl_core.state.backends.streams import CheckpointStreamFactory
 from dstl_core.state.restore.carry_over import CarriedState, carry_over
@@ -115,6 +124,8 @@ class KeyedSnapshots(Generic[Log]):
         """
         if self.changelog is None or options.checkpoint_type.is_savepoint:
             captured = self._capture()
+            if options.checkpoint_type == SavepointType.savepoint(SavepointFormatType.NATIVE):
+                return lambda: write_native_state(captured, streams)
             return lambda: write_state(captured, streams, CheckpointedStateScope.EXCLUSIVE)
         is_full = options.checkpoint_type == CheckpointType.FULL_CHECKPOINT
         if self.materialization is not None and (is_full or self.changelog.must_materialize):

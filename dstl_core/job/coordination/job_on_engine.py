@@ -58,6 +58,7 @@ from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
+from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
 from dstl_core.storage.json_document import as_read_back
@@ -621,15 +622,20 @@ class JobOnEngine(Closing):
         with self._one_at_a_time("adopt"):
             return adopt(self._tasks, materialization)
 
-    def savepoint(self, path: str) -> str:
-        """Writes the latest checkpoint as a self-contained canonical savepoint.
+    def savepoint(self, path: str, *, format: KeyedForm = "canonical") -> str:
+        """Writes the latest checkpoint as a self-contained savepoint.
 
-        A second call for the same checkpoint and path does nothing.
+        A second call for the same checkpoint, path and format does nothing.
+
+        Args:
+            path: Folder of the savepoint.
+            format: The form of keyed state: ``canonical``, for every state backend of Flink, or
+                ``native``, files of RocksDB that Flink restores as they are.
 
         Returns:
             The path of the savepoint.
         """
-        return write_savepoint(self._tasks, path)
+        return write_savepoint(self._tasks, path, format)
 
     def stop_with_savepoint(self, path: str, *, drain: bool = False) -> str:
         """Stops the pipeline with a savepoint. ``run`` is an error until ``resume``.

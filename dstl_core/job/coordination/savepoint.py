@@ -25,9 +25,9 @@ from dstl_core.job.spec.operators import declared_decimals
 from dstl_core.job.task.restore import assign
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
-from dstl_core.model.snapshot_type import CheckpointOptions
+from dstl_core.model.snapshot_type import CheckpointOptions, SavepointFormatType
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.savepoint.write.folder import KeyedForm, SavepointFolder, checked_form
 from dstl_core.storage.file_io import open_file_io
 
 _LOG = logging.getLogger(__name__)
@@ -123,8 +123,8 @@ def _check_left_out(snapshot: Snapshot, taken: set[OperatorID], *, allowed: bool
         )
 
 
-def write_savepoint(tasks: JobTasks, path: str) -> str:
-    """Writes the latest checkpoint in canonical form, once per checkpoint and path.
+def write_savepoint(tasks: JobTasks, path: str, form: KeyedForm = "canonical") -> str:
+    """Writes the latest checkpoint as a savepoint, once per checkpoint, path and form.
 
     Returns:
         The path of the savepoint.
@@ -134,6 +134,8 @@ def write_savepoint(tasks: JobTasks, path: str) -> str:
     """
     latest, job = tasks.coordinator.require_latest(), tasks.job
     source = {"checkpoint": latest.data_version, "job": job.job_id.hex, "name": job.name}
+    if checked_form(form) != "canonical":
+        source["format"] = form
     existing = _existing_savepoint(path, source)
     if existing is not None:
         return existing
@@ -142,7 +144,7 @@ def write_savepoint(tasks: JobTasks, path: str) -> str:
         lambda commits: recorded_definitions(lineage(commits), latest)
     )
     notes = {"source": source, DEFINITIONS_NOTE: recorded}
-    return publish_savepoint(tasks, specs, latest.checkpoint_id, path, notes)
+    return publish_savepoint(tasks, specs, latest.checkpoint_id, path, notes, form)
 
 
 def publish_savepoint(
@@ -151,8 +153,9 @@ def publish_savepoint(
     checkpoint_id: int,
     path: str,
     notes: Mapping[str, Any],
+    form: KeyedForm = "canonical",
 ) -> str:
-    """Writes the state that tasks restore as a canonical savepoint.
+    """Writes the state that tasks restore as a savepoint.
 
     Args:
         tasks: The tasks of the job.
@@ -160,12 +163,13 @@ def publish_savepoint(
         checkpoint_id: The id of the savepoint.
         path: Its folder.
         notes: What is noted beside it.
+        form: The form of its keyed state.
 
     Returns:
         The path of the savepoint.
     """
     job, target = tasks.job, SavepointFolder(path)
-    options = CheckpointOptions.for_savepoint(str(target.folder))
+    options = CheckpointOptions.for_savepoint(str(target.folder), SavepointFormatType[form.upper()])
     reports = tasks.snapshot(specs, checkpoint_id, options, f"savepoint {target.folder}")
     target.learn(file for report in reports for file in report.written)
     operators = tuple(

@@ -26,13 +26,12 @@ from dstl_core.model.handle import (
 )
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.keyed_state import KeyedState
+from dstl_core.state.tables.raw_sections import RawSections
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
 
 if TYPE_CHECKING:
-    from dstl_core.codec.state_meta import KeyedBackendHeader
-    from dstl_core.model.key_group import KeyGroupRange
     from dstl_core.state.columns.keyed_sections import KeyedStream
 
 DATA_INLINE_THRESHOLD = 20 * 1024
@@ -130,10 +129,9 @@ class StateFiles:
 
     def add_keyed_state(self, state: KeyedState) -> StoredKeyedHandle | None:
         """Stores the state of one subtask."""
-        if self.form == "native" and state.key_serializer is not None:
-            return self._native(
-                state.header, state.key_groups, state.prefix_bytes, state.sections()
-            )
+        if self.form == "native":
+            own = state.raw_sections()
+            return None if own is None else self._native(own)
         raw, offsets = state.write_canonical()
         return KeyGroupsSavepointStateHandle(offsets, self.add_stream(raw)) if raw else None
 
@@ -151,7 +149,9 @@ class StateFiles:
             if not start and not keep_header:
                 return None
             rest = chain(start, sections)
-            return self._native(stream.header, stream.key_groups, stream.prefix_bytes, rest)
+            return self._native(
+                RawSections(stream.header, stream.key_groups, stream.prefix_bytes, rest)
+            )
         parts, first = iter(stream), []
         for part in parts:
             first.append(part)
@@ -164,16 +164,10 @@ class StateFiles:
             return None
         return KeyGroupsSavepointStateHandle(stream.offsets, self.add_stream(b"".join(first)))
 
-    def _native(
-        self,
-        header: KeyedBackendHeader,
-        key_groups: KeyGroupRange,
-        prefix_bytes: int,
-        sections: Iterable[tuple[int, bytes]],
-    ) -> IncrementalRemoteKeyedStateHandle:
-        from dstl_core.savepoint.write.native_state import native_state  # loads the compiler
+    def _native(self, state: RawSections) -> IncrementalRemoteKeyedStateHandle:
+        from dstl_core.state.backends.native_state import native_state  # loads the compiler
 
-        return native_state(header, key_groups, prefix_bytes, sections, self.add_stream)
+        return native_state(state, self.add_stream)
 
     def add_operator_state(self, state: OperatorStream | None) -> OperatorStreamStateHandle | None:
         """Stores the operator state of one subtask; None without such state."""

@@ -18,6 +18,7 @@ from dstl_core.model.handle import (
     CheckpointedStateScope,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
+    StreamStateHandle,
 )
 from dstl_core.model.key_group import murmur_hash
 from dstl_core.state.backends.state_changelog import (
@@ -44,6 +45,28 @@ def write_state(
         return KeyGroupsSavepointStateHandle(offsets, stream.close_and_get_handle())
     finally:
         stream.close()
+
+
+def write_native_state(state: CapturedState, streams: CheckpointStreamFactory) -> KeyedStateHandle:
+    """Writes state as files of RocksDB. Without any state, it is a canonical stream of nothing.
+
+    Raises:
+        StorageError: A file could not be written; those before it are left.
+    """
+    from dstl_core.state.backends.native_state import native_state  # loads the compiler
+
+    def add_stream(data: bytes) -> StreamStateHandle:
+        stream = streams.create_checkpoint_state_output_stream(CheckpointedStateScope.EXCLUSIVE)
+        try:
+            stream.write(data)
+            return stream.close_and_get_handle()
+        finally:
+            stream.close()
+
+    own = state.raw_sections()
+    if own is None:
+        return write_state(state, streams, CheckpointedStateScope.EXCLUSIVE)
+    return native_state(own, add_stream)
 
 
 class PeriodicMaterializationManager:

@@ -33,6 +33,7 @@ from dstl_core.state.backends.backend_metrics import (
     ChangelogMaterializationMetricGroup,
     ChangelogStateBackendMetricGroup,
 )
+from dstl_core.state.tables.raw_sections import RawSections
 
 
 class CapturedState(Protocol):
@@ -40,6 +41,10 @@ class CapturedState(Protocol):
 
     def write_canonical_to(self, sink: Callable[[bytes], object]) -> KeyGroupRangeOffsets:
         """Writes all state in canonical form; writes nothing if there is no state."""
+        ...
+
+    def raw_sections(self) -> RawSections | None:
+        """All state; None if there is no state."""
         ...
 
 

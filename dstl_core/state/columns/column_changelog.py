@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import pyarrow as pa
@@ -16,14 +17,17 @@ from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
-from dstl_core.model.handle import KeyGroupRangeOffsets
-from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.model.handle import (
+    KeyGroupRangeOffsets,
+)
+from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.state.backends.state_changelog import CapturedState, StateChangelog
 from dstl_core.state.columns.column_store import KEY, ColumnStore, batches_of, bytes_of
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
 from dstl_core.state.columns.state_columns import KEY_COLUMN
 from dstl_core.state.restore.carry_over import CarriedState
+from dstl_core.state.tables.raw_sections import RawSections
 
 _ENCODE_ROWS = 1 << 18
 
@@ -119,6 +123,24 @@ class CapturedColumns:
 
     def write_canonical_to(self, sink: Callable[[bytes], object]) -> KeyGroupRangeOffsets:
         """Writes all state in canonical form."""
+        with self._sections() as sections:
+            written = sections.stream()
+            for part in written:
+                sink(part)
+            return written.offsets
+
+    def raw_sections(self) -> RawSections:
+        """All state."""
+        encoder = self._encoder
+        prefix_bytes = key_group_prefix_bytes(encoder.max_parallelism)
+        return RawSections(encoder.header, encoder.key_groups, prefix_bytes, self._by_key_group())
+
+    def _by_key_group(self) -> Iterator[tuple[int, bytes]]:
+        with self._sections() as sections:
+            yield from sections.stream().raw_sections()
+
+    @contextmanager
+    def _sections(self) -> Iterator[KeyedSections]:
         encoder = self._encoder
         whole = self._store.whole().rename_columns([KEY_COLUMN, *self._store.schema.names])
         with KeyedSections(
@@ -127,7 +149,4 @@ class CapturedColumns:
             for batch in batches_of(whole, _ENCODE_ROWS):
                 for runs in encoder.encode_keyed(batch):
                     sections.add(runs)
-            written = sections.stream()
-            for part in written:
-                sink(part)
-            return written.offsets
+            yield sections

@@ -20,6 +20,7 @@ from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.state.tables.raw_sections import RawSections
 from dstl_core.state.tables.state_table import StateTable
 from dstl_core.state.tables.store import HEAP, EntryStore
 from dstl_core.state.tables.table_factory import create_table
@@ -145,6 +146,12 @@ class KeyedState:
                 sink(section)
                 position += len(section)
         return KeyGroupRangeOffsets(self.key_groups, tuple(offsets))
+
+    def raw_sections(self) -> RawSections | None:
+        """All state; None if there is no state."""
+        if self.key_serializer is None:
+            return None
+        return RawSections(self.header, self.key_groups, self.prefix_bytes, self.sections())
 
     @property
     def header(self) -> KeyedBackendHeader:

@@ -67,6 +67,7 @@ SKETCHED = {1: (2, (2, 5.0)), 2: (2, (1, 8.0)), 3: (1, (1, -4.0)), 4: (1, (1, 1.
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backend):
+    """With a changelog, and for RocksDB as a native savepoint."""
     wanted = {
         "n": aggregates.count(),
         "total": aggregates.sum("v"),
@@ -81,8 +82,10 @@ def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backe
     for number, rows in enumerate(BATCHES):
         job.run(spark.createDataFrame(rows, SCHEMA), number)
     operators = [Operator("totals", "long", STATES, max_parallelism=128)]
+    is_native = backend == "rocksdb"
+    path = job.savepoint(str(tmp_path / "sp"), format="native") if is_native else job.latest_path()
     restored = flink.restore(
-        job.latest_path(), operators, backend=backend, parallelism=3, changelog=True
+        path, operators, backend=backend, parallelism=3, changelog=not is_native
     )
     by_key = {}
     for entry in restored.entries:

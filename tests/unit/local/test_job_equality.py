@@ -6,7 +6,9 @@ import itertools
 
 import pytest
 
+from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
+from dstl_core.errors import SavepointError
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.stateful_job import StatefulJob
@@ -75,6 +77,14 @@ def test_a_function_by_row_goes_on_where_one_by_column_ended(session, tmp_path):
     running.materialize()
     savepoint = running.savepoint(str(tmp_path / "savepoint"))
     assert state_of(session, savepoint) == plain(batches)
+    for kind in ("row", "column"):
+        of_kind = job(session, tmp_path, kind)
+        native = of_kind.savepoint(str(tmp_path / f"native {kind}"), format="native")
+        assert of_kind.savepoint(native, format="native") == native
+        assert Snapshot.load(native)["totals"].form() == "rocksdb files"
+        assert state_of(session, native) == plain(batches)
+        with pytest.raises(SavepointError, match="Another snapshot is already there"):
+            of_kind.savepoint(native)
 
 
 def test_only_what_changed_is_logged_by_column(session, tmp_path):

@@ -17,7 +17,7 @@ from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.write import native_state
+from dstl_core.state.backends import native_state
 from tests.golden_files import CHANGED_JOBS, Fixture, as_lines, snapshot
 from tests.unit.savepoint.test_rewrite import REWRITABLE, in_any_union_order, lines
 from tests.unit.savepoint.test_upgrade import loaded

@@ -6,47 +6,38 @@ No database is needed: sorted table files of the last level, and a MANIFEST that
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import replace
 from uuid import uuid4
 
-from dstl_core.codec.columnar.keyed.sst_writer import KeyGroupSection, tables_of
+from dstl_core.codec.columnar.keyed.sst_writer import tables_of
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.sst.manifest import NEW_MANIFEST_NUMBER, ManifestFile, new_manifest
-from dstl_core.codec.state_meta import KeyedBackendHeader, write_keyed_header
+from dstl_core.codec.state_meta import write_keyed_header
 from dstl_core.errors import SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, StreamStateHandle
-from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.rocksdb import CURRENT, DEFAULT_FAMILY, MANIFEST, table_name
+from dstl_core.state.tables.raw_sections import RawSections
 
 AddStream = Callable[[bytes], StreamStateHandle]
 
 
-def native_state(
-    header: KeyedBackendHeader,
-    key_groups: KeyGroupRange,
-    prefix_bytes: int,
-    sections: Iterable[KeyGroupSection],
-    add_stream: AddStream,
-) -> IncrementalRemoteKeyedStateHandle:
-    """Stores the sections of one subtask; returns their handle.
+def native_state(state: RawSections, add_stream: AddStream) -> IncrementalRemoteKeyedStateHandle:
+    """Stores the keyed state of one subtask; returns its handle.
 
     Args:
-        header: The states, by id.
-        key_groups: The key groups of the subtask.
-        prefix_bytes: Bytes of a key group.
-        sections: The sections of ascending key groups, not compressed.
+        state: The state.
         add_stream: Stores the bytes of a file.
 
     Raises:
         DuplicateKeyError: A key has two values in one state.
         SavepointError: RocksDB cannot have states of these names.
     """
-    names = [meta.name for meta in header.states]
+    names = [meta.name for meta in state.header.states]
     _check_names(names)
     families: dict[str, list[ManifestFile]] = {name: [] for name in names}
     shared: list[tuple[str, StreamStateHandle]] = []
-    for own in tables_of(names, prefix_bytes, sections):
+    for own in tables_of(names, state.prefix_bytes, state.sections):
         number = NEW_MANIFEST_NUMBER + 1 + len(shared)
         families[names[own.state_id]].append(own.table.as_file(number))
         shared.append((table_name(number), add_stream(own.table.data)))
@@ -56,11 +47,11 @@ def native_state(
         (CURRENT, add_stream(f"{manifest}\n".encode())),
     ]
     out = DataOutput()
-    write_keyed_header(out, replace(header, compressed=False))
+    write_keyed_header(out, replace(state.header, compressed=False))
     meta_stream = add_stream(out.to_bytes())
     return IncrementalRemoteKeyedStateHandle(
         backend_id=str(uuid4()),
-        key_group_range=key_groups,
+        key_group_range=state.key_groups,
         checkpoint_id=0,
         checkpointed_size=sum(stream.state_size for _, stream in shared),
         meta_stream=meta_stream,
