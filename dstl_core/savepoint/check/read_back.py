@@ -91,9 +91,9 @@ def _snapshot(
     layouts = ClassLayouts(JobClasses()) if source is None else source.kryo.layouts
     kryo = KryoClasses(dialect_of(metadata.version), layouts)
     registry = with_job_types(BUILT_IN if source is None else source.registry, kryo)
-    found = Snapshot(file, target.file_io, resolver, registry)
-    found.kryo = kryo
-    return found
+    snapshot = Snapshot(file, target.file_io, resolver, registry)
+    snapshot.kryo = kryo
+    return snapshot
 
 
 # ------------------------------------------------------------------------------------- what is new
@@ -196,10 +196,12 @@ def _finding_of(source: Snapshot, finding: Finding) -> Finding | None:
     """What is wrong with the same operator of the source, or in the same way with another one whose
     state it got. Read only after something went wrong.
     """
-    for each in verify_snapshot(source).findings:
-        is_same = each.operator == finding.operator or each.problem == finding.problem
-        if each.operator is not None and is_same:
-            return each
+    for source_finding in verify_snapshot(source).findings:
+        is_same = (
+            source_finding.operator == finding.operator or source_finding.problem == finding.problem
+        )
+        if source_finding.operator is not None and is_same:
+            return source_finding
     return None
 
 
@@ -216,22 +218,22 @@ def _compare_counts(
     """Compares the number of records of each state with what was written."""
     if not counts:
         return
-    found = Counter(report.records)
+    counted = Counter(report.records)
     unknown = set(report.incomplete)
     for operator in snapshot.operators:
-        _count_elements(operator, found, unknown)
+        _count_elements(operator, counted, unknown)
     for (operator_label, state), expected in counts.items():
         is_known = not unknown & {(operator_label, state), (operator_label, None)}
-        if is_known and found[operator_label, state] != expected:
+        if is_known and counted[operator_label, state] != expected:
             raise SavepointError(
                 f"{REFUSED}: expected {expected} records of state {state!r} of operator "
-                f"{operator_label!r}, got {found[operator_label, state]}; {_advice(target)}."
+                f"{operator_label!r}, got {counted[operator_label, state]}; {_advice(target)}."
             )
 
 
 def _count_elements(
     operator: OperatorSnapshot,
-    found: Counter[tuple[str, str]],
+    counted: Counter[tuple[str, str]],
     unknown: set[tuple[str, str | None]],
 ) -> None:
     for _, handle, reader in operator.operator_state_readers():
@@ -242,4 +244,4 @@ def _count_elements(
             except UnreadableValueError:
                 unknown.add((operator.label, info.name))
             else:
-                found[operator.label, info.name] += len(list(entries))
+                counted[operator.label, info.name] += len(list(entries))

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from dstl_core.codec.columnar.kryo.section_converter import SectionConverter, StateRule
+from dstl_core.codec.columnar.kryo.section_converter import SectionConverter, SectionRule
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
 from dstl_core.codec.kryo.type_changes import TypeChange
@@ -252,7 +252,7 @@ class _StreamConversion:
         rules = []
         for at in range(len(self._old.states)):
             number, values = self._ids.get(at), self._values.get(at)
-            rule = StateRule(number)
+            rule = SectionRule(number)
             if number is not None and values is not None:
                 known = values.rule(number)
                 if known is None:

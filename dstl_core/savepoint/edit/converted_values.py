@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from dstl_core.codec.columnar.kryo.section_converter import Framing, StateRule
+from dstl_core.codec.columnar.kryo.section_converter import Framing, SectionRule
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import StoredRecord
 from dstl_core.codec.keyed_records import LIST_DELIMITER, RecordFormat
@@ -56,12 +56,12 @@ class StateValues:
         self._items = Recoded(old, value)
         self._rule = (old, value.new), framing
 
-    def rule(self, number: int) -> StateRule | None:
+    def rule(self, number: int) -> SectionRule | None:
         """How kernels convert the state; None if its keys change."""
         if self._kind is KeyedStateType.MAP and self._keys.changes:
             return None
         types, framing = self._rule
-        return StateRule(number, types if self._items.changes else None, framing)
+        return SectionRule(number, types if self._items.changes else None, framing)
 
     def converted(self, record: StoredRecord) -> tuple[bytes, bytes]:
         """The stored key and value of a record.

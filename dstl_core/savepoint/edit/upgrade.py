@@ -168,10 +168,10 @@ class SavepointUpgrade:
             serializer for _, info in self._every_state() for _, serializer in info.meta.serializers
         ]
         while waiting:
-            each = waiting.pop()
-            if isinstance(each, KryoSerializer):
-                return each
-            waiting += each.nested
+            nested = waiting.pop()
+            if isinstance(nested, KryoSerializer):
+                return nested
+            waiting += nested.nested
         return None
 
     @cached_property
@@ -245,8 +245,8 @@ class SavepointUpgrade:
         types = [serializer for _, serializer in meta.serializers]
         if operator.key_type is not None and meta.backend_state_type in _KEYED:
             types.append(operator.key_type.serializer)
-        for each in types:
-            verdict = compatibility_of(each, each, self._rules)
+        for stored_type in types:
+            verdict = compatibility_of(stored_type, stored_type, self._rules)
             if verdict.verdict is Verdict.INCOMPATIBLE:
                 return verdict.reason
         return None
@@ -314,8 +314,8 @@ class SavepointUpgrade:
             self._source,
             self.source_size,
             [
-                OperatorStep(each.label, partial(self._written, each))
-                for each in self._source.operators
+                OperatorStep(copied.label, partial(self._written, copied))
+                for copied in self._source.operators
             ],
             self._metadata,
             self._files,
@@ -414,13 +414,13 @@ def _check_keys(operator: OperatorSnapshot, info: StateInfo) -> None:
     meta = info.meta
     if meta.backend_state_type in (BackendStateType.OPERATOR, BackendStateType.BROADCAST):
         return
-    found = operator.key_type
-    keys = [] if found is None else [found.serializer]
+    key_type = operator.key_type
+    keys = [] if key_type is None else [key_type.serializer]
     if meta.backend_state_type is BackendStateType.KEY_VALUE:
         keys.append(meta.namespace_serializer)
-    for each in keys:
-        if _holds_kryo(each):
-            raise FormatError(f"Keys and namespaces of type {each.type_name} are not converted")
+    for key in keys:
+        if _holds_kryo(key):
+            raise FormatError(f"Keys and namespaces of type {key.type_name} are not converted")
     if any(isinstance(each, UnknownSerializer) for _, each in meta.serializers):
         return
     if meta.backend_state_type is BackendStateType.KEY_VALUE_V2 and _has_kryo(meta):

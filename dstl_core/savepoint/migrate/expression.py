@@ -85,7 +85,7 @@ class Coalesce:
 
 
 @dataclass(frozen=True)
-class Aggregate:
+class ListAggregate:
     """One value of all elements of a list."""
 
     function: str
@@ -114,7 +114,7 @@ class Undecided:
         return UNDECIDED
 
 
-Expression = Union[Column, Literal, Cast, Coalesce, Aggregate, Empty, Undecided]  # noqa: UP007
+Expression = Union[Column, Literal, Cast, Coalesce, ListAggregate, Empty, Undecided]  # noqa: UP007
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
@@ -149,7 +149,7 @@ def columns_of(expression: Expression) -> Iterator[Column]:
     match expression:
         case Column():
             yield expression
-        case Cast() | Coalesce() | Aggregate():
+        case Cast() | Coalesce() | ListAggregate():
             yield from columns_of(expression.of)
 
 
@@ -240,7 +240,7 @@ class _Parser:
         if function in AGGREGATES:
             of = Column(("value",)) if self._peek() == ")" else self._value()
             self._expect(")")
-            return Aggregate(function, of)
+            return ListAggregate(function, of)
         if function in ("cast", "cast_or_null"):
             of = self._value()
             self._expect(",")

@@ -30,7 +30,7 @@ from dstl_core.savepoint.edit.keyed_units import (
 )
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
-from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorPlan, StatePlan
+from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorMigration, StatePlan
 from dstl_core.savepoint.migrate.sql_cast import OPTIONS
 from dstl_core.savepoint.migrate.value_conversion import Misfits, Values, kind_of
 from dstl_core.savepoint.read.keyed_copy import RunList, Sink, copy_states
@@ -82,7 +82,7 @@ class KeyedMigration:
         show_keys: Whether messages may show keys.
     """
 
-    plan: OperatorPlan
+    plan: OperatorMigration
     output: Output
     max_parallelism: int
     parallelism: int
@@ -282,20 +282,20 @@ class KeyedMigration:
         assert state.old is not None and operator.key_type is not None
         keys, old_key = columns[KEY_COLUMN], operator.key_type.serializer
         shown = keys if self.show_keys else None
-        found = dict(columns)
+        migrated = dict(columns)
         if self.plan.key is not None:
             self.plan.key.misfits = state.misfits
-            found[KEY_COLUMN] = self.plan.key.apply(keys, {}, shown)
+            migrated[KEY_COLUMN] = self.plan.key.apply(keys, {}, shown)
         count.before += _entries(columns, batch.num_rows)
         if state.value is not None:
-            self._values(state, columns, found, Values(keys, kind_of(old_key)), shown)
-        return pa.RecordBatch.from_arrays(list(found.values()), names=list(found))
+            self._values(state, columns, migrated, Values(keys, kind_of(old_key)), shown)
+        return pa.RecordBatch.from_arrays(list(migrated.values()), names=list(migrated))
 
     def _values(
         self,
         state: StatePlan,
         columns: dict[str, pa.Array],
-        found: dict[str, pa.Array],
+        migrated: dict[str, pa.Array],
         key: Values,
         shown: pa.Array | None,
     ) -> None:
@@ -305,21 +305,21 @@ class KeyedMigration:
         if MAP_KEY_COLUMN in columns and state.old is not None:
             old_map = state.old.meta.as_key_value().value_serializer
             others["map_key"] = Values(columns[MAP_KEY_COLUMN], kind_of(old_map.nested[0]))
-        del found[name]
+        del migrated[name]
         value = state.value.apply(columns[name], others, shown)
         if state.map_key is not None:
-            given = columns.get(MAP_KEY_COLUMN, columns[name])
+            map_keys = columns.get(MAP_KEY_COLUMN, columns[name])
             scope = dict(others, value=Values(columns[name], kind_of(state.value.old)))
-            found[MAP_KEY_COLUMN] = state.map_key.apply(given, scope, shown)
+            migrated[MAP_KEY_COLUMN] = state.map_key.apply(map_keys, scope, shown)
         new = _VALUE_OF.get(state.new.kind, VALUE_COLUMN)
         if new != LIST_VALUE_COLUMN:
-            found.pop(LIST_INDEX_COLUMN, None)
+            migrated.pop(LIST_INDEX_COLUMN, None)
         if new != MAP_VALUE_COLUMN:
-            found.pop(MAP_KEY_COLUMN, None)
+            migrated.pop(MAP_KEY_COLUMN, None)
         if new == VALUE_COLUMN and value.null_count:
             null = value.is_null()
             state.misfits.add(f"{state.value.where}: null", null, shown, null=False)
-        found[new] = value
+        migrated[new] = value
 
     def _refuse(self, state: StatePlan, misfits: Misfits) -> None:
         self.counts[state.new.name].nulled = sum(misfits.nulled.values())

@@ -31,7 +31,7 @@ from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPl
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
-from dstl_core.savepoint.migrate.migration_plan import OperatorPlan, Plan
+from dstl_core.savepoint.migrate.migration_plan import OperatorMigration, Plan
 from dstl_core.savepoint.migrate.operator_migration import write_operator_states
 from dstl_core.savepoint.migrate.plan_notes import plan_notes, state_without_a_carrier
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
@@ -101,10 +101,10 @@ class SavepointMigration:
         Raises:
             ConfigError: The declaration names what is not there, or names it twice.
         """
-        found = plan_of(self._names.resolved(), self.source, self.template)
-        found.problems += [*state_without_a_carrier(found), *self._names.problems]
-        found.notes += [*plan_notes(found), *self._names.notes]
-        return found
+        plan = plan_of(self._names.resolved(), self.source, self.template)
+        plan.problems += [*state_without_a_carrier(plan), *self._names.problems]
+        plan.notes += [*plan_notes(plan), *self._names.notes]
+        return plan
 
     @cached_property
     def _names(self) -> PlanNames:
@@ -175,13 +175,13 @@ class SavepointMigration:
         version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))
         return replace(self.source.metadata, version=version, operators=states)
 
-    def _accept(self, found: Snapshot, target: SavepointFolder) -> None:
+    def _accept(self, snapshot: Snapshot, target: SavepointFolder) -> None:
         """Compares what was read back with the plan, and writes the report."""
-        self._compare_with_plan(found, target)
+        self._compare_with_plan(snapshot, target)
         report = json.dumps(self.report, indent=1, sort_keys=True, default=str).encode()
         target.file_io.replace(target.folder.child(REPORT_FILE), report + b"\n")
 
-    def _operator(self, plan: OperatorPlan, output: Output) -> OperatorState:
+    def _operator(self, plan: OperatorMigration, output: Output) -> OperatorState:
         target = output.target
         first = plan.sources[0]
         max_parallelism = self.plan.max_parallelisms[plan.target.operator_id]
@@ -214,17 +214,17 @@ class SavepointMigration:
 
     # ------------------------------------------------------------------------------- read back
 
-    def _compare_with_plan(self, found: Snapshot, target: SavepointFolder) -> None:
+    def _compare_with_plan(self, snapshot: Snapshot, target: SavepointFolder) -> None:
         """Compares what was read back with what the plan says."""
-        self._check_restore(found)
-        by_id = {each.operator_id: each for each in found.operators}
+        self._check_restore(snapshot)
+        by_id = {each.operator_id: each for each in snapshot.operators}
         for plan in self.plan.operators:
             if plan.sources:
                 self._compare(plan, by_id[plan.target.operator_id])
                 self._compute_again(plan, by_id[plan.target.operator_id], target)
 
     def _compute_again(
-        self, plan: OperatorPlan, written: OperatorSnapshot, target: SavepointFolder
+        self, plan: OperatorMigration, written: OperatorSnapshot, target: SavepointFolder
     ) -> None:
         """Compares a share of the key groups with what the source gives when it is read again."""
         total = written.max_parallelism
@@ -242,7 +242,7 @@ class SavepointMigration:
             )
         self.recomputed[plan.label] = number
 
-    def _check_restore(self, found: Snapshot) -> None:
+    def _check_restore(self, snapshot: Snapshot) -> None:
         """Asks whether the new job restores what was written, as ``dstl check`` does."""
         if self.template is None:
             return
@@ -253,15 +253,15 @@ class SavepointMigration:
             if state.old is not None and not plan.target.has_state(state.new.name)
         ]
         # The plan has asked about columns of one type already.
-        self.check = check_restore(found, self.template, drop=late, columns_kept=True)
-        worst = max(self.check.lines, key=lambda each: each.verdict, default=None)
+        self.check = check_restore(snapshot, self.template, drop=late, columns_kept=True)
+        worst = max(self.check.lines, key=lambda line: line.verdict, default=None)
         if worst is not None and worst.verdict is Verdict.INCOMPATIBLE:
             raise SavepointError(
                 f"The new job would not restore the migrated savepoint, so it was not published: "
                 f"{worst}."
             )
 
-    def _compare(self, plan: OperatorPlan, written: OperatorSnapshot) -> None:
+    def _compare(self, plan: OperatorMigration, written: OperatorSnapshot) -> None:
         stored = {info.name: info for info in written.states}
         for state in plan.states:
             if state.is_operator_state or state.old is None or state.operator is None:
@@ -296,17 +296,17 @@ class SavepointMigration:
                 {
                     "operator": operator,
                     "state": state,
-                    "before": each.before,
-                    "after": each.after,
-                    "merged": each.merged,
-                    "nulled": each.nulled,
+                    "before": count.before,
+                    "after": count.after,
+                    "merged": count.merged,
+                    "nulled": count.nulled,
                 }
-                for (operator, state), each in sorted(self.counts.items())
+                for (operator, state), count in sorted(self.counts.items())
             ],
             "dropped": [
                 {"operator": op.label, "state": info.name}
-                for each in self.plan.operators
-                for op, info in each.dropped
+                for operator in self.plan.operators
+                for op, info in operator.dropped
             ],
             "dropped_operators": [each.label for each in self.plan.dropped],
             "notes": list(self.plan.notes),

@@ -57,7 +57,7 @@ def _renamed(state: StatePlan) -> bool:
 
 
 @dataclass
-class OperatorPlan:
+class OperatorMigration:
     """Where one operator of the new job comes from.
 
     Attributes:
@@ -130,7 +130,7 @@ class Plan:
     source: Snapshot
     template: Snapshot | None
     migration: Migration
-    operators: list[OperatorPlan] = field(default_factory=list)
+    operators: list[OperatorMigration] = field(default_factory=list)
     dropped: list[OperatorSnapshot] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -146,7 +146,7 @@ class Plan:
             for operator_plan, number in zip(written, numbers, strict=True)
         }
 
-    def _member(self, operator: OperatorPlan) -> VertexMember:
+    def _member(self, operator: OperatorMigration) -> VertexMember:
         job: tuple[int | None, int | None] = (None, None)
         if self.template is not None:
             job = operator.target.max_parallelism, operator.target.parallelism

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import StateRule
-from dstl_core.savepoint.migrate.migration_plan import OperatorPlan
+from dstl_core.savepoint.migrate.migration_plan import OperatorMigration
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import Place, SnapshotNames
@@ -51,7 +51,7 @@ def stored_at(places: Sequence[Place]) -> StateInfo | None:
     return None
 
 
-def missing_state(plan: OperatorPlan, places: Sequence[Place], name: str) -> ConfigError:
+def missing_state(plan: OperatorMigration, places: Sequence[Place], name: str) -> ConfigError:
     """The error for a name of no old state. It lists the states of the old operator."""
     sources = [each.operator for each in places] or plan.sources
     known = ", ".join(info.name for op in sources for info in op.states + op.operator_states)

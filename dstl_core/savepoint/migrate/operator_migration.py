@@ -15,7 +15,7 @@ from dstl_core.model.handle import (
     OperatorStateMode,
     OperatorStreamStateHandle,
 )
-from dstl_core.savepoint.migrate.migration_plan import CONVERT, OperatorPlan, StatePlan
+from dstl_core.savepoint.migrate.migration_plan import CONVERT, OperatorMigration, StatePlan
 from dstl_core.savepoint.migrate.sql_cast import OPTIONS
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS
 from dstl_core.savepoint.write.folder import StateFiles
@@ -25,7 +25,7 @@ Held = dict[int, list[Any]]
 
 
 def write_operator_states(
-    plan: OperatorPlan, target: StateFiles, parallelism: int
+    plan: OperatorMigration, target: StateFiles, parallelism: int
 ) -> list[OperatorStreamStateHandle | None]:
     """The operator states of each subtask.
 

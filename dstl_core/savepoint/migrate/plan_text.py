@@ -15,7 +15,7 @@ from dstl_core.savepoint.migrate.learn.sql_state import OperatorColumns, StateCo
 from dstl_core.savepoint.migrate.migration_plan import (
     EMPTY,
     SAME,
-    OperatorPlan,
+    OperatorMigration,
     Plan,
     StatePlan,
 )
@@ -58,7 +58,7 @@ def _lines(plan: Plan, names: PlanNames) -> Iterator[str]:
 
 
 def _operator(
-    plan: OperatorPlan, outcomes: Mapping[OperatorID, str], names: OperatorColumns | None
+    plan: OperatorMigration, outcomes: Mapping[OperatorID, str], names: OperatorColumns | None
 ) -> Iterator[str]:
     name = f"  ({plan.target.name})" if plan.target.name else ""
     head = f"{plan.label}{name}"
@@ -78,7 +78,7 @@ def _operator(
             yield f"  without the migration Flink would say: {outcomes[source.operator_id]}"
 
 
-def _key_text(plan: OperatorPlan) -> str:
+def _key_text(plan: OperatorMigration) -> str:
     assert plan.key_type is not None
     old = next(each.key_type for each in plan.sources if each.key_type is not None)
     if old.serializer == plan.key_type:
@@ -150,7 +150,7 @@ def _meaning(expression: Expression, at: int) -> str:
     return "same" if str(expression) == f"f{at}" else ""
 
 
-def _lost_columns(plan: OperatorPlan) -> Iterator[str]:
+def _lost_columns(plan: OperatorMigration) -> Iterator[str]:
     """Columns of old rows that no new column uses."""
     for state in plan.states:
         for conversion in (state.value, state.map_key):
@@ -175,7 +175,7 @@ def _target_name(plan: Plan) -> str:
     return "the new job" if plan.template is None else _base(str(plan.template.folder))
 
 
-def keys_of(plan: OperatorPlan) -> str:
+def keys_of(plan: OperatorMigration) -> str:
     """How many keys the old operators have, or how many entries."""
     if not any(each.keyed_handles for each in plan.sources):
         return ""
@@ -204,7 +204,7 @@ def json_of(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _operator_json(plan: OperatorPlan, outcomes: Mapping[OperatorID, str]) -> dict[str, Any]:
+def _operator_json(plan: OperatorMigration, outcomes: Mapping[OperatorID, str]) -> dict[str, Any]:
     said = [outcomes[each.operator_id] for each in plan.sources if each.operator_id in outcomes]
     return {
         "operator": plan.label,

@@ -23,14 +23,14 @@ from dstl_core.errors import ConfigError, NoSuchOperatorError, NotInColumnsError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.migrate.colliding_rows import check_merge
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
-from dstl_core.savepoint.migrate.expression import Aggregate, Expression, Literal
+from dstl_core.savepoint.migrate.expression import Expression, ListAggregate, Literal
 from dstl_core.savepoint.migrate.migration_plan import (
     CONVERT,
     EMPTY,
     HEADER,
     OPERATOR_KINDS,
     SAME,
-    OperatorPlan,
+    OperatorMigration,
     Plan,
     StatePlan,
 )
@@ -154,7 +154,7 @@ class _Planning:
             sources = [own[target.operator_id]]
         sources = [each.with_timer_queues for each in sources]
         self._used |= {each.operator_id for each in sources}
-        plan = OperatorPlan(label, target, sources, rule)
+        plan = OperatorMigration(label, target, sources, rule)
         if not sources:
             if not target.states and not target.operator_states:
                 return
@@ -181,7 +181,7 @@ class _Planning:
                     f"{target.max_parallelism}, and the declaration says {wanted}"
                 )
 
-    def _check_classes(self, plan: OperatorPlan) -> None:
+    def _check_classes(self, plan: OperatorMigration) -> None:
         """Whether each POJO class that the declaration names is in a type of the operator."""
         rule, where = plan.rule, f"operators.{plan.label}"
         if rule.classes and self._template is None:
@@ -199,7 +199,7 @@ class _Planning:
                         f"{name}; it has: {', '.join(sorted(known)) or 'none'}."
                     )
 
-    def _key(self, plan: OperatorPlan) -> None:
+    def _key(self, plan: OperatorMigration) -> None:
         old = [each.key_type.serializer for each in plan.sources if each.key_type is not None]
         rule = plan.rule.key
         new = None if plan.target.key_type is None else plan.target.key_type.serializer
@@ -247,7 +247,7 @@ class _Planning:
 
     # ---------------------------------------------------------------------------------- states
 
-    def _states(self, plan: OperatorPlan) -> None:
+    def _states(self, plan: OperatorMigration) -> None:
         rules = dict(plan.rule.states)
         for new in self._new_states(plan):
             rule = rules.pop(new.name, None)
@@ -263,7 +263,7 @@ class _Planning:
             )
         self._dropped(plan)
 
-    def _new_states(self, plan: OperatorPlan) -> list[StateInfo]:
+    def _new_states(self, plan: OperatorMigration) -> list[StateInfo]:
         own = plan.target.states + plan.target.operator_states
         if self._template is not None:
             return own + self._late_states(plan, {each.name for each in own})
@@ -287,7 +287,7 @@ class _Planning:
                 states[name] = self._without_template(plan, renamed, rule)
         return list(states.values())
 
-    def _late_states(self, plan: OperatorPlan, known: set[str]) -> list[StateInfo]:
+    def _late_states(self, plan: OperatorMigration, known: set[str]) -> list[StateInfo]:
         """States that the new job registers when it needs them; their rules give the types."""
         states = []
         for name, rule in plan.rule.states.items():
@@ -299,7 +299,7 @@ class _Planning:
                 states.append(self._without_template(plan, named, rule))
         return states
 
-    def _moves_elsewhere(self, plan: OperatorPlan, info: StateInfo) -> bool:
+    def _moves_elsewhere(self, plan: OperatorMigration, info: StateInfo) -> bool:
         """Whether another operator takes the state by name."""
         own = {each.operator_id for each in plan.sources}
         for rule in self._migration.operators.values():
@@ -317,7 +317,9 @@ class _Planning:
                 return True
         return False
 
-    def _without_template(self, plan: OperatorPlan, info: StateInfo, rule: StateRule) -> StateInfo:
+    def _without_template(
+        self, plan: OperatorMigration, info: StateInfo, rule: StateRule
+    ) -> StateInfo:
         from dstl_core.codec.declared_type import parse_type
 
         meta = info.meta
@@ -336,7 +338,7 @@ class _Planning:
             return replace(StateInfo.of(meta), kind=info.kind)
         return info
 
-    def _state(self, plan: OperatorPlan, new: StateInfo, rule: StateRule | None) -> None:
+    def _state(self, plan: OperatorMigration, new: StateInfo, rule: StateRule | None) -> None:
         old_state = self._old_of(plan, new, rule)
         own = rule or StateRule()
         if old_state is None:
@@ -366,7 +368,7 @@ class _Planning:
         self._conversion(plan, state)
 
     def _old_of(
-        self, plan: OperatorPlan, new: StateInfo, rule: StateRule | None
+        self, plan: OperatorMigration, new: StateInfo, rule: StateRule | None
     ) -> tuple[OperatorSnapshot, StateInfo] | None:
         explicit = rule is not None and rule.from_ is not None
         if not explicit and new.name in plan.rule.drop:
@@ -383,7 +385,7 @@ class _Planning:
             raise missing_state(plan, places, rule.from_)
         return None
 
-    def _conversion(self, plan: OperatorPlan, state: StatePlan) -> None:
+    def _conversion(self, plan: OperatorMigration, state: StatePlan) -> None:
         old, new, rule = state.old, state.new, state.rule
         assert old is not None
         if old.kind.endswith("timer") or new.kind.endswith("timer"):
@@ -435,7 +437,7 @@ class _Planning:
         )
         self._try_all(plan, state, where)
 
-    def _try_all(self, plan: OperatorPlan, state: StatePlan, where: str) -> None:
+    def _try_all(self, plan: OperatorMigration, state: StatePlan, where: str) -> None:
         """Checks the conversions of a state, before anything runs."""
         before, after = _value_types(state.old), _value_types(state.new)
         others: dict[str, Values] = {}
@@ -457,18 +459,18 @@ class _Planning:
         self, state: StatePlan, whole: Expression | None, row: tuple[Expression, ...] | None
     ) -> tuple[Expression | None, tuple[Expression, ...] | None]:
         """A list or map becomes one value: elements first, then the merge."""
-        if isinstance(whole, Aggregate):
+        if isinstance(whole, ListAggregate):
             merge, of = _aggregated(whole)
             state.merge = merge
             return of, None
-        if row is not None and all(isinstance(each, Aggregate) for each in row):
-            parts = [_aggregated(each) for each in row if isinstance(each, Aggregate)]
+        if row is not None and all(isinstance(each, ListAggregate) for each in row):
+            parts = [_aggregated(each) for each in row if isinstance(each, ListAggregate)]
             state.merge = tuple(merge for merge, _ in parts)
             return None, tuple(of for _, of in parts)
         return whole, row
 
     def _map_key(
-        self, plan: OperatorPlan, state: StatePlan, others: Mapping[str, Values], what: str
+        self, plan: OperatorMigration, state: StatePlan, others: Mapping[str, Values], what: str
     ) -> None:
         rule = state.rule.map_key
         before, after = _value_types(state.old), _value_types(state.new)
@@ -495,7 +497,7 @@ class _Planning:
 
     # -------------------------------------------------------------------------------- left over
 
-    def _dropped(self, plan: OperatorPlan) -> None:
+    def _dropped(self, plan: OperatorMigration) -> None:
         known = {info.name for op in plan.sources for info in op.states + op.operator_states}
         for name in plan.rule.drop:
             if name not in known:
@@ -550,7 +552,7 @@ class _Planning:
                     f"late"
                 )
 
-    def _users(self, operator: OperatorSnapshot) -> list[OperatorPlan]:
+    def _users(self, operator: OperatorSnapshot) -> list[OperatorMigration]:
         return [
             user
             for user in self._plan.operators
@@ -579,7 +581,7 @@ def _row_or_whole(
     return (rule, None) if isinstance(rule, tuple) else (None, rule)
 
 
-def _aggregated(aggregate: Aggregate) -> tuple[str, Expression]:
+def _aggregated(aggregate: ListAggregate) -> tuple[str, Expression]:
     """How the elements of a list merge, and what each of them gives. Each one counts as 1."""
     if aggregate.function in ("size", "count"):
         return "sum", Literal(1)

@@ -27,12 +27,12 @@ from dstl_core.codec.serializers.pojo import PojoSerializer, primitive_default
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.expression import (
-    Aggregate,
     Cast,
     Coalesce,
     Column,
     Empty,
     Expression,
+    ListAggregate,
     Literal,
     Undecided,
 )
@@ -222,7 +222,7 @@ class Conversion:
                 return self._cast(expression, scope, rows, where)
             case Coalesce():
                 return self._coalesce(expression, scope, rows, where)
-            case Aggregate():
+            case ListAggregate():
                 raise ConfigError(
                     f"{where} is wrong: {expression} is over the elements of a list state; it "
                     f"stands alone."

@@ -225,9 +225,10 @@ class SavepointFolder(StateFiles):
         has_sidecar = self.file_io.size(self.folder.child(SIDECAR_FILE_NAME)) is not None
         if has_metadata or has_sidecar:
             what = "A snapshot is already" if has_metadata else "An unfinished snapshot is"
-            found = f"{what} there: {self.folder}"
+            occupant = f"{what} there: {self.folder}"
             raise SnapshotExistsError(
-                f"{found}; choose another folder, remove it, or use mode='overwrite'.", found=found
+                f"{occupant}; choose another folder, remove it, or use mode='overwrite'.",
+                found=occupant,
             )
 
     def publish(self, metadata: CheckpointMetadata, notes: Mapping[str, Any]) -> str:

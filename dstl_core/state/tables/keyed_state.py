@@ -73,19 +73,19 @@ class KeyedState:
                 f"The key has another type: expected {self.key_serializer.type_name}, got "
                 f"{key_serializer.type_name} in the stored state."
             )
-        found = self.tables.get(state_key(meta))
-        if found is None:
-            found = create_table(meta, key_serializer, self.prefix_bytes, self.store)
-            self.tables[state_key(meta)] = found
-        elif types_of(found.meta) == types_of(meta):
-            if knowledge_of(meta) > knowledge_of(found.meta):
-                found.meta = meta  # this description has more subclasses
+        table = self.tables.get(state_key(meta))
+        if table is None:
+            table = create_table(meta, key_serializer, self.prefix_bytes, self.store)
+            self.tables[state_key(meta)] = table
+        elif types_of(table.meta) == types_of(meta):
+            if knowledge_of(meta) > knowledge_of(table.meta):
+                table.meta = meta  # this description has more subclasses
         else:
             raise RestoreError(
-                f"State {meta.name!r} has another type: expected {describe_state(found.meta)} "
+                f"State {meta.name!r} has another type: expected {describe_state(table.meta)} "
                 f"(from the restored state), got {describe_state(meta)}."
             )
-        return found
+        return table
 
     def rows(self, key_group: int) -> Iterator[tuple[StateTable[Any], tuple[Any, Any, Any]]]:
         """Every entry of a key group, decoded, with its table."""
@@ -108,10 +108,10 @@ class KeyedState:
         Raises:
             RestoreError: An entry is lost; the message names the first state and the reason.
         """
-        for each in self.lost:
+        for state in self.lost:
             raise RestoreError(
-                f"State {each.meta.name!r} cannot be restored as a whole (key group "
-                f"{each.key_group}): {each.reason}."
+                f"State {state.meta.name!r} cannot be restored as a whole (key group "
+                f"{state.key_group}): {state.reason}."
             )
 
     def capture(self, expired: Mapping[StateKey, TtlPolicy] | None = None) -> KeyedState:

@@ -287,10 +287,10 @@ def test_the_size_of_a_difference(storage, instance):
         resources={"storage": storage, "spark": SPARK},
         selection=dg.AssetSelection.checks(check),
     )
-    [found] = done.get_asset_check_evaluations()
-    values = {name: value.value for name, value in found.metadata.items()}
+    [evaluation] = done.get_asset_check_evaluations()
+    values = {name: value.value for name, value in evaluation.metadata.items()}
     assert values == {"before": 4, "added": 1, "removed": 1, "changed": 1, "changed_ratio": 0.75}
-    assert not found.passed and found.severity is dg.AssetCheckSeverity.WARN
+    assert not evaluation.passed and evaluation.severity is dg.AssetCheckSeverity.WARN
 
 
 WHICH_PYTHON = """
@@ -318,8 +318,8 @@ def test_local_workers_run_the_python_that_runs(tmp_path):
     tools = tmp_path / "bin"
     tools.mkdir()
     for name in ("java", "bash", "dirname", "uname", "ps", "cat", "sed", "nohup", "rm"):
-        if (found := shutil.which(name)) is not None:
-            (tools / name).symlink_to(found)
+        if (program := shutil.which(name)) is not None:
+            (tools / name).symlink_to(program)
     done = subprocess.run(
         [sys.executable, "-c", WHICH_PYTHON],
         env={**kept, "PATH": str(tools), "PYTHONPATH": str(Path(__file__).parents[3])},

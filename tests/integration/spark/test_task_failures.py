@@ -119,9 +119,9 @@ def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master):
         values = {line["key"]: line["value"] for line in written.dump()}
         assert values == {f"key-{number}": number for number in range(4000)}
         named = {"_metadata", "_dstl.json"} | {
-            each.stream.relative_path
-            for each in written.keyed_handles
-            if hasattr(each.stream, "relative_path")
+            handle.stream.relative_path
+            for handle in written.keyed_handles
+            if hasattr(handle.stream, "relative_path")
         }
         left |= {path.name for path in (base / form).iterdir()} - named
     assert {each.location.name for each in collect_garbage(str(base)).garbage} == left
@@ -162,14 +162,14 @@ def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
     operator = OperatorState(OperatorID.for_uid("op"), 2, 128, tuple(subtasks), uid="op")
     folder.publish(CheckpointMetadata(3, 0, (operator,)), {})
 
-    found = Snapshot.load(tmp_path / "sp")
-    values = {line["key"]: line["value"] for line in found["op"].dump()}
+    written = Snapshot.load(tmp_path / "sp")
+    values = {line["key"]: line["value"] for line in written["op"].dump()}
     assert values == {f"k{n}": n for n in range(9000)}
     make_old(tmp_path)
-    there = {path.name for path in (tmp_path / "sp").iterdir()}
-    named = {each.stream.relative_path for each in found["op"].keyed_handles}
+    names = {path.name for path in (tmp_path / "sp").iterdir()}
+    named = {each.stream.relative_path for each in written["op"].keyed_handles}
     report = collect_garbage(str(tmp_path), delete=True)
-    assert {each.location.name for each in report.garbage} == there - named - {
+    assert {each.location.name for each in report.garbage} == names - named - {
         "_metadata",
         "_dstl.json",
     }

@@ -24,7 +24,7 @@ from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration
 from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
 from dstl_core.savepoint.migrate.learn.proposal import propose
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.migrate.migration_plan import OperatorPlan
+from dstl_core.savepoint.migrate.migration_plan import OperatorMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.golden_files import CHANGED_JOBS as JOBS
@@ -421,7 +421,7 @@ def test_records_that_are_not_those_of_the_source_are_found(tmp_path: Path) -> N
     assert same.differing(written, range(128)) == []
 
 
-def plan_of_accounts(rest: str) -> OperatorPlan:
+def plan_of_accounts(rest: str) -> OperatorMigration:
     return next(each for each in pojo_migration(rest).plan.operators if each.label == "accounts")
 
 

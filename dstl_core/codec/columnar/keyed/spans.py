@@ -42,17 +42,17 @@ class Source:
                 return section
         raise InvariantViolation("an address lies in no section")
 
-    def record_of(self, span: Int64s, address: int, prefix_bytes: int) -> StoredRecord:
+    def record_of(self, span: Int64s, address: int, prefix_bytes: int) -> SpanRecord:
         """The canonical bytes of a record, and the position of an address in its key or value."""
         key_start = int(span[scan.KEY_START])
         section = self.section_of(key_start)
         start = key_start - self.base - prefix_bytes - 4
         data = DataInput(bytes(self.data), start, section.end)
-        return StoredRecord(data, section, address - self.base)
+        return SpanRecord(data, section, address - self.base)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRecord:
+class SpanRecord:
     """A record in canonical form: ``data`` starts with it. ``position`` is a place in it."""
 
     data: DataInput

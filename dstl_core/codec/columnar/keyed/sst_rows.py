@@ -20,7 +20,7 @@ from dstl_core.codec.columnar.keyed.spans import (
     ROWS_PER_BATCH,
     Source,
     SpanBatch,
-    StoredRecord,
+    SpanRecord,
 )
 from dstl_core.codec.columnar.keyed.sst_blocks import Entries, TableReader
 from dstl_core.codec.columnar.types.addresses import address_of
@@ -82,7 +82,7 @@ class TableSource(Source):
         self.kept = kept
         self.end = _EVERYWHERE
 
-    def record_of(self, span: Int64s, address: int, prefix_bytes: int) -> StoredRecord:
+    def record_of(self, span: Int64s, address: int, prefix_bytes: int) -> SpanRecord:
         """As in ``Source``, with the record in a section of its own."""
         start, end, value, value_end, tag = span.tolist()
         key_group = tag >> 16
@@ -97,7 +97,7 @@ class TableSource(Source):
         is_key = start <= address <= end
         position = key_at + address - start if is_key else value_at + address - value
         section = Section(key_group, 0, out.position, 0)
-        return StoredRecord(DataInput(out.to_bytes()), section, position)
+        return SpanRecord(DataInput(out.to_bytes()), section, position)
 
 
 def has_twin(files: Sequence[SstFile]) -> bool:

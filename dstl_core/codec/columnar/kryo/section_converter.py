@@ -37,7 +37,7 @@ class Framing(IntEnum):
 
 
 @dataclass(frozen=True)
-class StateRule:
+class SectionRule:
     """What happens to the records of a state.
 
     Args:
@@ -62,7 +62,7 @@ class SectionConverter:
         convert_one: Converts a single value.
     """
 
-    def __init__(self, rules: Sequence[StateRule], convert_one: ConvertOne) -> None:
+    def __init__(self, rules: Sequence[SectionRule], convert_one: ConvertOne) -> None:
         self._convert_one = convert_one
         self._types = TypeNodes()
         self._states = np.zeros((len(rules), sections.STATE_BYTES // 8), np.int64)

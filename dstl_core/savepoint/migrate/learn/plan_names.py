@@ -9,11 +9,11 @@ from functools import cached_property
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
 from dstl_core.savepoint.migrate.expression import (
-    Aggregate,
     Cast,
     Coalesce,
     Column,
     Expression,
+    ListAggregate,
 )
 from dstl_core.savepoint.migrate.learn.matching import PlannedOperator, usable_plans
 from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
@@ -171,7 +171,7 @@ def _placed(expression: Expression, row: Sequence[StateColumn]) -> Expression:
             return replace(expression, of=_placed(expression.of, row))
         case Coalesce():
             return replace(expression, of=_placed(expression.of, row))
-        case Aggregate():
+        case ListAggregate():
             return replace(expression, of=_placed(expression.of, row))
     return expression
 

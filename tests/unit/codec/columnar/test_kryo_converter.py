@@ -13,7 +13,7 @@ from dstl_core import Snapshot
 from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
 from dstl_core.codec.columnar.kryo import section_converter
-from dstl_core.codec.columnar.kryo.section_converter import Framing, SectionConverter, StateRule
+from dstl_core.codec.columnar.kryo.section_converter import Framing, SectionConverter, SectionRule
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_section, write_section
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
@@ -293,7 +293,7 @@ def test_sections_keep_drop_and_convert_states() -> None:
     kept = [(b"\0a", b"1"), (b"\0b", b"")]
     runs = [(0, kept), (1, kept), (2, [(b"\0k", each) for each in values])]
     section = write_section(runs)
-    rules = [StateRule(None), StateRule(0), StateRule(1, (old, change.new))]
+    rules = [SectionRule(None), SectionRule(0), SectionRule(1, (old, change.new))]
     converter = SectionConverter(rules, lambda state, stored: pytest.fail("a value was odd"))
     new = write_section([(0, kept), (1, [(b"\0k", each) for each in truth])])
     assert converter.converted(section) == (new, {2: len(values)})
