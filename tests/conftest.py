@@ -7,6 +7,7 @@ and time from the environment: ``DSTL_SOAK_SEED`` (default 0), ``DSTL_SOAK_SECON
 
 from __future__ import annotations
 
+import gc
 import itertools
 import os
 from collections.abc import Iterator
@@ -68,6 +69,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SessionsApar
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items[:] = in_order(items)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_finish() -> None:
+    """What is collected lives to the end: no collection of garbage goes over it again.
+
+    14,000 tests and their modules are 700,000 objects, a third of a second for each collection.
+    Dagster's tests ask for hundreds.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture
