@@ -1,4 +1,8 @@
-"""The whole pipeline on a standalone cluster whose workers share nothing but a bucket."""
+"""The whole pipeline on a standalone cluster whose workers share nothing but a bucket.
+
+Its five JVMs take as long as fifty other tests. ``make test`` runs the same pipeline on a bucket
+beside another process (``test_s3_pipeline.py``), and Spark's workers on a bucket (``place``).
+"""
 
 import pytest
 
@@ -15,7 +19,7 @@ from tests.integration.dagster.orders import (
 )
 from tests.integration.spark.standalone_cluster import HOSTS, StandaloneCluster
 
-pytestmark = [pytest.mark.dagster, pytest.mark.spark]
+pytestmark = [pytest.mark.dagster, pytest.mark.spark, pytest.mark.soak]
 
 
 def test_a_pipeline_runs_on_workers_that_share_only_a_bucket(s3, bucket, tmp_path, monkeypatch):

@@ -310,6 +310,12 @@ print(row["python"] == sys.executable)
 """
 
 
+def test_local_workers_are_told_the_python_that_runs():
+    session = resource().spark_session
+    assert session.sparkContext.getConf().get("spark.pyspark.python") == sys.executable
+
+
+@pytest.mark.soak  # a JVM of its own
 def test_local_workers_run_the_python_that_runs(tmp_path):
     """Started by its absolute path, with another Python, or none, on the PATH."""
     kept = {name: os.environ[name] for name in ("JAVA_HOME", "HOME") if name in os.environ}

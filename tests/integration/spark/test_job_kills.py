@@ -235,6 +235,9 @@ def test_killed_drivers_and_workers_lose_and_repeat_nothing(tmp_path):
     assert (done["worker"], done["driver"]) == (1, 1)
 
 
+# Two more JVMs. In one process: test_a_driver_that_is_overtaken_in_the_middle_leaves_nothing, of
+# tests/unit/local/test_job_epochs.py.
+@pytest.mark.soak
 def test_a_paused_driver_that_wakes_after_a_takeover_commits_nothing(tmp_path):
     paused, other = Driver(tmp_path, "local[2,4]"), Driver(tmp_path, "local[2,4]")
     batches = [random_batch(number) for number in range(3)]

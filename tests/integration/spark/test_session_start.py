@@ -27,7 +27,7 @@ def test_the_jvm_maps_the_archive(spark: SparkSession) -> None:
     assert archive[1] in maps
 
 
-@pytest.mark.slow
+@pytest.mark.soak  # make setup makes one, which test_the_jvm_maps_the_archive looks at
 def test_an_archive_is_made_where_another_python_is_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

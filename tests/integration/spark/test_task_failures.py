@@ -94,7 +94,7 @@ spark.stop()
 
 @pytest.mark.parametrize(
     "master",
-    ["local-cluster[2,1,1024]", pytest.param("local[2,4]", marks=pytest.mark.soak)],
+    ["local[2,4]", pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.soak)],
 )
 def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master):
     program = tmp_path / "program.py"
