@@ -52,9 +52,10 @@ format: setup ## write the format and the safe fixes
 	@.venv/bin/ruff check --fix .
 	@.venv/bin/ruff format .
 
-soak: setup ## the long runs, and property tests with 12 times the examples of make test (SECONDS=300 SEED=0)
+soak: setup ## the long runs, every byte of every file, and property tests with 12 times the examples of make test (SECONDS=300 SEED=0)
 	@DSTL_SOAK_SECONDS=$(SECONDS) DSTL_SOAK_SEED=$(SEED) $(PYTEST) -m soak
 	@DSTL_SOAK_SECONDS=$(SECONDS) $(PYTEST) -n auto --hypothesis-seed=$(SEED) tests/property -m "not soak"
+	@DSTL_SOAK_SECONDS=$(SECONDS) $(PYTEST) -n auto tests/unit -m "slow and not soak"
 
 storm: setup ## drivers, kills and a bad network on one pipeline, local and S3 (SECONDS=300 each, COMMITS=1000, SEED=0)
 	@for storage in local s3; do .venv/bin/python -m tests.simulation.storm $$storage --commits $(COMMITS) --seconds $(SECONDS) --seed $(SEED) || exit 1; done

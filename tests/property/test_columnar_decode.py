@@ -70,7 +70,7 @@ def test_good_bytes(case, rows, part_bytes):
 
 @pytest.mark.slow
 @given(cases())
-@settings(max_examples=examples(30))
+@settings(max_examples=examples(12))
 def test_every_truncation_is_refused_at_the_same_place(case):
     for size in range(len(case.section)):
         assert_same_refusal(case.with_section(case.section[:size]))

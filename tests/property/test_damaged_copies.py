@@ -72,7 +72,7 @@ STEPS = st.lists(st.tuples(st.sampled_from(MOMENTS), PART, PART), min_size=1, ma
     [(RowsOnDisk(), EmbeddedRocksDBStateBackend()), (Columns(), HashMapStateBackend())],
     ids=["rows on disk", "columns"],
 )
-@settings(max_examples=examples(60), deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(steps=STEPS)
 def test_a_flipped_bit_never_changes_a_value_and_never_fails_an_epoch_twice(
     function: Any, backend: StateBackend, steps: list[tuple[str, float, float]]

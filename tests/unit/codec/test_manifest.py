@@ -167,7 +167,9 @@ def test_edits_over_several_blocks(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", SMALL)
-@pytest.mark.parametrize("mask", [0x01, 0x80, 0xFF])
+@pytest.mark.parametrize(
+    "mask", [0x80, *(pytest.param(mask, marks=pytest.mark.soak) for mask in (0x01, 0xFF))]
+)
 def test_every_changed_byte_is_found(name: str, mask: int) -> None:
     raw = raw_of(name)
     for at in range(len(raw)):

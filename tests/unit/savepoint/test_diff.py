@@ -18,6 +18,7 @@ from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
+from tests.examples import thinned
 from tests.golden_files import SNAPSHOTS, snapshot
 
 VALUE = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.LONG)
@@ -135,7 +136,7 @@ def test_another_type_of_a_state(tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+@pytest.mark.parametrize("fixture", thinned(SNAPSHOTS, 3), ids=str)
 def test_a_snapshot_does_not_differ_from_itself(fixture):
     differences = list(
         diff_snapshots(Snapshot.load(fixture.snapshot), Snapshot.load(fixture.snapshot))
@@ -221,7 +222,7 @@ def test_operators_that_only_one_has():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("fixture", SNAPSHOTS, ids=str)
+@pytest.mark.parametrize("fixture", thinned(SNAPSHOTS, 3), ids=str)
 def test_everything_is_new_in_another_job(fixture, tmp_path):
     empty = write(tmp_path / "a", {}, states=[])
     full = Snapshot.load(fixture.snapshot)

@@ -34,6 +34,7 @@ from dstl_core.codec.classfile.job_jar import (
 )
 from dstl_core.errors import ConfigError, FormatError
 from dstl_core.savepoint.read.job_classes import MAX_JAR_BYTES, open_job_classes
+from tests.examples import places
 from tests.golden_files import GOLDEN
 
 VEC = (GOLDEN / "kryo-vectors" / "vec.jar").read_bytes()
@@ -267,7 +268,7 @@ def test_annotations() -> None:
 def test_class_files_with_any_bit_flipped_raise_format_errors_only() -> None:
     flipped = refused = 0
     for raw in annotated_classes():
-        for at in range(len(raw)):
+        for at in places(len(raw), 7):  # each of the eight bits, since 7 and 8 have no divisor
             damaged = bytearray(raw)
             damaged[at] ^= 1 << at % 8
             flipped += 1
@@ -279,5 +280,5 @@ def test_class_files_with_any_bit_flipped_raise_format_errors_only() -> None:
                 methods_with_code(bytes(damaged))
             except FormatError:
                 refused += 1
-    assert flipped > 10_000
-    assert refused > 1000
+    assert flipped > 1_500
+    assert refused > flipped // 10
