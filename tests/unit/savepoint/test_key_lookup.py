@@ -14,6 +14,7 @@ from dstl_core.savepoint.access.key_lookup import KeyLookup
 from dstl_core.state.restore import rocksdb
 from tests.command_line import is_one_sentence, run
 from tests.counting_file_io import counted_snapshot
+from tests.examples import WHOLE
 from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture, as_lines
 from tests.golden_files import snapshot as golden
 
@@ -37,13 +38,14 @@ FORMS = {
     "x-rescaled-rocksdb-incremental",
 }
 FIXTURES = [fixture for fixture in SNAPSHOTS if fixture.name in FORMS]
-MOST_KEYS = 8
+MOST_KEYS = 8 if WHOLE else 3
 
 
 def text_of(key: Any) -> str:
     return key if isinstance(key, str) else json.dumps(key)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fixture", FIXTURES, ids=str)
 @pytest.mark.parametrize("by_columns", [False, True], ids=["by record", "by columns"])
 def test_a_key_has_what_flink_has_restored(

@@ -17,6 +17,7 @@ from dstl_core.errors import (
     UnreadableValueError,
 )
 from tests.columnar_values import as_column, plain, sql_texts
+from tests.examples import thinned
 from tests.golden_files import CHANGED_JOBS, SNAPSHOTS, snapshot
 
 OPERATORS = [
@@ -126,7 +127,7 @@ def test_deduplicated_rows_are_read_with_their_kind_and_without_options():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
+@pytest.mark.parametrize(("fixture", "label"), thinned(READABLE, 3, 1), ids=str)
 def test_flat_columns_hold_the_entries(fixture, label):
     operator = Snapshot.load(fixture.snapshot)[label]
     for info in operator.states:
@@ -144,7 +145,7 @@ def test_flat_columns_hold_the_entries(fixture, label):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
+@pytest.mark.parametrize(("fixture", "label"), thinned(READABLE, 3, 2), ids=str)
 def test_timers_as_columns(fixture, label):
     operator = Snapshot.load(fixture.snapshot)[label]
     for info in operator.states:
@@ -163,7 +164,7 @@ def test_timers_as_columns(fixture, label):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
+@pytest.mark.parametrize(("fixture", "label"), thinned(READABLE, 3), ids=str)
 @pytest.mark.parametrize("memory", [512 << 20, 2000])
 def test_one_row_per_key(fixture, label, memory):
     operator = Snapshot.load(fixture.snapshot)[label]

@@ -25,6 +25,7 @@ from dstl_core.savepoint.read import entry_reader
 from dstl_core.state.restore import into_tables
 from dstl_core.storage import file_systems
 from tests.command_line import run
+from tests.examples import thinned
 from tests.golden_files import PLANTED, SNAPSHOTS, as_lines
 from tests.golden_files import snapshot as golden
 
@@ -52,8 +53,9 @@ def small_units(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
         monkeypatch.setattr(module, "are_read_by_kernels", lambda size: by_columns)
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_units")
-@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.parents[1].name)
+@pytest.mark.parametrize("place", thinned(PLACES, 3, 1), ids=lambda place: place.parents[1].name)
 def test_results_do_not_depend_on_the_number_of_processes(run: Any, place: Path) -> None:
     assert any(len(units_of(operator)) > 2 for operator in Snapshot.load(place).operators)
     one, three = (verify_snapshot(Snapshot.load(place), jobs=jobs) for jobs in (1, 3))
@@ -66,8 +68,9 @@ def test_results_do_not_depend_on_the_number_of_processes(run: Any, place: Path)
     assert run("dump", str(place), "--opaque") == run("dump", str(place), "--opaque", "--jobs", "3")
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small_units")
-@pytest.mark.parametrize("name", SEVERAL_FORMS)
+@pytest.mark.parametrize("name", thinned(SEVERAL_FORMS, 2, 1))
 def test_several_processes_print_what_flink_has_restored(run: Any, name: str) -> None:
     [fixture] = [each for each in SNAPSHOTS if each.name == name]
     ran = run("dump", str(fixture.snapshot), "--jobs", "3")

@@ -19,6 +19,7 @@ from dstl_core.model.key_group import compute_key_group_range_for_operator_index
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
+from tests.examples import thinned
 from tests.unit.savepoint.test_keyed_reader import READABLE
 
 
@@ -45,7 +46,7 @@ def lines(entries):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
+@pytest.mark.parametrize(("fixture", "label"), thinned(READABLE, 3, 0), ids=str)
 def test_written_again_from_flat_columns(fixture, label, tmp_path):
     compressed = len(label) % 2 == 0
     operator = Snapshot.load(fixture.snapshot)[label]
@@ -72,7 +73,7 @@ def test_written_again_from_flat_columns(fixture, label, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("fixture", "label"), READABLE, ids=str)
+@pytest.mark.parametrize(("fixture", "label"), thinned(READABLE, 3, 1), ids=str)
 def test_written_again_from_one_row_per_key(fixture, label, tmp_path):
     operator = Snapshot.load(fixture.snapshot)[label]
     states = {
