@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dstl_core.errors import ConfigError
-from dstl_dagster.checks.snapshot_check import SnapshotCheck, build_snapshot_checks
+from dstl_dagster.checks.snapshot_check import Check, build_snapshot_checks
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines.jobs import (
     RUNTIME_S,
@@ -39,8 +39,6 @@ from dstl_dagster.snapshots.snapshot_assets import (
     build_savepoint_asset,
 )
 from dstl_dagster.snapshots.sources import checkpoint_of, savepoint_of
-
-Check = SnapshotCheck | dg.AssetChecksDefinition
 
 
 def build_pipeline_defs(

@@ -13,7 +13,7 @@ from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_dagster import metadata as show
 from dstl_dagster.checks.restore_checks import RestoreCheck, SchemaCheck
-from dstl_dagster.checks.snapshot_check import SnapshotCheck, build_snapshot_checks
+from dstl_dagster.checks.snapshot_check import Check, SnapshotCheck, build_snapshot_checks
 from dstl_dagster.checks.verify_check import VerifyCheck
 from dstl_dagster.resources.flink_resource import build_flink_savepoint_asset
 from dstl_dagster.resources.savepoint_resource import version_of
@@ -30,7 +30,6 @@ from dstl_dagster.snapshots.sources import latest_below, snapshot_at
 from dstl_dagster.snapshots.typed_source import SnapshotSource, resource_for
 from dstl_dagster.translator import DagsterDstlTranslator, DstlAssetKind, DstlTranslatorData
 
-Check = SnapshotCheck | dg.AssetChecksDefinition
 _EAGER = dg.AutomationCondition.eager()
 
 

@@ -34,10 +34,14 @@ class SnapshotCheck(ABC):
         """
 
 
+Check = SnapshotCheck | dg.AssetChecksDefinition
+"""A value that becomes a check, or a check that Dagster made."""
+
+
 def build_snapshot_checks(
     asset: Asset,
     source: SnapshotSource,
-    checks: Sequence[SnapshotCheck | dg.AssetChecksDefinition],
+    checks: Sequence[Check],
     *,
     uid: str | None = None,
 ) -> list[dg.AssetChecksDefinition]:
