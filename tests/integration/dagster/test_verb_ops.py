@@ -8,8 +8,8 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from dstl_core import AggregateOperator, ChangelogOptions, Snapshot, StatefulJob, aggregates
-from dstl_core.changelog import FsStateChangelogStorage, JobID, KeyGroupRange
+from dstl_core import AggregateOperator, Snapshot, StatefulJob, aggregates
+from dstl_core.changelog import ChangelogOptions, FsStateChangelogStorage, JobID, KeyGroupRange
 from dstl_core.changelog.upload import FileStateHandle, StateChangeUploader, UploadTasksResult
 from dstl_dagster.pipelines import (
     build_bootstrap_op,
