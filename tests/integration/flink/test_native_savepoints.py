@@ -14,6 +14,7 @@ from dstl_core.savepoint.check.diff import diff_snapshots
 from tests.command_line import run
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
 from tests.integration.flink.model import Model, texts
+from tests.integration.flink.releases import RELEASES, jars_of
 
 __all__ = ["run"]
 pytestmark = pytest.mark.flink
@@ -156,3 +157,39 @@ def test_native_state_gets_another_number_of_key_groups(
     out = native(run, source, tmp_path / "native", "--max-parallelism", "1000")
     restored = flink.restore(out, OPERATORS, backend="rocksdb", parallelism=3, max_parallelism=1000)
     assert texts([e for e in restored.entries if e["op"] == "keyed"], "kg") == held(FIRST)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("release", RELEASES)
+def test_other_releases_restore_native_state(run: Any, tmp_path: Path, release: str) -> None:
+    """Flink 1.x has RocksDB 6.20."""
+    (tmp_path / "jvm").mkdir()
+    checker = FlinkChecker(tmp_path / "jvm", jars_of(release))
+    try:
+        saved = checker.restore(
+            None,
+            OPERATORS,
+            parallelism=2,
+            updates=of("keyed", FIRST),
+            savepoint_to=tmp_path / "savepoint",
+        ).savepoint
+        assert saved is not None
+        out = native(run, Source(Path(saved), 128), tmp_path / "native")
+        for parallelism in (2, 3):
+            restored = checker.restore(
+                out,
+                OPERATORS,
+                backend="rocksdb",
+                parallelism=parallelism,
+                updates=of("keyed", LATER),
+                checkpoints=2,
+            )
+            assert texts(of_keyed(restored.entries), "kg") == held(FIRST)
+            again = checker.restore(restored.checkpoints[-1], OPERATORS, backend="rocksdb")
+            assert texts(of_keyed(again.entries), "kg") == held(FIRST, LATER)
+    finally:
+        checker.close()
+
+
+def of_keyed(entries: list[Entry]) -> list[Entry]:
+    return [entry for entry in entries if entry["op"] == "keyed"]
