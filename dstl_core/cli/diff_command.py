@@ -10,6 +10,7 @@ import typer
 from dstl_core.cli.options import (
     ChangelogBaseOption,
     JarOption,
+    JobsOption,
     JsonOption,
     KeyTypeOption,
     ProtoOption,
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="The snapshot to compare with.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The snapshot that may differ.")],
+    jobs: JobsOption = None,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -57,7 +59,7 @@ def diff(
     counts = _Counts()
     total = sum(each.state.state_size for snapshot in (one, two) for each in snapshot.operators)
     with progress("comparing", total, prints_lines=as_json) as advance:
-        differences = counts.watch(diff_snapshots(one, two, advance))
+        differences = counts.watch(diff_snapshots(one, two, advance, jobs))
         if as_json:
             write_json(each.to_json() for each in differences)
         else:

@@ -8,7 +8,8 @@ types differ are compared in text form only.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from itertools import pairwise, product
 from typing import Any
@@ -26,6 +27,7 @@ from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueError
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.access.units import Unit, jobs_for, run_units
 from dstl_core.savepoint.check.structure_diff import Change
 from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
@@ -70,7 +72,7 @@ class Difference:
 
 
 def diff_snapshots(
-    a: Snapshot, b: Snapshot, on_progress: Advance = no_progress
+    a: Snapshot, b: Snapshot, on_progress: Advance = no_progress, jobs: int | None = 1
 ) -> Iterator[Difference]:
     """Yields the differences, sorted by operator id and state.
 
@@ -78,6 +80,7 @@ def diff_snapshots(
         a: The snapshot to compare with.
         b: The snapshot that may differ.
         on_progress: Called with the bytes of state of both snapshots that were compared.
+        jobs: Number of processes that compare keyed state; None: all cores if it is large.
 
     Raises:
         SavepointError: The keys of an operator cannot be compared.
@@ -89,7 +92,7 @@ def diff_snapshots(
         one, other = ours.get(operator_id), theirs.get(operator_id)
         both = [each for each in (one, other) if each is not None]
         portion = Portion(on_progress, sum(each.state.state_size for each in both))
-        yield from _OperatorDiff(one, other, portion).run()
+        yield from _OperatorDiff(one, other, portion).run(jobs)
         portion.reach(1)
 
 
@@ -107,9 +110,19 @@ class KeyChanges:
     gone: int = 0
     changed: int | None = 0
 
+    def add(self, more: KeyChanges) -> None:
+        """Adds the changes of other keys."""
+        self.new += more.new
+        self.gone += more.gone
+        unknown = self.changed is None or more.changed is None
+        self.changed = None if unknown else (self.changed or 0) + (more.changed or 0)
+
 
 def count_changes(
-    a: OperatorSnapshot | None, b: OperatorSnapshot | None, on_progress: Advance = no_progress
+    a: OperatorSnapshot | None,
+    b: OperatorSnapshot | None,
+    on_progress: Advance = no_progress,
+    jobs: int | None = 1,
 ) -> list[KeyChanges]:
     """Counts the changes of an operator's keyed states, without decoding them.
 
@@ -117,6 +130,7 @@ def count_changes(
         a: The operator in the older snapshot, if it is there.
         b: The operator in the newer snapshot, if it is there.
         on_progress: Called with the bytes of state of both snapshots that were compared.
+        jobs: Number of processes that compare keyed state; None: all cores if it is large.
 
     Raises:
         SavepointError: The keys cannot be compared.
@@ -125,14 +139,21 @@ def count_changes(
     both = [each for each in (a, b) if each is not None]
     portion = Portion(on_progress, sum(each.state.state_size for each in both))
     by_state: dict[tuple[str, str], KeyChanges] = {}
-    for one, two in _OperatorDiff(a, b, portion).sides():
-        side = two or one
-        if side is not None:
-            info = side.info
-            changes = by_state.setdefault((info.name, info.kind), KeyChanges(info.name, info.kind))
-            _count(changes, one, two)
+    for changes in _OperatorDiff(a, b, portion).results(_changes, lambda counted: counted, jobs):
+        if changes is not None:
+            key = changes.state, changes.kind
+            by_state.setdefault(key, KeyChanges(*key)).add(changes)
     portion.reach(1)
     return list(by_state.values())
+
+
+def _changes(one: _Side | None, two: _Side | None) -> KeyChanges | None:
+    side = two or one
+    if side is None:
+        return None
+    changes = KeyChanges(side.info.name, side.info.kind)
+    _count(changes, one, two)
+    return changes
 
 
 def _count(changes: KeyChanges, a: _Side | None, b: _Side | None) -> None:
@@ -176,24 +197,44 @@ class _OperatorDiff:
         self._b = None if b is None else with_readable_timers(b)
         self._portion = portion
 
-    def run(self) -> Iterator[Difference]:
-        for one, two in self.sides():
-            yield from _compare(one, two)
+    def run(self, jobs: int | None) -> Iterator[Difference]:
+        for differences in self.results(_compare, list, jobs):
+            yield from differences
         yield from _by_line(_other_lines(self._a), _other_lines(self._b))
 
-    def sides(self) -> Iterator[tuple[_Side | None, _Side | None]]:
-        """The records of each keyed state in both snapshots, some key groups at a time."""
+    def results(
+        self,
+        compare: Callable[[_Side | None, _Side | None], Any],
+        packed: Callable[[Any], Any],
+        jobs: int | None,
+    ) -> Iterator[Any]:
+        """What a function says of the records of each keyed state, some key groups at a time.
+
+        Args:
+            compare: Gets the records of both snapshots.
+            packed: Makes a result one that another process can send.
+            jobs: Number of processes that was asked for.
+        """
         ours, theirs = _states(self._a), _states(self._b)
         names = list(dict.fromkeys([*ours, *theirs]))
-        ranges = list(self._key_groups())
-        steps = len(names) * len(ranges)
-        for step, (name, (first, second)) in enumerate(product(names, ranges), 1):
+        steps = list(product(names, self._key_groups()))
+        size = sum(operator.keyed_size for operator in (self._a, self._b) if operator is not None)
+        processes = jobs_for(size, jobs)
+
+        def task(unit: Unit) -> Any:
+            name, (first, second) = steps[unit.handle]
             one = _Side.of(self._a, ours.get(name), first)
             two = _Side.of(self._b, theirs.get(name), second)
             if one is not None and two is not None:
                 one.show_alike(two)
-            yield one, two
-            self._portion.reach(step / steps)
+            compared = compare(one, two)
+            return compared if processes == 1 else packed(compared)
+
+        units = [Unit(at, ranges[0], size // len(steps)) for at, (_, ranges) in enumerate(steps)]
+        with closing(run_units(task, units, processes)) as results:
+            for done, (_, compared) in enumerate(results, 1):
+                yield compared
+                self._portion.reach(done / len(steps))
 
     def _key_groups(self) -> Iterator[tuple[KeyGroupRange, KeyGroupRange]]:
         """Ranges with the same keys in both snapshots.

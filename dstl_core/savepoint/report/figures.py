@@ -117,7 +117,7 @@ def report_figures(
 
         before = _contents(older, contents, on_progress, jobs)
         figures["compared"]["states"] = list(
-            state_growth(older, snapshot, before, counted, on_progress)
+            state_growth(older, snapshot, before, counted, on_progress, jobs)
         )
     return figures
 

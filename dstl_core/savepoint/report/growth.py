@@ -20,6 +20,7 @@ def state_growth(
     before: Contents,
     after: Contents,
     on_progress: Advance = no_progress,
+    jobs: int | None = 1,
 ) -> Iterator[dict[str, Any]]:
     """Entries and bytes of each state in both snapshots, and its new, gone and changed entries.
 
@@ -29,6 +30,7 @@ def state_growth(
         before: The contents of the older snapshot's operators, by hash.
         after: The same for the newer snapshot.
         on_progress: Called with the bytes of state of both that were compared.
+        jobs: Number of processes that compare keyed state; None: all cores if it is large.
 
     Yields:
         The states of each operator. The figures of a state that cannot be compared are None, and
@@ -43,7 +45,7 @@ def state_growth(
         sizes = [_by_state(side.get(operator_id.hex)) for side in (before, after)]
         label = operator.label
         try:
-            changes = [asdict(each) for each in count_changes(one, two, on_progress)]
+            changes = [asdict(each) for each in count_changes(one, two, on_progress, jobs)]
         except DAMAGED as error:
             yield {"operator": label, "state": None, "problem": str(error)}
             continue

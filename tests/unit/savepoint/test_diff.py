@@ -13,7 +13,8 @@ from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.check import diff
+from dstl_core.savepoint.check.diff import count_changes, diff_snapshots
 from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
@@ -117,6 +118,17 @@ def test_added_removed_and_changed(tmp_path, max_parallelism):
     one = write(tmp_path / "a", BEFORE)
     two = write(tmp_path / "b", AFTER, max_parallelism=max_parallelism)
     assert by_place(diff_snapshots(one, two)) == EXPECTED
+
+
+def test_two_processes_find_the_same_differences(tmp_path, monkeypatch):
+    """With steps so small that both have some."""
+    monkeypatch.setattr(diff, "BYTES_AT_ONCE", 64)
+    one, two = write(tmp_path / "a", BEFORE), write(tmp_path / "b", AFTER)
+    differences = list(diff_snapshots(one, two, jobs=2))
+    assert differences == list(diff_snapshots(one, two))
+    assert by_place(differences) == EXPECTED
+    [old], [new] = one.operators, two.operators
+    assert count_changes(old, new, jobs=2) == count_changes(old, new)
 
 
 def test_a_state_that_only_one_has(tmp_path):
