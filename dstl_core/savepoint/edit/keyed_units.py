@@ -199,9 +199,14 @@ class Shuffle:
         return sum(operator.keyed_size for operator in self.operators)
 
     def into(self, sections: KeyedSections, output: Output) -> Portion:
-        """Reads all records. Half of their bytes count as done, the rest when they are written."""
+        """Reads all records. Half of their bytes count as done, the rest when they are written.
+
+        Raises:
+            StorageError: The records have no room in memory and the temporary folder.
+        """
         size = sum(operator.keyed_size for operator in self.operators)
         portion = Portion(output.target.advance, size)
+        sections.check_room(size)
         units = [
             unit
             for place, operator in enumerate(self.operators)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -26,9 +27,10 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
     write_keyed_header,
 )
-from dstl_core.errors import DuplicateKeyError, InvariantViolation
+from dstl_core.errors import DuplicateKeyError, InvariantViolation, StorageError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.shown import size_text
 from dstl_core.state.columns.state_columns import is_kind, is_queue
 
 WRITE_MEMORY = 512 << 20
@@ -102,6 +104,21 @@ class KeyedSections:
             self._spilled.close()
 
     # ------------------------------------------------------------------------------ collecting
+
+    def check_room(self, size: int) -> None:
+        """Checks that records of this size have room, before the first one is read.
+
+        Raises:
+            StorageError: They are more than fits into memory and the temporary folder.
+        """
+        folder = tempfile.gettempdir()
+        free = shutil.disk_usage(folder).free
+        if size > self._memory and size > free:
+            raise StorageError(
+                f"The folder for temporary files is too small: expected {size_text(size)} free for "
+                f"records that do not fit into {size_text(self._memory)} of memory, got "
+                f"{size_text(free)} in {folder}; set TMPDIR to a folder on a larger disk."
+            )
 
     def add(self, runs: StateRuns) -> None:
         """Adds the runs of one batch."""

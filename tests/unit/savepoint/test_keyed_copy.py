@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from dstl_core import Snapshot, rewrite_savepoint
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, StorageError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.keyed_units import range_sections, sections_for, shuffle_of
@@ -38,6 +38,19 @@ def test_little_memory_gives_the_same_sections(name: str, count: int, tmp_path: 
         assert own_sections == [small.section(each) for each in groups]
         assert any(own_sections)
         assert b"".join(large.stream()) == b"".join(small.stream())
+
+
+def test_records_without_room_are_refused_before_they_are_read() -> None:
+    [operator] = [o for o in Snapshot.load(snapshot("a-hashmap-canonical")).operators if o.states]
+    parts = [StatesOf(operator)]
+    header = merged_header(parts)
+    assert header is not None
+    with sections_for(parts, header, 17, memory=1 << 20) as sections:
+        sections.check_room(1 << 20)
+        with pytest.raises(
+            StorageError, match=r"expected 4\.0 EiB free .* 1\.0 MiB of memory, got "
+        ):
+            sections.check_room(1 << 62)
 
 
 @pytest.mark.slow
