@@ -34,6 +34,7 @@ from dstl_core.savepoint.connectors.known_states import KAFKA_CONSUMER, READER_S
 from dstl_core.savepoint.connectors.legacy_positions import legacy_sources, read_positions
 from dstl_core.savepoint.connectors.set_positions import MovedSplit
 from dstl_core.savepoint.edit.changed_elements import with_operators
+from dstl_core.savepoint.edit.operator_copy import check_aligned
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 
@@ -62,10 +63,13 @@ def with_kafka_sources(
     source has in the new job.
 
     Raises:
-        SavepointError: An operator is no ``FlinkKafkaConsumer``, or keeps state beside it.
+        SavepointError: An operator is no ``FlinkKafkaConsumer``, keeps state beside it, or has
+            in-flight data.
     """
     states, moved, left_out = {}, list[MovedSplit](), list[str]()
     for consumer in consumers:
+        # The subtasks of the source have no in-flight data, so a later check would see none.
+        check_aligned(consumer)
         places = _places(consumer)
         splits = {name: _split(place) for name, (_, place) in places.items()}
         held = {name: split for name, split in splits.items() if split is not None}

@@ -7,6 +7,7 @@ write them. The consumers are recorded ones of Flink 1.8, 1.13 and 1.20.
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from struct import pack
 from typing import Any
@@ -14,7 +15,10 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot, edit_savepoint
+from dstl_core.errors import SavepointError
+from dstl_core.model.handle import ByteStreamStateHandle, ChannelStateHandle, ChannelStateKind
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint.connectors.consumer_to_source import with_kafka_sources
 from dstl_core.savepoint.connectors.known_states import READER_STATE
 from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
 from tests.command_line import is_one_sentence, run
@@ -125,6 +129,23 @@ def test_of_equal_partitions_of_a_union_the_last_one_counts(run: Any, tmp_path: 
     ran = offsets(run, source, "--kafka-source", f"{CONSUMER}=orders", "--out", out)
     assert ran.code == 0, ran.err
     assert stored(out, "orders")[0] == [element("abc", 13, 71), element("def", 7, 6)]
+
+
+def test_in_flight_data_of_a_consumer_is_not_lost_but_refused() -> None:
+    snapshot = Snapshot.load(consumer("kafka-1.20"))
+    [operator] = snapshot.operators
+    buffers = ByteStreamStateHandle("buffers", pack(">i", 3) + b"abc")
+    in_flight = ChannelStateHandle(
+        ChannelStateKind.RESULT_SUBPARTITION, 0, (0, 0), (0,), buffers.state_size, buffers
+    )
+    subtasks = tuple(
+        replace(subtask, result_subpartition_state=(in_flight,))
+        for subtask in operator.state.subtasks
+    )
+    states = {operator.operator_id: replace(operator.state, subtasks=subtasks)}
+    unaligned = with_operators(snapshot, states)
+    with pytest.raises(SavepointError, match="in-flight data of an unaligned checkpoint"):
+        with_kafka_sources(unaligned, unaligned.operators)
 
 
 def test_another_cluster_has_other_topics_and_offsets(run: Any, tmp_path: Path) -> None:
