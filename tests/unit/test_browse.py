@@ -8,22 +8,26 @@ import pty
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from textual.pilot import Pilot
 
 from dstl_core import Snapshot
 from dstl_core.cli.browse import browsed_entries
+from dstl_core.cli.browse.browsed_entries import Pages
 from dstl_core.cli.browse.browser import Browser
+from dstl_core.errors import FormatError
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN, Fixture, as_lines, snapshot
 
 __all__ = ["run"]
 
 JOB = Fixture(GOLDEN / "a-hashmap-canonical-files")
+JOB_ENTRIES = list(islice(Snapshot.load(JOB.snapshot).operators[0].entries("cnt"), 7))
 Steps = Callable[[Browser, Pilot[None]], Awaitable[None]]
 
 
@@ -154,3 +158,25 @@ def test_it_runs_on_a_terminal_and_ends() -> None:
             pass  # the other end is closed: the program has ended
     os.close(ours)
     assert ran.returncode == 0
+
+
+class _EntriesBeforeDamage:
+    """Entries of which the last one cannot be read."""
+
+    unreadable: ClassVar[list[Any]] = []
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from JOB_ENTRIES
+        raise FormatError("The next entry is damaged")
+
+
+def test_entries_before_a_damaged_one_are_shown_and_the_damage_stays() -> None:
+    pages = Pages([_EntriesBeforeDamage()])
+
+    assert len(pages.read(count=3)) == 3
+    assert len(pages.read(count=100)) == len(JOB_ENTRIES) - 3
+    assert pages.status == f"{len(JOB_ENTRIES)} entries, and more. The next entry is damaged"
+    for _ in range(2):
+        with pytest.raises(FormatError, match="damaged"):
+            pages.read()
+    assert not pages.is_done

@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dstl_core.cli.inspect_command import operator_lines, summary_lines
 from dstl_core.cli.output import to_json
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.access.key_lookup import KeyLookup
 from dstl_core.savepoint.access.key_text import key_of_operator
 from dstl_core.savepoint.check.summary import operator_summary, snapshot_summary
@@ -49,25 +49,41 @@ class Pages:
         self._entries = (entry for source in sources for entry in source)
         self.lines: list[dict[str, Any]] = []
         self.is_done = False
+        self._problem: DstlError | OSError | None = None
 
     def read(self, count: int = PAGE) -> list[dict[str, Any]]:
-        """Reads on, and returns the new lines of ``dstl dump``."""
+        """Reads on, and returns the new lines of ``dstl dump``.
+
+        Raises:
+            DstlError: The next entry is damaged. Entries before it are returned first, and each
+                later call raises again, since those behind it cannot be read.
+            OSError: The same for an entry that could not be read.
+        """
         lines: list[dict[str, Any]] = []
+        try:
+            if self._problem is None:
+                self._read_into(lines, count)
+        except (DstlError, OSError) as error:
+            self._problem = error
+        if self._problem is not None and not lines:
+            raise self._problem
+        self.lines += lines
+        return lines
+
+    def _read_into(self, lines: list[dict[str, Any]], count: int) -> None:
         for entry in self._entries:
             lines.append(entry.to_line())
             if len(lines) == count:
-                break
-        else:
-            self.is_done = True
-        self.lines += lines
-        return lines
+                return
+        self.is_done = True
 
     @property
     def status(self) -> str:
         """How many entries were read, and what cannot be."""
         counted = f"{len(self.lines):,} entries" + ("" if self.is_done else ", and more")
         hidden = [part for source in self._sources for part in source.unreadable]
-        return ". ".join([counted, *summarize(hidden)])
+        problems = [] if self._problem is None else [str(self._problem)]
+        return ". ".join([counted, *summarize(hidden), *problems])
 
 
 def pages_of(place: Place) -> Pages:
