@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -25,6 +26,8 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 
 _LONGEST_TOPIC = 249
 """Characters of a name that a broker takes."""
+_TOPIC = re.compile(r"(?!\.\.?\Z)[a-zA-Z0-9._-]+")
+"""``Topic.validate`` of Kafka."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,14 +55,14 @@ def with_topics(
         topics: A topic to its new name. Two topics may swap their names.
 
     Raises:
-        ConfigError: A name is empty or too long, no source reads a topic, or two topics of a
-            source would have one name.
+        ConfigError: A name is none that a broker takes, no source reads a topic, or two topics of
+            a source would have one name.
     """
     for new in topics.values():
-        if not 0 < len(new) <= _LONGEST_TOPIC:
+        if len(new) > _LONGEST_TOPIC or _TOPIC.fullmatch(new) is None:
             raise ConfigError(
-                f"The new name of a topic is wrong: expected 1 to {_LONGEST_TOPIC} characters, got "
-                f"{new!r}."
+                f"The new name of a topic is wrong: expected 1 to {_LONGEST_TOPIC} characters of "
+                f"a-z, A-Z, 0-9, '.', '_' and '-', and neither '.' nor '..', got {new!r}."
             )
     sources = [source for source in sources_of(snapshot) if source.form is KAFKA]
     held = {source.operator.operator_id: _topics(source) for source in sources}

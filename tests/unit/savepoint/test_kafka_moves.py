@@ -189,6 +189,8 @@ def test_topics_change_in_readers_and_in_the_enumerator(run: Any, tmp_path: Path
         (["--topic", "orders=payments.v1"], "would have the name 'payments.v1'"),
         (["--topic", "orders="], "--topic is wrong"),
         (["--topic", f"orders={'x' * 250}"], "expected 1 to 249 characters"),
+        (["--topic", "orders=orders/0"], "got 'orders/0'"),
+        (["--topic", "orders=.."], "got '..'"),
         (["--topic", "orders"], "--topic is wrong: expected OLD=NEW, got 'orders'"),
         (["--kafka-source", "source=new"], "Operator 'source' cannot become a KafkaSource"),
         (["--kafka-source", "nobody=new"], "nobody"),
