@@ -177,7 +177,8 @@ class _Savepoint:
     ) -> dg.AssetsDefinition:
         spec = self.spec("external", "savepoint")
         spec = spec.replace_attributes(
-            deps=list(deps), automation_condition=condition or spec.automation_condition
+            deps=[*spec.deps, *deps],
+            automation_condition=condition or spec.automation_condition,
         )
         source = self.source
 

@@ -149,7 +149,8 @@ def build_flink_savepoint_asset(
     data = DstlTranslatorData(group, "external", name=name)
     spec = (translator or DagsterDstlTranslator()).get_asset_spec(data)
     spec = spec.replace_attributes(
-        deps=list(deps), automation_condition=automation_condition or spec.automation_condition
+        deps=[*spec.deps, *deps],
+        automation_condition=automation_condition or spec.automation_condition,
     )
     op_name = re.sub(r"[^A-Za-z0-9]", "_", f"{group}_{name}")
 

@@ -379,6 +379,13 @@ def test_specs_are_translated_and_automated_in_yaml():
         assert (schedule.name, schedule.cron_schedule) == ("orders_savepoint_schedule", "0 2 * * *")
 
 
+@pytest.mark.parametrize("origin", [{"path": "savepoints/orders"}, {"flink_job": "orders"}])
+def test_a_savepoint_has_the_upstream_assets_of_its_translation(origin):
+    defs = build(SavepointComponent, name="orders", **origin, translation={"deps": ["raw/orders"]})
+    [spec] = defs.assets[0].specs
+    assert [dep.asset_key for dep in spec.deps] == [dg.AssetKey(["raw", "orders"])]
+
+
 def test_a_component_keeps_the_keys_of_versions_before_or_takes_others():
     def keys_of(**options):
         defs = build(StatefulPipelineComponent, **{**MINIMAL, **options})
