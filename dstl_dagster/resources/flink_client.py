@@ -257,6 +257,7 @@ def _session() -> requests.Session:
         status_forcelist=_UNAVAILABLE,
         allowed_methods=("GET",),
         raise_on_status=False,
+        respect_retry_after_header=False,  # a proxy may ask for hours
     )
     for scheme in ("http://", "https://"):
         session.mount(scheme, HTTPAdapter(max_retries=retries))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -24,6 +25,7 @@ class Cluster:
     url: str = ""
     answers: list[Answer] = field(default_factory=list)
     requests: list[tuple[str, str, str | None]] = field(default_factory=list)
+    headers: dict[str, str] = field(default_factory=dict)
 
 
 @pytest.fixture
@@ -41,6 +43,8 @@ def cluster() -> Iterator[Cluster]:
             status, body = reply
             self.send_response(status)
             self.send_header("Content-Length", str(len(body)))
+            for name, value in state.headers.items():
+                self.send_header(name, value)
             self.end_headers()
             self.wfile.write(body)
 
@@ -73,6 +77,21 @@ def test_a_cluster_that_stays_away_is_an_error_with_its_reason(cluster: Cluster)
     with pytest.raises(FlinkClusterError, match="503 Leader is not known"):
         FlinkClient(cluster.url).overview()
     assert len(cluster.requests) == 4
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_proxy_does_not_say_how_long_the_client_waits(cluster: Cluster, status: int) -> None:
+    cluster.answers = [(status, b"{}"), FINE]
+    cluster.headers = {"Retry-After": "3600"}
+    waits = Thread(target=_overview, args=(FlinkClient(cluster.url),), daemon=True)
+    waits.start()
+    waits.join(10)
+    assert not waits.is_alive()
+
+
+def _overview(client: FlinkClient) -> None:
+    with suppress(FlinkClusterError):
+        client.overview()
 
 
 POSTS: list[Callable[[FlinkClient], str]] = [
