@@ -293,7 +293,9 @@ def _errors_of(raw: bytes) -> str:
         errors = json.loads(raw)["errors"]
     except (ValueError, KeyError, TypeError, RecursionError):
         return "without a reason"
-    lines = (line.strip() for each in errors for line in str(each).splitlines())
+    if not isinstance(errors, list):
+        errors = [] if errors is None else [errors]
+    lines = (line.strip() for error in errors for line in str(error).splitlines())
     return next((line for line in lines if line), "without a reason")
 
 

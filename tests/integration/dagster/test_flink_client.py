@@ -120,6 +120,17 @@ def test_a_refusal_is_not_asked_again(cluster: Cluster, status: int) -> None:
     assert len(cluster.requests) == 1
 
 
+@pytest.mark.parametrize(
+    ("body", "reason"), [(b"null", "without a reason"), (b'"no such job"', "no such job")]
+)
+def test_a_refusal_of_another_server_is_an_error_too(
+    cluster: Cluster, body: bytes, reason: str
+) -> None:
+    cluster.answers = [(404, b'{"errors": ' + body + b"}")]
+    with pytest.raises(FlinkClusterError, match=f"404 {reason}"):
+        FlinkClient(cluster.url).overview()
+
+
 def test_an_answer_has_a_bound(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(flink_client, "MAX_ANSWER_BYTES", 1000)
     cluster.answers = [(200, b'{"a": "' + b"x" * 2000 + b'"}')]
