@@ -54,7 +54,7 @@ def build_verify_job(pipeline: StatefulPipeline, *, max_runtime_s: int = RUNTIME
 
 def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
     """Takes the pipeline over from dead runs, and deletes their files. It needs no Spark."""
-    reset = build_reset_op(pipeline)
+    reset = build_reset_op(pipeline, name=pipeline.python_name("reset_job_op"))
 
     @dg.job(
         name=pipeline.python_name("reset"),

@@ -171,9 +171,11 @@ def test_a_bootstrap_writes_once(launch, storage, tmp_path):
 
 
 def test_two_ops_of_a_kind_fit_beside_the_jobs_of_the_pipeline(storage):
-    jobs = [
+    builders = (build_materialize_op, build_reset_op, build_savepoint_op)
+    jobs = [job_of(build(PAYMENTS), f"{build.__name__}_job") for build in builders]
+    jobs += [
         job_of(build(PAYMENTS, name=f"{name}_{build.__name__}_op"), f"{name}_{build.__name__}")
-        for build in (build_materialize_op, build_reset_op, build_savepoint_op)
+        for build in builders
         for name in ("early", "late")
     ]
     defs = dg.Definitions.merge(small_defs(storage), dg.Definitions(jobs=jobs))
