@@ -46,7 +46,8 @@ class SavepointConfig(dg.Config):
 
     place: str | None = Field(
         default=None,
-        description="Its name in the storage, or its path; by default <pipeline>-<checkpoint>.",
+        description="Its name in the storage, or its path; by default <pipeline>-<checkpoint>, "
+        "with -drained behind it if event time is ended.",
     )
     stop: bool = Field(default=False, description="Stop the pipeline: no run until it is resumed.")
     drain: bool = Field(default=False, description="With stop: fire all event-time timers first.")
@@ -174,8 +175,8 @@ def build_savepoint_op(pipeline: StatefulPipeline, *, name: str | None = None) -
             engine_of(_engine(context, pipeline), "dstl", run_id, "savepoint") as session,
         ):
             job = pipeline.open(session, storage)
-            latest = store.require_latest().checkpoint_id
-            path = storage.path_of(config.place or f"{pipeline.name}-{latest}")
+            default = _savepoint_name(pipeline, store, is_drained=config.drain)
+            path = storage.path_of(config.place or default)
             if not config.stop:
                 return job.savepoint(path)
             with store.lease(run_id):
@@ -243,6 +244,18 @@ def _begun(context: dg.OpExecutionContext, pipeline: StatefulPipeline) -> Pipeli
     context.instance.add_run_tags(context.run.run_id, pipeline.run_tags)
     refuse_beside_runs(context.instance, store, context.run.run_id)
     return store
+
+
+def _savepoint_name(pipeline: StatefulPipeline, store: PipelineStore, *, is_drained: bool) -> str:
+    """The same name for each attempt. The drain makes a checkpoint of its own, so this savepoint is
+    another one than that of the checkpoint before.
+    """
+    latest = store.require_latest()
+    if not is_drained:
+        return f"{pipeline.name}-{latest.checkpoint_id}"
+    is_done = latest.facts.kind == "drain"
+    before = latest.facts.restored_from if is_done else latest.checkpoint_id
+    return f"{pipeline.name}-{before}-drained"
 
 
 def _engine(context: dg.OpExecutionContext, pipeline: StatefulPipeline) -> Any:

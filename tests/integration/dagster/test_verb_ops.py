@@ -11,6 +11,7 @@ import pytest
 from dstl_core import AggregateOperator, Snapshot, StatefulJob, aggregates
 from dstl_core.changelog import ChangelogOptions, FsStateChangelogStorage, JobID, KeyGroupRange
 from dstl_core.changelog.upload import FileStateHandle, StateChangeUploader, UploadTasksResult
+from dstl_core.job.coordination.job_on_engine import JobOnEngine
 from dstl_dagster.pipelines import (
     build_bootstrap_op,
     build_materialize_op,
@@ -135,6 +136,29 @@ def test_a_stop_ends_runs_and_drain_is_part_of_a_stop(run_days, launch, storage)
     assert again.output_for_node("stop") == stopped.output_for_node("stop")
     assert not run_days(NEXT_DAY).success
     assert totals_in(storage) == expected_totals(DAY)
+
+
+def test_a_drained_savepoint_is_not_that_of_the_checkpoint_before(
+    run_days, launch, storage, monkeypatch
+):
+    assert run_days(DAY).success
+    job = job_of(build_savepoint_op(PAYMENTS, name="stop"))
+    running = launch(job).output_for_node("stop")
+    written = []
+
+    def fail_once(job: Any, path: str, **options: Any) -> str:
+        written.append(write(job, path, **options))
+        if len(written) == 1:
+            raise OSError("the attempt ends here")
+        return written[-1]
+
+    write = JobOnEngine.savepoint
+    monkeypatch.setattr(JobOnEngine, "savepoint", fail_once)
+    drain = {"config": {"stop": True, "drain": True}}
+    assert not launch(job, stop=drain).success
+    stopped = launch(job, stop=drain).output_for_node("stop")
+    assert stopped == f"{running}-drained"
+    assert written == [stopped, stopped]
 
 
 def test_a_reset_takes_the_launchpads_word_that_a_run_is_dead(run_days, launch, storage):
