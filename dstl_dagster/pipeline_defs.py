@@ -91,7 +91,7 @@ def build_pipeline_defs(
     Raises:
         ConfigError: An argument is wrong, or no result of ``dstl_assets`` could run the inputs.
     """
-    _check_arguments(pipeline, rewrite, max_log_ratio)
+    _check_arguments(pipeline, assets, rewrite, max_log_ratio)
     epochs = _epochs_of(pipeline, assets)
     pipeline = pipeline.as_defined(_specs_of(assets))
     jobs = _Jobs(pipeline, max_runtime_s)
@@ -176,12 +176,17 @@ def _assets_behind(
     return assets
 
 
-def _check_arguments(pipeline: Any, rewrite: Any, max_log_ratio: float) -> None:
+def _check_arguments(pipeline: Any, assets: Any, rewrite: Any, max_log_ratio: float) -> None:
     """Raises ConfigError for what Dagster would report far from here."""
     if not isinstance(pipeline, StatefulPipeline):
         raise ConfigError(
             f"build_pipeline_defs is about a pipeline: expected a StatefulPipeline, for example of "
             f"aggregating_pipeline, got {type(pipeline).__name__}."
+        )
+    if not isinstance(assets, Sequence):
+        raise ConfigError(
+            f"The assets of pipeline {pipeline.name!r} are wrong: expected a list, for example of "
+            f"the result of dstl_assets, got {type(assets).__name__}."
         )
     if rewrite is not None and not isinstance(rewrite, Rewrite):
         raise ConfigError(

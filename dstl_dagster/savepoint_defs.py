@@ -81,10 +81,12 @@ def build_savepoint_defs(
         resources: ``storage``, and ``flink`` or ``spark`` where they are needed.
 
     Raises:
-        ConfigError: There are both of path and flink_job, or neither; a check is wrong.
+        ConfigError: There are both of path and flink_job, or neither; a check or an edit is wrong.
     """
     of_flink = {"stop": stop, "drain": drain, "native": native}
     _check_arguments(name, path, flink_job, of_flink)
+    for edit, kind in ((rewrite, Rewrite), (upgrade, Upgrade), (migrate, Migrate)):
+        _check_edit(name, edit, kind)
     savepoint = _Savepoint(name, translator or DagsterDstlTranslator(), serializers, path)
     taken = savepoint.asset(flink_job, deps, automation_condition, of_flink)
     reported, sensors = savepoint.reported(checkpoints, sensor_interval_seconds, sensors_running)
@@ -116,6 +118,14 @@ def _check_arguments(
         raise ConfigError(
             f"The savepoint {name!r} has drain without stop: Flink fires the timers of a job only "
             f"when it stops it."
+        )
+
+
+def _check_edit(name: str, edit: Any, kind: type) -> None:
+    if edit is not None and not isinstance(edit, kind):
+        raise ConfigError(
+            f"The {kind.__name__.lower()} of savepoint {name!r} is wrong: expected "
+            f"dstl_dagster.snapshots.{kind.__name__}(..), got {edit!r}."
         )
 
 

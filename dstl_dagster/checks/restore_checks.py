@@ -20,6 +20,7 @@ from dstl_dagster.checks.snapshot_check import (
     Asset,
     Severity,
     SnapshotCheck,
+    check_source,
     lines_of,
     severity_of,
 )
@@ -59,6 +60,8 @@ class RestoreCheck(SnapshotCheck):
     def definition(
         self, asset: Asset, source: SnapshotSource, uid: str | None = None
     ) -> dg.AssetChecksDefinition:
+        _check_job(self.job)
+
         @dg.asset_check(asset=asset, name=self.name, blocking=self.blocking)
         def restore_plan(storage: DstlStorageResource) -> dg.AssetCheckResult:
             return self._result(_plan(self.job, source, storage))
@@ -115,6 +118,7 @@ class SchemaCheck(SnapshotCheck):
     def definition(
         self, asset: Asset, source: SnapshotSource, uid: str | None = None
     ) -> dg.AssetChecksDefinition:
+        _check_job(self.job)
         severity = severity_of(self.severity)
 
         @dg.asset_check(asset=asset, name=self.name, blocking=self.blocking)
@@ -139,6 +143,11 @@ class SchemaCheck(SnapshotCheck):
             )
 
         return schema
+
+
+def _check_job(job: ExpectedJob) -> None:
+    if not isinstance(job, JobDescription):
+        check_source("job of a check", job)
 
 
 def _plan(job: ExpectedJob, source: SnapshotSource, storage: DstlStorageResource) -> RestorePlan:

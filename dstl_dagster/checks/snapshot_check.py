@@ -55,8 +55,11 @@ def build_snapshot_checks(
         uid: The operator, for the checks that name none.
 
     Raises:
-        ConfigError: A check is none, or lacks its operator.
+        ConfigError: A check is none, or lacks its operator; the source is no function.
     """
+    check_source("source of a check", source)
+    if not isinstance(checks, Sequence):
+        raise ConfigError(f"The checks are wrong: expected a list of checks, got {checks!r}.")
     return [_definition(check, asset, source, uid) for check in checks]
 
 
@@ -71,6 +74,15 @@ def _definition(
             f"StateCheck(sql), or one that @asset_check made, got {type(check).__name__} {check!r}."
         )
     return check.definition(asset, source, uid)
+
+
+def check_source(what: str, source: Any) -> None:
+    """Raises ConfigError for a place, which finds nothing by itself."""
+    if not callable(source):
+        raise ConfigError(
+            f"The {what} is wrong: expected a function that takes the storage, for example "
+            f"dstl_dagster.snapshots.snapshot_at({str(source)!r}), got {source!r}."
+        )
 
 
 def operator_of(check: str, own: str | None, uid: str | None) -> str:

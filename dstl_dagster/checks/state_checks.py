@@ -11,6 +11,7 @@ from dstl_dagster.checks.snapshot_check import (
     Asset,
     Severity,
     SnapshotCheck,
+    check_source,
     operator_of,
     severity_of,
 )
@@ -112,6 +113,7 @@ class DiffCheck(SnapshotCheck):
     def definition(
         self, asset: Asset, source: SnapshotSource, uid: str | None = None
     ) -> dg.AssetChecksDefinition:
+        check_source("snapshot before", self.before)
         operator = operator_of("of changed keys", self.uid, uid)
         severity, before = severity_of(self.severity), self.before
 

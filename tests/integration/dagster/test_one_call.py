@@ -119,6 +119,13 @@ WRONG_PIPELINES = {
         "assets": [],
         "epochs_schedule": "0 0 * * *",
     },
+    "assets of pipeline 'payments' are wrong: expected a list": {"assets": epochs()},
+    "checks are wrong: expected a list.*got VerifyCheck": {"checks": VerifyCheck()},
+    r"job of a check.*for example.*snapshot_at\('next'\), got 'next'": {
+        "checks": [RestoreCheck("next")]
+    },
+    "job of a check is wrong.*got 'last'": {"savepoint_checks": [SchemaCheck("last")]},
+    "snapshot before is wrong.*got 'before'": {"checks": [DiffCheck("before")]},
     "inputs of pipeline 'payments' has nothing to run": {"assets": [], "inputs": list},
     "inputs of pipeline 'payments' are wrong.*got time windows": {"inputs": list},
 }
@@ -135,6 +142,12 @@ WRONG_SAVEPOINTS = {
     "'orders' needs either a path or a flink_job, not both": {},
     "has stop, which tell Flink how to take it.*got the path 'x'": {"path": "x", "stop": True},
     "has drain without stop": {"flink_job": "orders", "drain": True},
+    r"rewrite of savepoint 'orders' is wrong.*snapshots.Rewrite\(..\), got \{'rename'": {
+        "path": "x",
+        "rewrite": {"rename": {}},
+    },
+    "upgrade of savepoint.*snapshots.Upgrade": {"path": "x", "upgrade": {"to": "2.2"}},
+    "migrate of savepoint.*snapshots.Migrate": {"path": "x", "migrate": "orders-v2.yaml"},
     "names no operator.*expected a uid": {"path": "x", "checks": [StateCheck("SELECT 1")]},
 }
 
