@@ -3,7 +3,7 @@
 from typing import Annotated, Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from dstl_dagster.attributes import shown
 
@@ -55,6 +55,12 @@ class Upgrade(dg.Model, dg.Resolvable):
             {"items": "List<shop.Line>"},
         ),
     ] = Field(default={})
+
+    @field_validator("to", mode="before")
+    @classmethod
+    def _text_of(cls, version: Any) -> Any:
+        """Dagster's templates make a number of a text that looks like one."""
+        return str(version) if isinstance(version, float) else version
 
     def edit(self) -> dict[str, Any]:
         """The arguments of ``upgraded_asset``."""

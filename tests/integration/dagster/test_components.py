@@ -386,6 +386,13 @@ def test_a_savepoint_has_the_upstream_assets_of_its_translation(origin):
     assert [dep.asset_key for dep in spec.deps] == [dg.AssetKey(["raw", "orders"])]
 
 
+@pytest.mark.parametrize("version", ["2.0", "2.3"])
+def test_an_upgrade_in_yaml_names_its_version(version):
+    attributes = {"name": "orders", "path": "orders", "upgrade": {"to": version}}
+    component = SavepointComponent.from_attributes_dict(attributes=attributes)
+    assert component.upgrade.edit()["to"] == version
+
+
 def test_a_component_keeps_the_keys_of_versions_before_or_takes_others():
     def keys_of(**options):
         defs = build(StatefulPipelineComponent, **{**MINIMAL, **options})
