@@ -118,8 +118,14 @@ class StatefulPipeline:
                 f"The pipeline {self.name!r} keeps at least one checkpoint: expected num_retained "
                 f">= 1, got {retained!r}."
             )
-        if self.retain is not None:
-            parse_duration_ms(self.retain)
+        retain: Any = self.retain
+        if retain is not None:
+            if not isinstance(retain, str):
+                raise ConfigError(
+                    f"The retain of pipeline {self.name!r} is wrong: expected a duration as text, "
+                    f"such as '14 days', got {retain!r}."
+                )
+            parse_duration_ms(retain)
         if self.evolve is not None:
             StateChanges.of(self.evolve)
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -292,6 +292,9 @@ def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, inst
     assert checkpoints() == 2
     with pytest.raises(ConfigError, match="expected num_retained >= 1, got 0"):
         made(num_retained=0)
+    for wrong in (1000, timedelta(days=14)):
+        with pytest.raises(ConfigError, match="expected a duration as text, such as '14 days'"):
+            replace(PAYMENTS, retain=wrong)
 
     behind = dstl.build_pipeline_defs(PAYMENTS, [made(num_retained=1)]).assets[1]
     resources = {"storage": storage, "engine": LOCAL}
