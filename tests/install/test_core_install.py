@@ -119,6 +119,7 @@ def test_only_modules_of_an_extra_need_its_package(user: User) -> None:
     lost = {tuple(line.split()) for line in lines}
     outside = {pair for pair in lost if not pair[0].startswith("dstl_core.spark.")}
     assert outside == {
+        ("dstl_core.cli.browse.browser", "textual"),
         ("dstl_core.prometheus", "prometheus_client"),
         ("dstl_core.state.backends.rocksdb_store", "rocksdict"),
     }
