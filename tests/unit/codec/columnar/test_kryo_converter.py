@@ -58,7 +58,7 @@ class Converter:
         build: Any = section_converter,
     ) -> None:
         self.left: list[bytes] = []
-        rule = build.StateRule(0, (old, new), build.Framing(framing))
+        rule = build.SectionRule(0, (old, new), build.Framing(framing))
         self._sections = build.SectionConverter([rule], self._leave)
 
     def _leave(self, state: int, stored: bytes) -> bytes:
