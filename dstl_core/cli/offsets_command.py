@@ -114,7 +114,9 @@ def offsets(
         folder = required_out(out, f"{_EDITS} need")
         sources = edited_sources(
             snapshot,
-            kafka_sources=SnapshotNames(snapshot).renaming("--kafka-source", kafka_source),
+            kafka_sources=SnapshotNames(snapshot).renaming(
+                "--kafka-source", kafka_source, "OP=UID"
+            ),
             positions=cut_pairs("--set", positions, "SPLIT=POSITION", is_last),
             topics=cut_pairs("--topic", topic, "OLD=NEW", is_last),
             earliest=earliest,

@@ -145,7 +145,9 @@ def bootstrapped(case: Any, folder: Path) -> Snapshot:
         for row in part.to_pylist()
     ]
     header = KeyedBackendHeader(key_type, metas)
-    merge = _MergeRuns(str(target.folder), header, parallelism, max_parallelism, _index_of(index))
+    merge = _MergeRuns(
+        str(target.folder), header, parallelism, max_parallelism, _index_of(index), "canonical"
+    )
     numbers = pa.RecordBatch.from_pydict({"id": list(range(parallelism))})
     reports = [SubtaskReport.of(Row(part.to_pylist()[0])) for part in merge([numbers])]  # type: ignore[arg-type]
     subtasks = tuple(report.subtask_state for report in reports)

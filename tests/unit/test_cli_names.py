@@ -192,6 +192,7 @@ NAMED = {
     "--checkpoint-id N",
     "--serializers MODULE:NAME", "--proto FILE", "--jobs N", "--key KEY", "--key-file FILE",
     "--map FILE",
+    "--format FORM",
 }  # fmt: skip
 """Options whose value is no name of an operator, a state or a split."""
 TRIED = {

@@ -106,6 +106,7 @@ SILENT = {
 
 
 ANSWERED = {
+    "dstl_core.cli.browse.browsed_entries": "raised at the next page, after the entries before it",
     "dstl_core.cli.browse.browser": "the screen says it, and goes on",
     "dstl_core.changelog.inbox": "a callback of the user: the writer goes on, and logs it",
     "dstl_core.changelog.persist": "a callback of the user",

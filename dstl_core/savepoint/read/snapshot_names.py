@@ -257,9 +257,11 @@ class SnapshotNames:
         every = [self.state(option, name) for name in texts]
         return [(f"hash:{each.operator.operator_id.hex}", each.state or "") for each in every]
 
-    def renaming(self, option: str, texts: Iterable[str] | None) -> dict[str, str]:
-        """Old and new names of operators: ``OLD=NEW``."""
-        return cut_pairs(option, texts, "OLD=NEW", lambda old, _: self.is_operator(old))
+    def renaming(
+        self, option: str, texts: Iterable[str] | None, form: str = "OLD=NEW"
+    ) -> dict[str, str]:
+        """Old and new names of operators, in the form that messages show."""
+        return cut_pairs(option, texts, form, lambda old, _: self.is_operator(old))
 
     def merging(self, option: str, texts: Iterable[str] | None) -> dict[str, str]:
         """Operators and those that take their states: ``OP=INTO``."""

@@ -154,7 +154,12 @@ def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
     taken = [attempts[0][0], attempts[1][1], attempts[1][2]]
     rows = [Row(**row) for part in taken for each in part for row in each.to_pylist()]
     merge = _MergeRuns(
-        str(folder.folder), KeyedBackendHeader(Types.STRING, (meta,)), 2, 128, _index_of(rows)
+        str(folder.folder),
+        KeyedBackendHeader(Types.STRING, (meta,)),
+        2,
+        128,
+        _index_of(rows),
+        "canonical",
     )
     numbers = pa.RecordBatch.from_pydict({"id": [0, 1]})
     reports = [list(merge([numbers])) for _ in range(2)][1]

@@ -194,6 +194,7 @@ def test_topics_change_in_readers_and_in_the_enumerator(run: Any, tmp_path: Path
         (["--topic", "orders"], "--topic is wrong: expected OLD=NEW, got 'orders'"),
         (["--kafka-source", "source=new"], "Operator 'source' cannot become a KafkaSource"),
         (["--kafka-source", "nobody=new"], "nobody"),
+        (["--kafka-source", "source"], "expected OP=UID, got 'source'"),
         (["--map", "/nowhere"], "The file of positions '/nowhere' cannot be read"),
     ],
 )
