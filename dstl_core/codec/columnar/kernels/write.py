@@ -93,6 +93,7 @@ def put_zeros(at: int, size: int) -> None:
 
 @kernel
 def put_varint(at: int, value: int) -> int:
+    """Writes a varint; returns the position after it."""
     while value >= 0x80:
         put8(at, value & 0x7F | 0x80)
         value >>= 7

@@ -10,6 +10,7 @@ from dstl_core.codec.columnar.kernels.memory import get64, put8, put32, put64
 from dstl_core.codec.columnar.kernels.scan import SPAN_BYTES
 from dstl_core.codec.columnar.kernels.tables.table_blocks import TRAILER_BYTES
 from dstl_core.codec.columnar.kernels.tables.table_sort import shared_bytes
+from dstl_core.codec.columnar.kernels.write import put_varint
 from dstl_core.codec.columnar.kernels.write_runs import copy_short
 
 PUT_TRAILER = 1
@@ -23,17 +24,6 @@ BLOCK_WORDS = 4
 """Words of a written block: its end in the target, and after its last entry: rows, bytes of keys
 and bytes of values so far.
 """
-
-
-@kernel
-def put_varint(at: int, value: int) -> int:
-    """Writes a varint; returns the position after it."""
-    while value >= 0x80:
-        put8(at, value & 0x7F | 0x80)
-        value >>= 7
-        at += 1
-    put8(at, value)
-    return at + 1
 
 
 @kernel
