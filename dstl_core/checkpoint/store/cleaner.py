@@ -178,8 +178,8 @@ class CheckpointsCleaner:
         for place in resolver.places(stream):
             if place in needed:
                 return None
-            own = real.of(place)
-            if any(root.contains(own) for root in self._roots):
+            real_place = real.of(place)
+            if any(root.contains(real_place) for root in self._roots):
                 return place
         return None
 

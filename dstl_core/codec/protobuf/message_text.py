@@ -92,9 +92,13 @@ class _MessageTexts:
             pair = []
             for number in (1, 2):
                 declared = entry.fields[number]
-                own = [part for part in parts if part.number == number and _fits(declared, part)]
-                is_set = bool(own) or declared.type == _MESSAGE
-                pair.append(self._field(declared, own, depth) if is_set else _zero(declared, self))
+                occurrences = [
+                    part for part in parts if part.number == number and _fits(declared, part)
+                ]
+                is_set = bool(occurrences) or declared.type == _MESSAGE
+                pair.append(
+                    self._field(declared, occurrences, depth) if is_set else _zero(declared, self)
+                )
             pairs[text_key(pair[0])] = pair
         return [pairs[key] for key in sorted(pairs)]
 

@@ -165,15 +165,15 @@ class _Decimals(_ByArrow):
         return super().normal(value)
 
     def _values(self, column: pa.Array) -> list[Any]:
-        own = pc.struct_field(column, "scale")
-        scales = own.unique().drop_null().to_pylist()
+        row_scales = pc.struct_field(column, "scale")
+        scales = row_scales.unique().drop_null().to_pylist()
         if len(scales) > _SCALES or not all(0 <= scale <= DIGITS for scale in scales):
             raise ValueError("by the type")
         if len(scales) == 1:
             return values_of(decimals_of(column, scales[0]))
         values: list[Any] = [None] * len(column)
         for scale in scales:
-            places = pc.indices_nonzero(pc.equal(own, scale))
+            places = pc.indices_nonzero(pc.equal(row_scales, scale))
             numbers = values_of(decimals_of(column.take(places), scale))
             for place, number in zip(places.to_pylist(), numbers, strict=True):
                 values[place] = number

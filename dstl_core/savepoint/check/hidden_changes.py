@@ -47,15 +47,15 @@ def verdict_on_removed_fields(
         gone = [] if now is None else sorted({name for name, _, _ in part.fields} - now)
         if not gone:
             continue
-        own = classes.get(part.pojo_class)
-        if own is None:
+        class_file = classes.get(part.pojo_class)
+        if class_file is None:
             reason = (
                 f"field {gone[0]!r} of {part.pojo_class} is gone: if the class still has it, "
                 f"static or transient, Flink fails; give the jar of the new job (--jar)"
             )
             verdicts.append(Compatibility(Verdict.UNKNOWN, reason))
             continue
-        chain = [own, *classes.parents(own)]
+        chain = [class_file, *classes.parents(class_file)]
         members = {member.name for every in chain for member in every.fields}
         left = [name for name in gone if name in members]
         if left:

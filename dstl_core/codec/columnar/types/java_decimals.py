@@ -56,11 +56,11 @@ def decimals_of(stored: pa.Array, scale: int) -> pa.Array:
     kind = pa.decimal128(DIGITS, scale)
     decimals = pa.nulls(len(stored), kind)
     scales = pc.struct_field(stored, "scale")
-    for own_scale in pc.unique(scales.drop_null()).to_pylist():
-        own = pc.fill_null(pc.and_(stored.is_valid(), pc.equal(scales, own_scale)), False)
-        unscaled = pc.struct_field(stored.filter(own), "unscaled")
-        values = _integers(unscaled, own_scale).cast(kind)
-        decimals = pc.replace_with_mask(decimals, own, values)
+    for stored_scale in pc.unique(scales.drop_null()).to_pylist():
+        has_scale = pc.fill_null(pc.and_(stored.is_valid(), pc.equal(scales, stored_scale)), False)
+        unscaled = pc.struct_field(stored.filter(has_scale), "unscaled")
+        values = _integers(unscaled, stored_scale).cast(kind)
+        decimals = pc.replace_with_mask(decimals, has_scale, values)
     return decimals
 
 
