@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dstl_core.codec.columnar.kernels.jit import kernel
-from dstl_core.codec.columnar.kernels.memory import get64, put8, put32, put64
+from dstl_core.codec.columnar.kernels.memory import get64, put32, put64
 from dstl_core.codec.columnar.kernels.scan import SPAN_BYTES
 from dstl_core.codec.columnar.kernels.tables.table_blocks import TRAILER_BYTES
 from dstl_core.codec.columnar.kernels.tables.table_sort import shared_bytes
