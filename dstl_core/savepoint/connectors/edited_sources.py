@@ -53,15 +53,20 @@ def edited_sources(
         ConfigError: See ``set_positions`` and ``with_topics``.
     """
     consumers = {name: snapshot[name] for name in kafka_sources}
-    converted = with_kafka_sources(snapshot, consumers.values())
-    changed, set_splits = converted.snapshot, list[MovedSplit]()
+    changed, moved, left_out = snapshot, list[MovedSplit](), tuple[str, ...]()
+    if consumers:
+        converted = with_kafka_sources(snapshot, consumers.values())
+        changed, moved = converted.snapshot, list(converted.moved)
+        left_out = converted.left_out
     if positions or earliest:
         changed, set_splits = set_positions(changed, positions, earliest=earliest)
-    names = {(row.op, row.split) for row in set_splits}
-    moved = [row for row in converted.moved if (row.op, row.split) not in names] + set_splits
-    changed, renamed = with_topics(changed, topics)
+        names = {(row.op, row.split) for row in set_splits}
+        moved = [row for row in moved if (row.op, row.split) not in names] + set_splits
+    renamed = list[RenamedTopic]()
+    if topics:
+        changed, renamed = with_topics(changed, topics)
     edit = edit_savepoint(changed)
     for name, uid in kafka_sources.items():
         old = OperatorIdentifier(consumers[name].operator_id, consumers[name].uid or None)
         edit = edit.change_operator_identifier(old, OperatorIdentifier.for_uid(uid))
-    return EditedSources(edit, tuple(moved), tuple(renamed), converted.left_out)
+    return EditedSources(edit, tuple(moved), tuple(renamed), left_out)
