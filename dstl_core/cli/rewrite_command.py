@@ -128,7 +128,7 @@ def rewrite(
     Otherwise the copy is canonical, or native with --format native, and needs no file of the
     original.
     """
-    from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+    from dstl_core.savepoint.edit.rewrite import edit_by_names
     from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)

@@ -12,7 +12,7 @@ from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.savepoint.check.verify import Report, verify_snapshot
 from dstl_core.savepoint.edit.kept_state import Files
-from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+from dstl_core.savepoint.edit.rewrite import edit_by_names
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration

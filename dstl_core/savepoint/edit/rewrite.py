@@ -1,14 +1,72 @@
-"""Edits a snapshot in one call, into a new one."""
+"""Edits a snapshot in one call: an edit by names, and the new savepoint."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
+from dstl_core.errors import ConfigError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint.edit.distinct_elements import with_distinct_elements
 from dstl_core.savepoint.edit.kept_state import Files
-from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
+from dstl_core.savepoint.edit.state_names import with_state_names
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import KeyedForm, Mode
+
+
+def edit_by_names(
+    snapshot: Snapshot,
+    *,
+    rename: Mapping[str, str] | None = None,
+    remove: Sequence[str] = (),
+    max_parallelism: int | None = None,
+    split: Mapping[tuple[str, str], Sequence[str]] | None = None,
+    merge: Mapping[str, str] | None = None,
+    distinct: Sequence[tuple[str, str]] = (),
+    rename_states: Mapping[tuple[str, str], str] | None = None,
+    drop_states: Sequence[tuple[str, str]] = (),
+    checkpoint_id: int | None = None,
+    files: Files | None = None,
+    form: KeyedForm | None = None,
+) -> SavepointEdit:
+    """Starts an edit by names of operators (uid, hash or name).
+
+    ``split`` maps an operator and a new uid to states. The other arguments are those of
+    ``rewrite_savepoint``.
+
+    Raises:
+        NoSuchOperatorError: The snapshot lacks an operator to edit.
+        NoSuchStateError: An operator lacks a state to move.
+        ConfigError: A new uid is empty.
+    """
+    snapshot, names = with_state_names(snapshot, rename_states or {}, drop_states)
+    snapshot, changes = with_distinct_elements(snapshot, distinct)
+
+    def known(name: str) -> OperatorIdentifier:
+        operator = snapshot[name]
+        return OperatorIdentifier(operator.operator_id, operator.uid or None)
+
+    edit = edit_savepoint(snapshot).with_files(files).with_format(form)
+    edit = replace(edit, distinct=changes, state_names=names)
+    if checkpoint_id is not None:
+        edit = edit.with_checkpoint_id(checkpoint_id)
+    for (name, new), states in (split or {}).items():
+        edit = edit.split_operator(known(name), _new_uid(new), states)
+    for name, into in (merge or {}).items():
+        edit = edit.merge_operators(known(name), known(into))
+    for old, new in (rename or {}).items():
+        edit = edit.change_operator_identifier(known(old), _new_uid(new))
+    for operator_name in remove:
+        edit = edit.remove_operator(known(operator_name))
+    return edit if max_parallelism is None else edit.with_max_parallelism(max_parallelism)
+
+
+def _new_uid(uid: str) -> OperatorIdentifier:
+    if not uid:
+        raise ConfigError("An operator cannot get an empty uid.")
+    return OperatorIdentifier.for_uid(uid)
 
 
 def rewrite_savepoint(

@@ -18,7 +18,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
-from dstl_core.savepoint.edit.distinct_elements import DistinctElements, with_distinct_elements
+from dstl_core.savepoint.edit.distinct_elements import DistinctElements
 from dstl_core.savepoint.edit.kept_state import (
     Files,
     can_be_kept,
@@ -34,7 +34,7 @@ from dstl_core.savepoint.edit.operator_copy import (
     rewrite_operator,
 )
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
-from dstl_core.savepoint.edit.state_names import StateName, with_state_names
+from dstl_core.savepoint.edit.state_names import StateName
 from dstl_core.savepoint.read.handle_forms import ROCKSDB_FILES
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -619,56 +619,3 @@ def edit_savepoint(source: Snapshot) -> SavepointEdit:
 def largest_max_parallelism(source: Snapshot) -> int:
     """The largest max parallelism of a snapshot's operators."""
     return max((each.max_parallelism for each in source.operators), default=DEFAULT_MAX_PARALLELISM)
-
-
-def edit_by_names(
-    snapshot: Snapshot,
-    *,
-    rename: Mapping[str, str] | None = None,
-    remove: Sequence[str] = (),
-    max_parallelism: int | None = None,
-    split: Mapping[tuple[str, str], Sequence[str]] | None = None,
-    merge: Mapping[str, str] | None = None,
-    distinct: Sequence[tuple[str, str]] = (),
-    rename_states: Mapping[tuple[str, str], str] | None = None,
-    drop_states: Sequence[tuple[str, str]] = (),
-    checkpoint_id: int | None = None,
-    files: Files | None = None,
-    form: KeyedForm | None = None,
-) -> SavepointEdit:
-    """Starts an edit by names of operators (uid, hash or name).
-
-    ``split`` maps an operator and a new uid to states. The other arguments are those of
-    ``rewrite_savepoint``.
-
-    Raises:
-        NoSuchOperatorError: The snapshot lacks an operator to edit.
-        NoSuchStateError: An operator lacks a state to move.
-        ConfigError: A new uid is empty.
-    """
-    snapshot, names = with_state_names(snapshot, rename_states or {}, drop_states)
-    snapshot, changes = with_distinct_elements(snapshot, distinct)
-
-    def known(name: str) -> OperatorIdentifier:
-        operator = snapshot[name]
-        return OperatorIdentifier(operator.operator_id, operator.uid or None)
-
-    edit = edit_savepoint(snapshot).with_files(files).with_format(form)
-    edit = replace(edit, distinct=changes, state_names=names)
-    if checkpoint_id is not None:
-        edit = edit.with_checkpoint_id(checkpoint_id)
-    for (name, new), states in (split or {}).items():
-        edit = edit.split_operator(known(name), _new_uid(new), states)
-    for name, into in (merge or {}).items():
-        edit = edit.merge_operators(known(name), known(into))
-    for old, new in (rename or {}).items():
-        edit = edit.change_operator_identifier(known(old), _new_uid(new))
-    for operator_name in remove:
-        edit = edit.remove_operator(known(operator_name))
-    return edit if max_parallelism is None else edit.with_max_parallelism(max_parallelism)
-
-
-def _new_uid(uid: str) -> OperatorIdentifier:
-    if not uid:
-        raise ConfigError("An operator cannot get an empty uid.")
-    return OperatorIdentifier.for_uid(uid)

@@ -138,7 +138,7 @@ def test_a_copy_is_the_same_bytes_and_a_file_of_two_handles_is_copied_once(tmp_p
     ],
 )
 def test_the_edit_and_its_source_decide(name: str, options: dict[str, Any], form: str) -> None:
-    from dstl_core.savepoint.edit.savepoint_edit import edit_by_names
+    from dstl_core.savepoint.edit.rewrite import edit_by_names
 
     if "split" in options:
         options = {"split": {("a-keyed", "apart"): ["names"]}}
