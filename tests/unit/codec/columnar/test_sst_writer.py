@@ -5,15 +5,22 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from itertools import pairwise
+from pathlib import Path
 
 import pytest
+from rocksdict import Options, Rdict
 
 from dstl_core.codec.columnar.keyed import sst_writer
 from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
 from dstl_core.codec.columnar.keyed.sst_writer import FamilyTable, tables_of
 from dstl_core.codec.keyed_canonical import write_section
 from dstl_core.codec.sst.file import PUT, SstFile
-from dstl_core.codec.sst.manifest import new_manifest, read_manifest
+from dstl_core.codec.sst.manifest import (
+    NEW_MANIFEST_NUMBER,
+    ManifestFile,
+    new_manifest,
+    read_manifest,
+)
 from dstl_core.codec.sst.table_builder import BOTTOM_LEVEL
 from dstl_core.errors import DuplicateKeyError, FormatError
 
@@ -161,3 +168,55 @@ def test_a_flipped_byte_is_noticed(place: Callable[[int], int]) -> None:
     data[place(len(data))] ^= 1
     with pytest.raises(FormatError):
         list(SstFile(lambda start, end: bytes(data[start:end]), len(data)).entries(b"", None))
+
+
+def rows_at(sizes: Sequence[int], group: bytes, seed: int = 7) -> Rows:
+    random_bytes = random.Random(seed).randbytes
+    return {group + bytes([at]): random_bytes(size) for at, size in enumerate(sizes)}
+
+
+IN_ROCKSDB: dict[str, tuple[list[Rows], int, int]] = {
+    "nothing": ([{}, {}], 1, 64 << 20),
+    "one empty value": ([{b"\0\0": b""}], 1, 64 << 20),
+    "a record in each of many key groups": (
+        [{group.to_bytes(2, "big") + b"\0": b"v" for group in range(0, 32_768, 64)}],
+        2,
+        64 << 20,
+    ),
+    "values around a block and above": (
+        [rows_at([0, 1, 4095, 4096, 4097, 65_535, 65_536, 65_537, 1 << 20], b"\0\5")],
+        2,
+        64 << 20,
+    ),
+    "keys above a block": ([{b"\5" + bytes([n]) * 70_000: b"v" for n in range(9)}], 1, 64 << 20),
+    "keys that end with zeros": ([{b"\3a" + bytes(n): b"%d" % n for n in range(60)}], 1, 64 << 20),
+    "small tables of three states": (
+        [rows_at(range(200), b"\0\1", 1), rows_at(range(250), b"\0\2", 2), {}],
+        2,
+        9000,
+    ),
+}
+
+
+@pytest.mark.parametrize("case", IN_ROCKSDB)
+def test_rocksdb_itself_opens_what_is_written(case: str, tmp_path: Path) -> None:
+    states, prefix, table_bytes = IN_ROCKSDB[case]
+    names = FAMILIES[: len(states)]
+    files: dict[str, list[ManifestFile]] = {name: [] for name in names}
+    tables = tables_of(names, prefix, sections(states, prefix), table_bytes)
+    for number, table in enumerate(tables, NEW_MANIFEST_NUMBER + 1):
+        files[names[table.state_id]].append(table.table.as_file(number))
+        (tmp_path / f"{number:06d}.sst").write_bytes(table.table.data)
+    manifest = f"MANIFEST-{NEW_MANIFEST_NUMBER:06d}"
+    (tmp_path / manifest).write_bytes(new_manifest(files))
+    (tmp_path / "CURRENT").write_text(f"{manifest}\n")
+
+    families = {name: Options(raw_mode=True) for name in ["default", *names]}
+    database = Rdict(str(tmp_path), Options(raw_mode=True), families)
+    try:
+        held = [dict(database.get_column_family(name).items()) for name in names]
+        in_order = [list(database.get_column_family(name).keys()) for name in names]
+    finally:
+        database.close()
+    assert held == states
+    assert in_order == [sorted(rows) for rows in states]
