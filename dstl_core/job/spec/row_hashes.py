@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.memory import get32, get64, load8, put64
-from dstl_core.codec.columnar.keyed.key_group_columns import bounds_and_data
+from dstl_core.codec.columnar.keyed.java_hashes import bounds_and_data
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.spark_names import spark_name
 
