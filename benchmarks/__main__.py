@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
+from pathlib import Path
 
 from benchmarks import (
     changelog,
@@ -52,6 +53,9 @@ def main() -> None:
     for name, (_, add_arguments) in BENCHMARKS.items():
         add_arguments(commands.add_parser(name))
     chosen = parser.parse_args()
+    folder = getattr(chosen, "folder", None)
+    if folder is not None and not Path(folder).is_dir():
+        parser.error(f"--folder is wrong: expected a folder, got {folder}; make it first")
     for name in [chosen.name] if chosen.name else list(BENCHMARKS):
         arguments = chosen if chosen.name else parser.parse_args([name])
         BENCHMARKS[name][0](arguments)

@@ -8,7 +8,7 @@ from typing import Any
 import dagster as dg
 
 from dstl_core.errors import ConfigError
-from dstl_dagster.checks.snapshot_check import Check, build_snapshot_checks
+from dstl_dagster.checks.snapshot_check import Check, build_snapshot_checks, check_distinct
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines.jobs import (
     RUNTIME_S,
@@ -227,11 +227,13 @@ def _checks(
     """The checks that every pipeline has, and those of the user."""
     uid, windows = pipeline.uid, None if epochs is None else _windows_of(epochs)
     checkpoint, savepoint = pipeline.key("checkpoint"), pipeline.key("savepoint")
-    return [
+    definitions = [
         *build_pipeline_checks(pipeline, max_log_ratio=2 * max_log_ratio, partitions_def=windows),
         *build_snapshot_checks(checkpoint, checkpoint_of(pipeline), checks, uid=uid),
         *build_snapshot_checks(savepoint, savepoint_of(pipeline), savepoint_checks, uid=uid),
     ]
+    check_distinct(definitions)
+    return definitions
 
 
 def _input_sensors(

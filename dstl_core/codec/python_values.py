@@ -233,6 +233,8 @@ class _Decimal(PythonForm):
         if not isinstance(value, Decimal) or not value.is_finite():
             raise _expected("a finite Decimal")
         sign, digits, exponent = value.as_tuple()
+        if not -(1 << 31) < int(exponent) <= 1 << 31:
+            raise _expected("a Decimal with an exponent of 32 bits")
         unscaled = int(Decimal((sign, digits, 0)))
         return BigDecimal(unscaled, -int(exponent))
 

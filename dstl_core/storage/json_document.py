@@ -43,6 +43,9 @@ def write_json_object(body: Mapping[str, Any], what: str) -> bytes:
 def _text(value: Any, line: str) -> str:
     """As ``json.dumps`` with ``indent=1`` and ``sort_keys``, which takes three times as long.
 
+    Loops take one frame of the stack a level, and comprehensions two: what nests as deeply as
+    ``json.loads`` allows is written.
+
     Args:
         value: A value of JSON.
         line: A new line with the indentation of the value.
@@ -53,11 +56,16 @@ def _text(value: Any, line: str) -> str:
         return repr(value)
     if value and isinstance(value, dict) and all(type(key) is str for key in value):
         below = line + " "
-        fields = [f"{_quoted(key)}: {_text(value[key], below)}" for key in sorted(value)]
+        fields = []
+        for key in sorted(value):
+            fields.append(f"{_quoted(key)}: {_text(value[key], below)}")  # noqa: PERF401
         return f"{{{below}{f',{below}'.join(fields)}{line}}}"
     if value and isinstance(value, list | tuple):
         below = line + " "
-        return f"[{below}{f',{below}'.join(_text(part, below) for part in value)}{line}]"
+        parts = []
+        for part in value:
+            parts.append(_text(part, below))  # noqa: PERF401
+        return f"[{below}{f',{below}'.join(parts)}{line}]"
     text = json.dumps(value, indent=1, sort_keys=True, allow_nan=False)
     return text.replace("\n", line)
 

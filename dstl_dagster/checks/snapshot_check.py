@@ -1,7 +1,8 @@
 """A check of a snapshot as a value, and what gives it an asset."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import dagster as dg
@@ -60,7 +61,21 @@ def build_snapshot_checks(
     check_source("source of a check", source)
     if not isinstance(checks, Sequence):
         raise ConfigError(f"The checks are wrong: expected a list of checks, got {checks!r}.")
-    return [_definition(check, asset, source, uid) for check in checks]
+    definitions = [_definition(check, asset, source, uid) for check in checks]
+    check_distinct(definitions)
+    return definitions
+
+
+def check_distinct(definitions: Iterable[dg.AssetChecksDefinition]) -> None:
+    """Raises ConfigError for two checks of one asset with one name."""
+    counts = Counter(key for definition in definitions for key in definition.check_keys)
+    for key, count in counts.items():
+        if count > 1:
+            raise ConfigError(
+                f"The asset {key.asset_key.to_user_string()!r} has {count} checks with the name "
+                f"{key.name!r}: expected one; leave out yours if dstl makes it already, or give "
+                f"yours another name (name)."
+            )
 
 
 def _definition(

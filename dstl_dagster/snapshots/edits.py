@@ -8,6 +8,17 @@ from pydantic import Field, field_validator
 from dstl_dagster.attributes import shown
 
 
+def _names_in(names: Any) -> Any:
+    """Names in a list or dictionary. Dagster's templates make a number of a name of digits."""
+    if isinstance(names, dict):
+        return {_name_of(old): _name_of(new) for old, new in names.items()}
+    return [_name_of(name) for name in names] if isinstance(names, list) else names
+
+
+def _name_of(name: Any) -> Any:
+    return str(name) if type(name) is int else name
+
+
 class Rewrite(dg.Model, dg.Resolvable):
     """An edited copy of a savepoint."""
 
@@ -22,6 +33,11 @@ class Rewrite(dg.Model, dg.Resolvable):
     automatic: Annotated[
         bool, shown("Whether Dagster rewrites each new savepoint by itself.", False)
     ] = True
+
+    @field_validator("rename", "remove", mode="before")
+    @classmethod
+    def _texts_of(cls, uids: Any) -> Any:
+        return _names_in(uids)
 
     @property
     def automation_condition(self) -> dg.AutomationCondition | None:
@@ -58,9 +74,14 @@ class Upgrade(dg.Model, dg.Resolvable):
 
     @field_validator("to", mode="before")
     @classmethod
-    def _text_of(cls, version: Any) -> Any:
+    def _version_of(cls, version: Any) -> Any:
         """Dagster's templates make a number of a text that looks like one."""
         return str(version) if isinstance(version, float) else version
+
+    @field_validator("drop", mode="before")
+    @classmethod
+    def _texts_of(cls, names: Any) -> Any:
+        return _names_in(names)
 
     def edit(self) -> dict[str, Any]:
         """The arguments of ``upgraded_asset``."""

@@ -29,6 +29,15 @@ def test_the_bytes_are_those_of_the_standard_library(body):
     assert write_json_object(body, "A file") == expected
 
 
+@pytest.mark.parametrize("inner", [lambda value: [value], lambda value: {"a": value}])
+def test_what_json_can_read_can_be_written_however_deep_it_is(inner):
+    body = {}
+    for _ in range(600):
+        body = {"b": inner(body["b"])} if body else {"b": 1}
+    expected = json.dumps(body, indent=1, sort_keys=True).encode()
+    assert write_json_object(body, "A file") == expected
+
+
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), object(), {1}, {(1, 2): 3}, b"a"])
 def test_what_is_not_json_is_refused(value):
     with pytest.raises(ConfigError, match=r"^A file cannot be written \(.*\); give plain JSON"):

@@ -1,4 +1,4 @@
-"""Writes the Java object that ends the ``_metadata`` of a canonical savepoint.
+"""Writes the Java object that ends the ``_metadata`` of a savepoint.
 
 Metadata of version 4 and later has it, and older metadata does not.
 
@@ -33,8 +33,10 @@ _ENUM_CLASS = BASE_HANDLE + 9
 
 
 @cache
-def savepoint_properties() -> bytes:
-    """The properties of a savepoint in canonical form, which a person has triggered."""
+def savepoint_properties(form: str = "CANONICAL") -> bytes:
+    """The properties of a savepoint that a person has triggered. ``form`` is a constant of
+    ``SavepointFormatType``.
+    """
     out = DataOutput()
     out.write_u16(STREAM_MAGIC)
     out.write_u16(STREAM_VERSION)
@@ -55,7 +57,7 @@ def savepoint_properties() -> bytes:
     _describe_class(out, _FORMAT, 0, SERIALIZABLE | IS_ENUM)
     _describe_class(out, "java.lang.Enum", 0, SERIALIZABLE | IS_ENUM)
     out.write_u8(Tag.NULL)
-    _text(out, "CANONICAL")
+    _text(out, form)
     _text(out, "Savepoint")
     out.write_u8(Tag.ENUM)
     _describe_class(out, _ACTION, 0, SERIALIZABLE | IS_ENUM)

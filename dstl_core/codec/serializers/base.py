@@ -25,6 +25,7 @@ from dstl_core.errors import (
     UnreadableValueError,
     UnsupportedVersionError,
 )
+from dstl_core.model.key_group import assign_to_key_group
 
 COMPOSITE_MAGIC_NUMBER = 911108
 NESTED_MAGIC_NUMBER = 1333245
@@ -450,3 +451,12 @@ def combine_java_hash(parts: Sequence[int], start: int = 1) -> int:
     for part in parts:
         h = (31 * h + part) & 0xFFFFFFFF
     return h
+
+
+def key_groups_of(serializer: AnySerializer, key: Any, max_parallelism: int) -> Sequence[int]:
+    """The key groups that can have a key: all, if its Java hash is unknown."""
+    try:
+        key_hash = serializer.java_hash(key)
+    except ConfigError:
+        return range(max_parallelism)
+    return (assign_to_key_group(key_hash, max_parallelism),)

@@ -40,7 +40,11 @@ from dstl_core.job.coordination.micro_batches import micro_batch
 from dstl_core.job.coordination.one_at_a_time import OneAtATime
 from dstl_core.job.coordination.result import EpochResult
 from dstl_core.job.coordination.same_input import committed_before
-from dstl_core.job.coordination.savepoint import start_from_savepoint, write_savepoint
+from dstl_core.job.coordination.savepoint import (
+    check_no_snapshot,
+    start_from_savepoint,
+    write_savepoint,
+)
 from dstl_core.job.coordination.stored_output import StoredOutput
 from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec, task_changelog_options
@@ -652,7 +656,8 @@ class JobOnEngine(Closing):
             latest = self._coordinator.require_latest()
             if latest.facts.kind == "stop":
                 return str(latest.facts.savepoint)
-            if drain:
+            if drain and latest.facts.kind != "drain":
+                check_no_snapshot(path)  # before event time ends, which nothing takes back
                 self._drain(latest)
             written = self.savepoint(path)
             self._tasks.carry(EpochFacts(kind="stop", savepoint=written))
@@ -665,8 +670,6 @@ class JobOnEngine(Closing):
                 self._tasks.carry(EpochFacts(kind="resume"))
 
     def _drain(self, latest: CompletedCheckpoint) -> None:
-        if latest.facts.kind == "drain":
-            return
         epoch = self._prepare(latest, None, None, None, drain=True)
 
         def facts(reports: Sequence[SubtaskReport]) -> EpochFacts:

@@ -191,13 +191,19 @@ def publish_savepoint(
     return target.publish(metadata, {"kind": "savepoint", **notes})
 
 
-def _existing_savepoint(path: str, source: Mapping[str, Any]) -> str | None:
+def check_no_snapshot(path: str) -> None:
+    """Raises SavepointError for a folder with a snapshot."""
+    _existing_savepoint(path, None)
+
+
+def _existing_savepoint(path: str, source: Mapping[str, Any] | None) -> str | None:
+    """The savepoint of a source that stands in a folder; None if no snapshot does."""
     try:
         existing = Snapshot.load(path)
     except FileNotFoundError:
         return None
     sidecar = existing.file.sidecar
-    if sidecar is not None and sidecar.notes.get("source") == source:
+    if source is not None and sidecar is not None and sidecar.notes.get("source") == source:
         return str(existing.folder)
     raise SavepointError(
         f"Another snapshot is already there: {existing.folder}; choose another folder."

@@ -35,6 +35,8 @@ from dstl_core.state.held.held_values import HeldForm, form_of
 
 _SCALES = 16
 """Java's decimals of more scales than this are converted one by one."""
+_FAR = 1 << 30
+"""A decimal of at least this exponent may have a scale that Java has not; its type looks at it."""
 _PLAIN = r"^-?[0-9]{1,38}$"
 """The digits of a decimal that Arrow has."""
 
@@ -160,7 +162,7 @@ class _Decimals(_ByArrow):
     """Decimals, each with its own scale."""
 
     def normal(self, value: Any) -> Any:
-        if type(value) is Decimal and value.is_finite():
+        if type(value) is Decimal and value.is_finite() and -_FAR < value.adjusted() < _FAR:
             return value if value else value.copy_abs()  # Java has no negative zero
         return super().normal(value)
 

@@ -7,11 +7,11 @@ from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from dstl_core.codec.serializers import serialize_key
+from dstl_core.codec.serializers import key_groups_of, serialize_key
 from dstl_core.codec.sst.manifest import KeyRange
 from dstl_core.errors import FormatError, NotInColumnsError, error_context
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, KeyedStateHandle
-from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entries import KeyedEntry, TimerEntry, Unreadable
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
@@ -27,6 +27,8 @@ class KeyLookup:
     Of RocksDB's files it opens those whose range of keys has the key, and reads the blocks that can
     hold it; timers are in the order of their times, so all of a key group are read. Of canonical
     state it reads the section of the key group. Other forms are read as a whole for a key group.
+
+    A key of a type without a known hash, such as a case class of Scala, may be in any key group.
 
     Args:
         operator: The operator; it has keyed state.
@@ -45,8 +47,8 @@ class KeyLookup:
         self._type = key_type.serializer
         self._wanted: dict[int, set[bytes]] = defaultdict(set)
         for key in keys:
-            group = assign_to_key_group(self._type.java_hash(key), operator.max_parallelism)
-            self._wanted[group].add(serialize_key(self._type, key))
+            for group in key_groups_of(self._type, key, operator.max_parallelism):
+                self._wanted[group].add(serialize_key(self._type, key))
         self.unreadable: list[Unreadable] = []
         """What may be of the keys, and only Java can read."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from decimal import Decimal
 from typing import Any
 
@@ -10,9 +11,10 @@ import pyarrow as pa
 
 from dstl_core.codec.big_decimal import BigDecimal
 from dstl_core.codec.pyflink.states import PythonStates, key_in_row
-from dstl_core.codec.serializers import AnySerializer, TupleSerializer, Types, serialize_to_bytes
+from dstl_core.codec.serializers import AnySerializer, Types, key_groups_of, serialize_to_bytes
 from dstl_core.codec.serializers.structs import Row
 from dstl_core.errors import UNREADABLE, ConfigError
+from dstl_core.savepoint.access.text_values import value_of_text
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.columns.arrow_values import column_type
 from dstl_core.state.columns.column_fit import values_of_column
@@ -22,15 +24,32 @@ _INSERT = "+I"
 
 
 def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) -> Any:
-    """Parses a key: the text itself for a string key, JSON for a key of another type."""
+    """Parses a key: the text itself for a string key, JSON for a key of another type.
+
+    Raises:
+        ConfigError: The text is no key of this type.
+    """
     if serializer == Types.STRING and not is_json:
         return text
     try:
         exact = Decimal if serializer == Types.BIG_DEC else None  # 12.5 and 12.50 are two keys
-        value = _plain(serializer, json.loads(text, parse_float=exact))
+        value = json.loads(text, parse_float=exact)
     except (ValueError, RecursionError, ArithmeticError):  # an exponent may be too large
         value = text  # a date without quotes
+    with suppress(ValueError):  # it has another form, which may be that of a column
+        shown = value_of_text(serializer, value)
+        if _is_key(serializer, shown):
+            return shown
     return key_of(serializer, value)
+
+
+def _is_key(serializer: AnySerializer, value: Any) -> bool:
+    try:
+        serialize_to_bytes(serializer, value)
+        key_groups_of(serializer, value, 1)
+    except (*UNREADABLE, TypeError, ValueError, AttributeError, KeyError):
+        return False
+    return True
 
 
 def key_of_operator(operator: OperatorSnapshot, text: str) -> Any:
@@ -60,12 +79,9 @@ def key_of(serializer: AnySerializer, value: Any) -> Any:
     Raises:
         ConfigError: The value is not a key of this type.
     """
-    try:
-        serialize_to_bytes(serializer, value)
-        serializer.java_hash(value)
-    except (*UNREADABLE, TypeError, ValueError, AttributeError):
-        return _key_of_column(serializer, value)
-    return value
+    if _is_key(serializer, value):
+        return value
+    return _key_of_column(serializer, value)
 
 
 def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
@@ -92,10 +108,3 @@ def _big_decimal(value: Decimal) -> BigDecimal:
         raise ValueError(f"{value} is no number")
     unscaled = int("".join(map(str, digits)))
     return BigDecimal(-unscaled if sign else unscaled, -exponent)
-
-
-def _plain(serializer: AnySerializer, value: Any) -> Any:
-    if isinstance(serializer, TupleSerializer) and isinstance(value, list):
-        parts = zip(serializer.fields, value, strict=True)
-        return tuple(_plain(part, each) for part, each in parts)
-    return value

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
+from dstl_core.codec.metadata.savepoint_properties import savepoint_properties
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.savepoint.check.read_back import read_back
@@ -137,12 +139,21 @@ class RewritingPlan:
             _LOG.info("%s: operator %s", target.folder, step.label)
             states.append(step.write(output))
         writing.finish()
-        metadata = self.metadata(tuple(states))
+        metadata = self._of_form(self.metadata(tuple(states)))
         stored = read_back(target, metadata, self.source, reading, self.counts, jobs)
         self.check(stored, target)
         if kept is not None:
             kept.leave_notes()
         return target.publish(metadata, self._facts())
+
+    def _of_form(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
+        """Metadata whose properties say which form the keyed state of a savepoint has now."""
+        if self.form == "canonical" and self.files != "canonical":
+            return metadata  # state has the form that it had
+        before, now = checkpoint_kind(metadata.properties).format, self.form.upper()
+        if before in (None, now):
+            return metadata
+        return replace(metadata, properties=savepoint_properties(now))
 
     def _facts(self) -> dict[str, Any]:
         if self.source is None:

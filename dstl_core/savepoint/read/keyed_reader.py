@@ -41,6 +41,7 @@ from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.serializers import (
     AnySerializer,
     VoidNamespaceSerializer,
+    key_groups_of,
     serialize_key,
 )
 from dstl_core.errors import (
@@ -51,7 +52,7 @@ from dstl_core.errors import (
     error_context,
 )
 from dstl_core.model.handle import KeyedStateHandle
-from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.columns.declared_decimals import as_declared, declared_types
 from dstl_core.savepoint.columns.job_columns import TextOf, as_texts, job_text
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
@@ -234,7 +235,7 @@ class KeyFilter:
         starts = ends - np.array([len(each) for each in raw], np.int64)
         self._index = ByteIndex(Ranges(starts, ends))
         self._groups = {
-            assign_to_key_group(key_type.java_hash(key), max_parallelism) for key in keys
+            group for key in keys for group in key_groups_of(key_type, key, max_parallelism)
         }
 
     @property

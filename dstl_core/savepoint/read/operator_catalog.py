@@ -146,13 +146,13 @@ class OperatorCatalog:
         """The uid, or the hash if the operator has no uid. It is ``op`` in dumps."""
         return self.uid or self.operator_id.hex
 
-    @property
+    @cached_property
     def keyed_handles(self) -> list[KeyedStateHandle]:
         """Handles of the managed keyed state of all subtasks, and ``timer_queues``."""
         handles = [subtask.managed_keyed_state for subtask in self.state.subtasks]
         return [each for each in (*handles, *self.timer_queues) if each is not None]
 
-    @property
+    @cached_property
     def keyed_size(self) -> int:
         """The stored bytes of ``keyed_handles``."""
         return sum(handle.state_size for handle in self.keyed_handles)

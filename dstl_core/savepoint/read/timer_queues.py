@@ -65,7 +65,8 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
     if not raw:
         return operator
     derived = copy(operator)
-    vars(derived).pop("states", None)  # read again, with the timers
+    for cached in ("states", "keyed_handles", "keyed_size"):  # found again, with the timers
+        vars(derived).pop(cached, None)
     if derived.key_type is None:
         del derived.key_type  # derived again, from the timers
     try:

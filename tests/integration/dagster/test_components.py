@@ -393,6 +393,19 @@ def test_an_upgrade_in_yaml_names_its_version(version):
     assert component.upgrade.edit()["to"] == version
 
 
+def test_uids_of_digits_in_yaml_are_texts():
+    attributes = {
+        "name": "orders",
+        "path": "orders",
+        "rewrite": {"rename": {"17": "18"}, "remove": ["19"]},
+        "upgrade": {"drop": ["20", "21/s"]},
+    }
+    component = SavepointComponent.from_attributes_dict(attributes=attributes)
+    edit = component.rewrite.edit()
+    assert (edit["rename"], edit["remove"]) == ({"17": "18"}, ["19"])
+    assert component.upgrade.edit()["drop"] == ["20", "21/s"]
+
+
 def test_a_component_keeps_the_keys_of_versions_before_or_takes_others():
     def keys_of(**options):
         defs = build(StatefulPipelineComponent, **{**MINIMAL, **options})

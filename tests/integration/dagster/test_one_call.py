@@ -114,6 +114,9 @@ WRONG_PIPELINES = {
     r"expected dstl_dagster.snapshots.Rewrite.*got \{'rename'": {"rewrite": {"rename": {}}},
     "max_log_ratio of pipeline 'payments'.*above 0, got 0": {"max_log_ratio": 0},
     "expected a check of dstl_dagster.checks.*got str 'SELECT": {"checks": ["SELECT 1"]},
+    "asset 'payments/payments_checkpoint' has 2 checks with the name 'verified'": {
+        "checks": [VerifyCheck(), VerifyCheck()]
+    },
     "expected 'error' or 'warn', got 'bad'": {"checks": [StateCheck("s", severity="bad")]},
     "epochs_schedule of pipeline 'payments' has nothing to run": {
         "assets": [],
@@ -148,6 +151,10 @@ WRONG_SAVEPOINTS = {
     },
     "upgrade of savepoint.*snapshots.Upgrade": {"path": "x", "upgrade": {"to": "2.2"}},
     "migrate of savepoint.*snapshots.Migrate": {"path": "x", "migrate": "orders-v2.yaml"},
+    "asset 'orders/orders_savepoint' has 2 checks with the name 'verified'": {
+        "path": "x",
+        "checks": [VerifyCheck()],
+    },
     "names no operator.*expected a uid": {"path": "x", "checks": [StateCheck("SELECT 1")]},
 }
 

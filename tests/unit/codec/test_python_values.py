@@ -130,6 +130,8 @@ def test_what_python_does_not_have_is_an_error_that_names_the_exact_type(
         ("time", "12:00", "got str .give a time without a time zone"),
         ("decimal", 1.5, "got float .give a finite Decimal"),
         ("decimal", Decimal("NaN"), "give a finite Decimal"),
+        ("decimal", Decimal("1E+2147483649"), "give a Decimal with an exponent of 32 bits"),
+        ("decimal", Decimal("1E-2147483648"), "give a Decimal with an exponent of 32 bits"),
         ("struct<a: int>", {"b": 1}, "give a dict with the fields a"),
         (Position, {"b": 1}, "give a Position with the fields day, amount"),
         ("row<int, int>", (1,), "give a tuple of 2"),

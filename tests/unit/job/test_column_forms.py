@@ -146,7 +146,12 @@ def test_both_halves_of_a_surrogate_pair_are_a_letter_as_in_tables(tmp_path):
 
 @pytest.mark.parametrize(
     ("declared", "value"),
-    [("decimal(9,2)", Decimal("NaN")), ("timestamp", dt.datetime(2026, 1, 1)), ("string", 1)],
+    [
+        ("decimal(9,2)", Decimal("NaN")),
+        ("decimal(9,2)", Decimal("1E+3000000000")),
+        ("timestamp", dt.datetime(2026, 1, 1)),
+        ("string", 1),
+    ],
 )
 def test_a_value_of_another_type_is_an_error_of_the_function(tmp_path, declared, value):
     with pytest.raises(UserFunctionError, match=r"Remembers\.process_element raised"):

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from dstl_core.cli.dump_lines import keys_of
+from dstl_core.codec.serializers import Types
+from dstl_core.codec.serializers.dates import Instant, LocalDate, LocalTime, SqlTimestamp
+from dstl_core.errors import ConfigError
 from dstl_core.savepoint.access import key_lookup
 from dstl_core.savepoint.access.key_lookup import KeyLookup
+from dstl_core.savepoint.access.key_text import parse_key
 from dstl_core.state.restore import rocksdb
 from tests.command_line import is_one_sentence, run
 from tests.counting_file_io import counted_snapshot
@@ -64,16 +69,46 @@ def test_a_key_has_what_flink_has_restored(
             assert as_lines(ran.lines) == as_lines(expected)
 
 
-@pytest.mark.parametrize(
-    ("name", "op"),
-    [("x-keys-hashmap", "k-bigdec"), ("o-sql-types", "42481e48ae945d1bbb1d027a7b1818ab")],
-)
-def test_a_key_is_taken_as_a_dump_shows_it(run: Any, name: str, op: str) -> None:
+KEYS = ("x-keys-hashmap", "scala-jobs/keys", "scala-jobs/orders", "o-sql-types")
+"""Snapshots with every type of keys."""
+
+
+@pytest.mark.parametrize("name", KEYS)
+def test_a_key_is_taken_as_a_dump_shows_it(run: Any, name: str) -> None:
     place = str(golden(name))
-    lines = [line for line in run("dump", place, "--op", op).lines if "key" in line]
-    for text in {text_of(line["key"]) for line in lines}:
-        expected = [line for line in lines if text_of(line["key"]) == text]
+    lines = [line for line in run("dump", place).lines if "key" in line]
+    for op, text in texts_of(lines):
+        expected = [line for line in lines if line["op"] == op and text_of(line["key"]) == text]
         assert as_lines(run("dump", place, "--op", op, "--key", text).lines) == as_lines(expected)
+
+
+def texts_of(lines: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Some keys of each operator."""
+    texts: dict[str, dict[str, None]] = defaultdict(dict)
+    for line in lines:
+        texts[line["op"]][text_of(line["key"])] = None
+    return [(op, text) for op, keys in texts.items() for text in list(keys)[:MOST_KEYS]]
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "value"),
+    [
+        (Types.INSTANT, "-0001-02-28T23:59:59.000000001Z", Instant(-62193657601, 1)),
+        (Types.LOCAL_TIME, "23:59", LocalTime(23, 59, 0, 0)),
+        (Types.LOCAL_DATE, "+12026-02-28", LocalDate(12026, 2, 28)),
+        (Types.SQL_TIMESTAMP, "1969-12-31 23:59:59.999999999", SqlTimestamp(-1, 999_999_999)),
+        (Types.LOCAL_DATE, "2026-02-29", None),
+        (Types.LOCAL_TIME, "24:00", None),
+        (Types.INSTANT, "2026-01-01T00:00:60Z", None),
+    ],
+    ids=str,
+)
+def test_a_time_beyond_those_of_python_is_a_key(kind: Any, text: str, value: Any) -> None:
+    if value is not None:
+        assert parse_key(kind, text) == value
+        return
+    with pytest.raises(ConfigError, match="key is wrong: expected"):
+        parse_key(kind, text)
 
 
 def test_keys_come_from_a_file_too(run: Any, tmp_path: Path) -> None:

@@ -66,6 +66,21 @@ def test_native_state_gets_other_key_groups_and_is_written_back(tmp_path: Path) 
     assert list(diff_snapshots(source, back)) == []
 
 
+NATIVE_SAVEPOINT = "a-hashmap-native"
+
+
+def test_the_metadata_says_which_form_the_state_has_now(tmp_path: Path) -> None:
+    flink = {
+        name: Snapshot.load(snapshot(name)) for name in ("a-hashmap-canonical", NATIVE_SAVEPOINT)
+    }
+    canonical, native = (each.metadata.properties for each in flink.values())
+    for source in flink.values():
+        for form, expected in (("native", native), ("canonical", canonical)):
+            out = tmp_path / f"{form}-{source.folder.name}"
+            rewrite_savepoint(source, out, format=form)
+            assert Snapshot.load(out).metadata.properties == expected
+
+
 def test_files_of_rocksdb_are_not_written_again(tmp_path: Path) -> None:
     source = Snapshot.load(snapshot("a-rocksdb-native-incremental"))
     edit = edit_savepoint(source).with_format("native")
