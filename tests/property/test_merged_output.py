@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
 from dstl_core.sinks import DeltaSink, ParquetSink
+from tests.delta_log import rows_of_delta
 from tests.examples import examples
 
 KEYS = "abcde"
@@ -88,6 +89,7 @@ class Pipeline:
         if Path(sinks[1].path).exists() or wanted:
             assert rows_of(pq.read_table(sinks[1].path)) == wanted
             assert rows_of(DeltaTable(sinks[0].path).to_pyarrow_table()) == wanted
+            assert rows_of(rows_of_delta(sinks[0].path)) == wanted
 
     def read_changes(self) -> None:
         """Each change is what it says of the rows that this reader has."""

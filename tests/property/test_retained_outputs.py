@@ -47,8 +47,10 @@ class Model:
             self.with_output.add(number)
             self.kept.add(number)
         if self.num_retained is not None:
-            epochs = [each for each in self.line if each in self.with_output]
-            self.kept &= set(epochs[-self.num_retained :])
+            epochs = [each for each in self.line if each in self.with_output & self.kept]
+            if len(epochs) >= self.num_retained:
+                oldest = epochs[-self.num_retained]
+                self.kept = {each for each in self.kept if each >= oldest}
 
     def retire(self) -> None:
         self.stored -= self.with_output - self.kept

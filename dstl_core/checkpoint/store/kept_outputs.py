@@ -7,9 +7,9 @@ nothing.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from itertools import chain, takewhile
+from itertools import takewhile
 
 from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
@@ -41,15 +41,14 @@ def oldest_kept_output(commits: Iterable[CompletedCheckpoint], count: int) -> in
 
 @dataclass(frozen=True)
 class KeptOutputs:
-    """The commits that keep their stored output.
+    """The commits that keep their stored output: those from an id on, also if a rewind undid them,
+    since a table behind the job may have their rows.
 
     Args:
-        limited_at: Id of the newest commit that limits the output; 0 if none does.
-        ids: The ids up to it that keep their output.
+        first: The id of the oldest one.
     """
 
-    limited_at: int
-    ids: Collection[int]
+    first: int
 
     @classmethod
     def of(cls, commits: Iterable[CompletedCheckpoint], oldest: int = 0) -> KeptOutputs:
@@ -60,17 +59,12 @@ class KeptOutputs:
             oldest: Lowest id that ``keeps`` is asked for. Older commits are not read.
         """
         rest = takewhile(lambda commit: commit.checkpoint_id >= oldest, commits)
-        limiting = next((commit for commit in rest if commit.outputs_from is not None), None)
-        if limiting is None:
-            return cls(0, ())
-        first = max(limiting.outputs_from or 0, oldest)
-        line = lineage(chain([limiting], rest))
-        kept = takewhile(lambda commit: commit.checkpoint_id >= first, line)
-        return cls(limiting.checkpoint_id, {commit.checkpoint_id for commit in kept})
+        limits = (commit.outputs_from for commit in rest)
+        return cls(next((limit for limit in limits if limit is not None), 0))
 
     def keeps(self, checkpoint_id: int) -> bool:
         """Whether the log keeps the output of a commit."""
-        return checkpoint_id > self.limited_at or checkpoint_id in self.ids
+        return checkpoint_id >= self.first
 
 
 def current_outputs(commits: Iterable[CompletedCheckpoint]) -> list[CompletedCheckpoint]:

@@ -25,6 +25,7 @@ from dstl_core.job.task.warm_backend import WarmStateBackend
 from dstl_core.job.task.windowed_rows import WindowedRows
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.snapshot_type import CheckpointMetaData, CheckpointOptions
+from dstl_core.operators.aggregated_windows import AggregatedWindows
 from dstl_core.operators.subtask import OperatorSubtask
 from dstl_core.operators.user_code import user_code
 from dstl_core.state.backends.backend import KeyedStateBackend
@@ -187,12 +188,17 @@ class AggregatedWindowSubtask(RowSubtask):
         if rows is not None:
             until = max(watermark, self._watermark)
             keys = rows.column(self._operator.key_by)
-            output.add_columns(self._subtask.process_columns(keys, rows, until))
+            fired = self._subtask.process_columns(keys, rows, until)
+            self._emit([] if fired is None else [fired], output)
         super().finish(watermark, output)
 
     def _emit(self, batches: list[Any], output: OutputFiles) -> None:
+        function = self._operator.function
+        assert isinstance(function, AggregatedWindows)
         for batch in batches:
-            output.add_columns(batch)
+            # Without lateness a window fires once, so that its row is always a new one.
+            inserted = None if function.allowed_lateness else batch.num_rows
+            output.add_columns(batch, inserted=inserted)
 
 
 def parts_of(
