@@ -17,6 +17,7 @@ EXTRAS = {
     "deltalake": "delta",
     "gcsfs": "gcs",
     "prometheus_client": "prometheus",
+    "pyiceberg": "iceberg",
     "pyspark": "spark",
     "rocksdict": "rocksdb",
     "s3fs": "s3",

@@ -11,6 +11,7 @@ from dstl_core.lazy_names import lazy_names
 
 if TYPE_CHECKING:
     from dstl_core.job.downstream.delta_sink import DeltaSink as DeltaSink
+    from dstl_core.job.downstream.iceberg_sink import IcebergSink as IcebergSink
     from dstl_core.job.downstream.parquet_sink import ParquetSink as ParquetSink
     from dstl_core.job.downstream.sink import Sink as Sink
 

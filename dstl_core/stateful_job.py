@@ -42,7 +42,7 @@ class StatefulJob(JobOnEngine):
         takes back what a rewind has undone. A repeated merge changes nothing.
 
         Args:
-            sink: A ``DeltaSink`` or a ``ParquetSink``.
+            sink: A ``DeltaSink``, an ``IcebergSink`` or a ``ParquetSink``.
             output: The uid of an operator, or ``<uid>.late``; the last one with output by default.
             key_by: Columns of which the table has one row each, the last one. By default the table
                 has a row per key of declared aggregates, and per key and window of their windows;

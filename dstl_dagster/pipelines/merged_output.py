@@ -34,7 +34,7 @@ def merge_output(
     Args:
         pipeline: The pipeline.
         storage: Where its state is.
-        sink: A ``DeltaSink`` or a ``ParquetSink`` of ``dstl_core``.
+        sink: A ``DeltaSink``, an ``IcebergSink`` or a ``ParquetSink`` of ``dstl_core``.
         output: One of the ``outputs`` of the pipeline; the first one by default.
         key_by: Columns of which the table has one row each, the last one. By default the table of
             an ``aggregating_pipeline`` has a row per key, or per key and window; that of other

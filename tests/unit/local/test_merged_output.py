@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import fields
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from deltalake import DeltaTable, write_deltalake
 from deltalake.exceptions import CommitFailedError
+from pyiceberg.catalog import load_catalog
 
 from dstl_core import (
     AggregateOperator,
@@ -23,11 +26,11 @@ from dstl_core import (
 )
 from dstl_core.errors import CheckpointError, ConfigError
 from dstl_core.functions import KeyedProcessFunction
-from dstl_core.sinks import DeltaSink, ParquetSink
+from dstl_core.sinks import DeltaSink, IcebergSink, ParquetSink
 from dstl_core.testing import ManualClock
 from tests.delta_log import rows_of_delta
 
-Sink = DeltaSink | ParquetSink
+Sink = DeltaSink | IcebergSink | ParquetSink
 TOTALS = {"n": aggregates.count(), "total": aggregates.sum("v")}
 
 
@@ -63,6 +66,10 @@ def batch(*rows: tuple[str, int], time: int = 0) -> pa.Table:
 def rows_in(sink: Sink) -> list[tuple[Any, ...]]:
     if isinstance(sink, ParquetSink):
         table = pq.read_table(sink.path)
+    elif isinstance(sink, IcebergSink):
+        table = (
+            load_catalog(sink.catalog, **sink.properties).load_table(sink.table).scan().to_arrow()
+        )
     else:
         table = DeltaTable(sink.path).to_pyarrow_table()
         assert tuples_of(rows_of_delta(sink.path)) == tuples_of(table)
@@ -73,11 +80,24 @@ def tuples_of(table: pa.Table) -> list[tuple[Any, ...]]:
     return sorted(tuple(row.values()) for row in table.to_pylist())
 
 
-@pytest.fixture(params=["delta", "parquet"])
+@pytest.fixture(params=["delta", "iceberg", "parquet"])
 def sink(request: pytest.FixtureRequest, tmp_path: Path) -> Sink:
     if request.param == "delta":
         return DeltaSink(str(tmp_path / "delta"))
+    if request.param == "iceberg":
+        return iceberg_in(tmp_path)
     return ParquetSink(str(tmp_path / "tables" / "totals.parquet"))
+
+
+def iceberg_in(folder: Path) -> IcebergSink:
+    """A table in a new catalog on SQLite."""
+    properties = {
+        "type": "sql",
+        "uri": f"sqlite:///{folder}/catalog.db",
+        "warehouse": f"file://{folder}/warehouse",
+    }
+    load_catalog("lake", **properties).create_namespace("shop")
+    return IcebergSink("shop.totals", "lake", properties)
 
 
 def test_a_restated_day_takes_back_what_it_no_longer_has(sink: Sink, tmp_path: Path) -> None:
@@ -237,6 +257,8 @@ def test_a_table_that_something_else_has_filled_is_refused(sink: Sink, tmp_path:
     if isinstance(sink, ParquetSink):
         Path(sink.path).parent.mkdir()
         pq.write_table(rows, sink.path)
+    elif isinstance(sink, IcebergSink):
+        load_catalog(sink.catalog, **sink.properties).create_table(sink.table, rows.schema)
     else:
         write_deltalake(sink.path, rows)
     job = job_of(tmp_path, totals())
@@ -296,8 +318,9 @@ def test_one_of_two_merges_at_once_is_refused(sink: Sink, tmp_path: Path) -> Non
             job.merge_into(sink)
             super().merge(*arguments)
 
+    declared = {field.name: getattr(sink, field.name) for field in fields(sink)}
     with pytest.raises(CheckpointError, match="expected it at checkpoint 2, got 4; nothing is wr"):
-        job.merge_into(Overtaken(sink.path))
+        job.merge_into(Overtaken(**declared))
     job.run(batch(("d", 1)), 3, rewind=True)
     job.merge_into(sink)
     assert rows_in(sink) == [("a", 1, 1), ("b", 1, 1), ("d", 1, 1)]
@@ -322,6 +345,29 @@ def test_delta_refuses_a_merge_that_another_one_overtakes(tmp_path: Path) -> Non
 
     with pytest.raises(CommitFailedError):
         job.merge_into(Overtaken(sink.path))
+    assert rows_in(sink) == [("a", 1, 1), ("b", 1, 1), ("c", 1, 1)]
+
+
+def test_iceberg_refuses_a_merge_that_another_one_overtakes(tmp_path: Path) -> None:
+    """The other merge commits while the first one has written its files."""
+    sink = iceberg_in(tmp_path)
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1)), 1)
+    job.merge_into(sink)
+    job.run(batch(("b", 1)), 2)
+
+    class Overtaken(IcebergSink):
+        @contextmanager
+        def _committed(self, *arguments: Any) -> Iterator[Any]:
+            with super()._committed(*arguments) as transaction:
+                yield transaction
+                job.run(batch(("c", 1)), 3)
+                job.merge_into(sink)
+
+    with pytest.raises(CheckpointError, match="was changed while a merge wrote it"):
+        job.merge_into(Overtaken(sink.table, sink.catalog, sink.properties))
+    assert rows_in(sink) == [("a", 1, 1), ("b", 1, 1), ("c", 1, 1)]
+    job.merge_into(sink)
     assert rows_in(sink) == [("a", 1, 1), ("b", 1, 1), ("c", 1, 1)]
 
 
