@@ -33,6 +33,8 @@ from dstl_dagster.sensors import (
     build_truncation_sensor,
 )
 from dstl_dagster.snapshots.edits import Rewrite
+from dstl_dagster.snapshots.evolution import build_evolution_asset
+from dstl_dagster.snapshots.report_asset import build_report_asset
 from dstl_dagster.snapshots.snapshot_assets import (
     build_materialization_asset,
     build_rewritten_asset,
@@ -67,7 +69,7 @@ def build_pipeline_defs(
     """Builds the assets, jobs, sensors, schedules and checks of a pipeline.
 
     Args:
-        pipeline: The pipeline.
+        pipeline: The pipeline; with ``evolve``, an asset shows what a changed definition would do.
         assets: The result of ``dstl_assets``, and upstream assets.
         checks: More checks of the checkpoint: values of ``dstl_dagster.checks``, or Dagster's own.
         savepoint_checks: Checks of the savepoint.
@@ -170,7 +172,13 @@ def _assets_behind(
     pipeline: StatefulPipeline, pool: str | None, rewrite: Rewrite | None
 ) -> list[dg.AssetsDefinition]:
     """The assets that come after the checkpoint."""
-    assets = [build_materialization_asset(pipeline, pool=pool), build_savepoint_asset(pipeline)]
+    assets = [
+        build_materialization_asset(pipeline, pool=pool),
+        build_savepoint_asset(pipeline),
+        build_report_asset(pipeline),
+    ]
+    if pipeline.evolve is not None:
+        assets.append(build_evolution_asset(pipeline))
     if rewrite is not None:
         assets.append(build_rewritten_asset(pipeline, rewrite))
     return assets

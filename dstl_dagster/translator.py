@@ -18,6 +18,8 @@ DstlAssetKind = Literal[
     "rewritten",
     "upgraded",
     "migrated",
+    "evolution",
+    "report",
     "bootstrapped",
     "external",
 ]
@@ -32,12 +34,14 @@ _DESCRIPTIONS: dict[DstlAssetKind, str] = {
     "rewritten": "An edited copy of a savepoint: other uids, other max parallelism.",
     "upgraded": "A copy of a savepoint of Flink 1.x that Flink 2.x restores.",
     "migrated": "A savepoint as a changed job restores it, by a declaration.",
+    "evolution": "What the definition of the pipeline would change in its state.",
+    "report": "The page of dstl report about the latest checkpoint.",
     "bootstrapped": "State computed in bulk and written as a savepoint.",
     "external": "Snapshots of a Flink job that runs elsewhere.",
 }
 SPARK = "spark"
 """Key of the resource that runs jobs by default."""
-_ON_ENGINE = ("state", "output", "materialization", "savepoint", "bootstrapped")
+_ON_ENGINE = ("state", "output", "materialization", "savepoint", "bootstrapped", "evolution")
 _WITH_OPERATOR = ("state", "changelog", "output", "materialization")
 
 

@@ -95,6 +95,8 @@ class Aggregate(ABC):
     """Values of all its fields, as YAML has them."""
     states_of: ClassVar[str | None] = None
     """The aggregate that has the same states, which another epoch may continue as this one."""
+    of_keys: ClassVar[str | None] = None
+    """How the states of keys that become one merge, where each of them does so by itself."""
     may_change: ClassVar[Sequence[str]] = ()
     """Fields that another epoch may change, since the states go on."""
 

@@ -24,6 +24,7 @@ class count(Aggregate):
     """
 
     column: str | None = None
+    of_keys: ClassVar = "sum"
     example: ClassVar = {"column": "amount"}
 
     def __post_init__(self) -> None:
@@ -43,6 +44,7 @@ class count_null(Aggregate):
     """
 
     column: str
+    of_keys: ClassVar = "sum"
     example: ClassVar = {"column": "amount"}
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:

@@ -27,6 +27,7 @@ class min(Typed):
 
     column: str
     type: TypeLike | None = None
+    of_keys: ClassVar = "min"
     example: ClassVar = {"column": "amount", "type": "bigint"}
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
@@ -46,6 +47,7 @@ class max(Typed):
 
     column: str
     type: TypeLike | None = None
+    of_keys: ClassVar = "max"
     example: ClassVar = {"column": "amount", "type": "bigint"}
 
     def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:

@@ -59,6 +59,7 @@ class sum(OfNumbers):
 
     column: str
     type: TypeLike | None = None
+    of_keys: ClassVar = "sum"
     example: ClassVar = {"column": "amount", "type": "bigint"}
 
     @property
@@ -81,6 +82,7 @@ class avg(OfNumbers):
 
     column: str
     type: TypeLike | None = None
+    of_keys: ClassVar = "sum"
     example: ClassVar = {"column": "amount", "type": "double"}
 
     @property

@@ -67,6 +67,17 @@ class EvolveModel(dg.Model, dg.Resolvable):
         list[str],
         shown("States that begin anew, with another aggregate or another type.", ["latest"]),
     ] = Field(default_factory=list)
+    backfill: Annotated[
+        list[str],
+        shown("Aggregates that get the values of all windows until now.", ["largest"]),
+    ] = Field(default_factory=list)
+    rekey: Annotated[
+        dict[str, str],
+        shown("New keys by uid, as expressions over the old one.", {"totals": "key.f0"}),
+    ] = Field(default_factory=dict)
+    needs_approval: Annotated[
+        bool, shown("Whether a change waits for the approval of its plan.", True)
+    ] = False
 
 
 class EventsModel(dg.Model, dg.Resolvable):

@@ -114,6 +114,8 @@ class EpochMetadata:
             "checkpoint": {
                 **common,
                 **show.checkpoint_metadata(commit, path),
+                "dstl/retention": self._retention(),
+                "dstl/report": dg.MetadataValue.asset(self.pipeline.key("report")),
                 "dstl/report_with": dg.MetadataValue.md(f"`dstl report {path} -o report.html`"),
             },
         }
@@ -136,6 +138,12 @@ class EpochMetadata:
             lineage = show.column_lineage(self.pipeline.lineage, self.upstream)
             by_kind["state"]["dagster/column_lineage"] = lineage
         return by_kind
+
+    def _retention(self) -> str:
+        """What is kept, as the pipeline says."""
+        pipeline = self.pipeline
+        kept = f"at least {pipeline.num_retained} checkpoints"
+        return kept if pipeline.retain is None else f"{kept}, and those of {pipeline.retain}"
 
     def _shown(
         self, what: str, make: Callable[[], ByKind], kind: DstlAssetKind = "checkpoint"

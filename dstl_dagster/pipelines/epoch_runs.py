@@ -118,7 +118,13 @@ class WindowRuns:
         if rewind:
             mark_rewinds(context.instance, context.run.run_id, self.keys[-1])
         if number == 0:
-            self.pipeline.migrate(job, committed.input_id(key) if rewind else None)
+            before = committed.input_id(key) if rewind else None
+            self.pipeline.migrate(
+                job,
+                context.instance,
+                before,
+                lambda past: rows_of(batch, session, committed.key_of_input(past)),
+            )
         result = self._run(job, committed, rows, key, rewind=rewind)
         if rewind:
             mark_rewound(context.instance, context.run.run_id, key, self.keys[-1])
@@ -207,7 +213,10 @@ class InputRuns:
         order_by = self.pipeline.order_by or None
         rows = rows_of(batch, session, current_id)
         if number == 0:
-            self.pipeline.migrate(job, current_id if rewind else None)
+            before = current_id if rewind else None
+            self.pipeline.migrate(
+                job, context.instance, before, lambda past: rows_of(batch, session, past)
+            )
         result = job.run(rows, current_id, order_by, rewind=rewind, notes=notes)
         if rewind:
             mark_rewound(context.instance, context.run.run_id, str(current_id), str(self.ids[-1]))

@@ -71,6 +71,7 @@ class EpochsPage:
                     "keys changed": epoch.facts.changed_keys,
                     "log bytes": epoch.facts.log_bytes,
                     "seconds": round(epoch.facts.seconds, 2),
+                    "cost": _cost(epoch),
                     "lag": _span(_lag(epoch)),
                     "log to base": ratios[number],
                     "run": times[number],
@@ -85,11 +86,19 @@ class EpochsPage:
             "dstl/restatements": sum(times[each] > 1 for each in shown),
             "dstl/windows_left_out": sum(missing.get(each, 0) for each in shown),
             "dstl/retained_checkpoints": len(self.retained),
+            "dstl/goes_back_to": self._goes_back_to(current),
         }
         behind = self._behind(current) if is_last else None
         if behind is not None:
             metadata["dstl/windows_behind"] = behind
         return metadata
+
+    def _goes_back_to(self, current: Sequence[CompletedCheckpoint]) -> str:
+        """The first epoch that a run can go back to: the state before it is retained."""
+        epochs = (commit for commit in reversed(current) if commit.facts.input is not None)
+        can = (commit for commit in epochs if commit.facts.restored_from in self.retained)
+        first = next(can, None)
+        return "none" if first is None else _label(first)
 
     def _ratios(self) -> dict[int, str]:
         """The log against the base after each commit; empty where the base is not known."""
@@ -169,6 +178,15 @@ def _span(span: timedelta | None) -> str:
     text = " ".join(f"{number} {unit}" for unit, number in units if number) or f"{seconds} s"
     sign = "-" if span < timedelta(0) else ""
     return sign + " ".join(text.split()[:4])
+
+
+def _cost(commit: CompletedCheckpoint) -> str:
+    """Seconds for a million rows, and bytes that are logged for a key that changed."""
+    facts, rows = commit.facts, 0 if commit.facts.input is None else commit.facts.input.rows
+    parts = [f"{facts.seconds / rows * 1e6:,.1f} s per 1M rows"] if rows else []
+    if facts.changed_keys:
+        parts.append(f"{facts.log_bytes / facts.changed_keys:,.0f} B per key")
+    return ", ".join(parts)
 
 
 def _label(commit: CompletedCheckpoint) -> str:

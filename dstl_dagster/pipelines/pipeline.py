@@ -41,6 +41,10 @@ PIPELINE, KIND, UID, NAME = "dstl/pipeline", "dstl/kind", "dstl/operator", "dstl
 """Metadata of the definition of a pipeline's assets: what the IO manager finds its rows by."""
 NUM_RETAINED_KEY, RETAIN_KEY = "dstl/num_retained", "dstl/retain"
 """Metadata of the definition of the state, where ``dstl_assets`` says what is retained."""
+NEEDS_APPROVAL = "needs_approval"
+"""The part of ``evolve`` with which a change waits for an approval."""
+APPROVED_TAG = "dstl/approved"
+"""The tag of a materialization of the evolution that has the digest of an approved plan."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
 
@@ -59,8 +63,10 @@ class StatefulPipeline:
         allow_non_restored_state: Whether to leave out state of operators that the job lacks, of
             ``starts_from`` and of the pipeline itself; by default as the job says.
         evolve: What becomes of state that the job of an earlier definition wrote: the arguments
-            ``rename``, ``drop`` and ``start_empty`` of ``StatefulJob.migrate``, which a run calls
-            before its first epoch. ``{}`` converts wider types alone.
+            ``rename``, ``drop``, ``start_empty``, ``backfill`` and ``rekey`` of
+            ``StatefulJob.migrate``, which a run calls before its first epoch. ``{}`` converts wider
+            types alone. With ``needs_approval``, a change waits until a run of the asset
+            ``evolution`` approves it.
         materialize_at_ratio: Fold the log into the base, within a run, once it has this size
             against the base; None leaves that to the truncation sensor.
         small_log_bytes: A log below this size stays as it is, whatever the ratio.
@@ -127,7 +133,7 @@ class StatefulPipeline:
                 )
             parse_duration_ms(retain)
         if self.evolve is not None:
-            StateChanges.of(self.evolve)
+            StateChanges.of(self.changes)
 
     def spec(
         self, kind: DstlAssetKind, name: str | None = None, *, operator: str | None = None
@@ -228,15 +234,53 @@ class StatefulPipeline:
             serializers=job.serializers if self.serializers is None else self.registry,
         )
 
-    def migrate(self, job: StatefulJob, before_input: str | int | None) -> None:
+    @property
+    def changes(self) -> Mapping[str, Any]:
+        """What becomes of state of an earlier definition: the arguments of ``migrate``."""
+        if not isinstance(self.evolve, Mapping):
+            return self.evolve or {}
+        return {name: value for name, value in self.evolve.items() if name != NEEDS_APPROVAL}
+
+    def migrate(
+        self,
+        job: StatefulJob,
+        instance: dg.DagsterInstance,
+        before_input: str | int | None,
+        batches: Callable[[Any], Any],
+    ) -> None:
         """Converts the state of an earlier definition, where ``evolve`` allows it.
 
         Args:
             job: The job.
+            instance: Where an approval is recorded.
             before_input: The input that is applied again; None for one after the latest state.
+            batches: Gives the rows of an input that was committed, by its id.
+
+        Raises:
+            ConfigError: A change was not approved.
         """
-        if self.evolve is not None:
-            job.migrate(**self.evolve, before_input=before_input)
+        if self.evolve is None:
+            return
+        if self.evolve.get(NEEDS_APPROVAL):
+            self._check_approved(job, instance, before_input)
+        job.migrate(**self.changes, batches=batches, before_input=before_input)
+
+    def _check_approved(
+        self, job: StatefulJob, instance: dg.DagsterInstance, before_input: str | int | None
+    ) -> None:
+        plan = job.plan_migration(**self.changes, before_input=before_input)
+        if plan.is_empty:
+            return
+        key = self.key("evolution")
+        event = instance.get_latest_materialization_event(key)
+        known = None if event is None else event.asset_materialization
+        approved = None if known is None else (known.tags or {}).get(APPROVED_TAG)
+        if approved != plan.digest:
+            raise ConfigError(
+                f"The changed definition of pipeline {self.name!r} is not approved: expected the "
+                f"approval of plan {plan.digest}; look at the plan of the asset "
+                f"{key.to_user_string()}, and materialize it with the config approve: true."
+            )
 
     @property
     def registry(self) -> SerializerRegistry:

@@ -78,7 +78,12 @@ def build_persist_op(
                 windows = Windows(pipeline.name, None, partitions, store).read()
                 windows.check(key, allow_gap=asked.allow_gap, rewind=rewind)
                 rows, input_id = rows_of(batch, session, key), windows.input_id(key)
-                pipeline.migrate(job, input_id if rewind else None)
+                pipeline.migrate(
+                    job,
+                    context.instance,
+                    input_id if rewind else None,
+                    lambda past: rows_of(batch, session, windows.key_of_input(past)),
+                )
                 persisted: dict[str, Any] = job.persist(
                     rows,
                     input_id,

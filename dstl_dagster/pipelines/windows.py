@@ -210,6 +210,11 @@ class CommittedWindows:
         place = find_input(self.line, self.input_id(key))
         return None if place is None else place.commit
 
+    def key_of_input(self, input_id: str | int) -> str | None:
+        """Returns the partition key of an input in the latest state."""
+        place = find_input(self.line, input_id)
+        return None if place is None or place.commit is None else key_of(place.commit)
+
     def check(self, key: str, *, allow_gap: bool = False, rewind: bool = False) -> None:
         """Checks that a window is committed already, or directly follows the last committed one.
 

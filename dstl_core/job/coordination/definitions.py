@@ -13,8 +13,10 @@ from textwrap import shorten
 from typing import TypeAlias
 
 from dstl_core.aggregates.aggregate import Aggregate
+from dstl_core.aggregates.column_checks import FLOATING
 from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
+from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import WINDOW_CONTENTS
 from dstl_core.job.coordination.tasks import JobTasks
@@ -26,10 +28,12 @@ Definitions: TypeAlias = Mapping[str, Mapping[str, str]]
 ``SELECTOR`` how its rows select their state."""
 SELECTOR = ""
 """The name that no aggregate has."""
-_WINDOWED = ", window="
+WINDOWED = ", window="
 """What the selector of an operator with windows has."""
 DEFINITIONS_NOTE = "definitions"
 """The note beside a snapshot of a job; in the notes of a checkpoint it is a field of the facts."""
+BACKFILLED_NOTE = "backfilled"
+"""The note of a migration that has computed aggregates of all inputs: their names, by uid."""
 _SHOWN = 200
 """Characters of a definition that a message shows."""
 
@@ -70,6 +74,26 @@ def states_of(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
         for operator in operators
         if isinstance(operator, AggregateOperator)
     }
+
+
+def rules_of_keys(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
+    """How the states of keys that become one merge, by uid of the operator and name of the state.
+
+    Decimals are not among them, nor floats that are compared, since NaN is the largest one here.
+    """
+    rules: dict[str, dict[str, str]] = {}
+    for operator in operators:
+        if not isinstance(operator, AggregateOperator):
+            continue
+        own = rules.setdefault(operator.uid, {})
+        for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
+            for state in merge.states:
+                is_unfit = state.serializer == Types.BIG_DEC or (
+                    aggregate.of_keys != "sum" and state.serializer in FLOATING
+                )
+                if aggregate.of_keys is not None and not is_unfit:
+                    own[state.name] = aggregate.of_keys
+    return rules
 
 
 def recorded_definitions(
@@ -134,8 +158,9 @@ def check_selectors(recorded: Definitions, defined: Definitions) -> None:
         if before is not None and before != after:
             raise ConfigError(
                 f"The rows of operator {uid!r} would reach state that is not theirs: expected "
-                f"{before}, got {after}; keep it until all its windows have fired, or run the "
-                f"changed pipeline under another name. A column that has a new name can get its "
+                f"{before}, got {after}; keep it until all its windows have fired, say "
+                f"what becomes of keys (migrate(rekey=..)), or run the changed pipeline under "
+                f"another name. A column that has a new name can get its "
                 f"old one in the batch."
             )
 
@@ -157,7 +182,7 @@ def check_definitions(recorded: Definitions, defined: Definitions, anew: str | N
                     f"keep the definition, give the new aggregate another name, or begin it anew "
                     f"with {anew or f'migrate(start_empty=[{name!r}])'}"
                 )
-                if _WINDOWED in defined[uid].get(SELECTOR, ""):
+                if WINDOWED in defined[uid].get(SELECTOR, ""):
                     ways = (
                         "keep the definition until all windows have fired, or run the changed "
                         "pipeline under another name"

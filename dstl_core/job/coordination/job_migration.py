@@ -2,34 +2,49 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 from dstl_core.aggregates.by_order import MOST_ORDERS, order_suffixes
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.errors import ConfigError
 from dstl_core.functions import WINDOW_CONTENTS
 from dstl_core.job.coordination.definitions import (
+    BACKFILLED_NOTE,
+    SELECTOR,
+    WINDOWED,
     Definitions,
     check_definitions,
     check_selectors,
     continued_definitions,
     definitions_of,
     of_aggregates,
+    rules_of_keys,
     states_of,
+)
+from dstl_core.job.coordination.job_backfill import (
+    PastInputs,
+    Recomputation,
+    Recomputed,
+    check_backfill,
 )
 from dstl_core.job.coordination.key_counts import keys_kept, no_keys
 from dstl_core.job.coordination.savepoint import publish_savepoint
 from dstl_core.job.coordination.tasks import JobTasks
+from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import output_columns_of
-from dstl_core.job.spec.state_changes import StateChanges
+from dstl_core.job.spec.state_changes import Change, ChangePlan, PlannedChange, StateChanges
 from dstl_core.job.task.restore import assign
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.learn.matching import has_state
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.migrate.migration_plan import SAME, Plan
+from dstl_core.savepoint.migrate.migration_plan import CONVERT, SAME, Plan, StatePlan
+from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import INTERNAL_DIR, Location
@@ -41,7 +56,10 @@ SCRATCH = "migration"
 
 
 def migrate_job(
-    tasks: JobTasks, parent: CompletedCheckpoint, changes: StateChanges
+    tasks: JobTasks,
+    parent: CompletedCheckpoint,
+    changes: StateChanges,
+    recomputation: Recomputation,
 ) -> CompletedCheckpoint:
     """Commits the state of a commit in the form that the job declares.
 
@@ -52,49 +70,146 @@ def migrate_job(
         tasks: The tasks of the job.
         parent: A commit in the lineage of the latest one.
         changes: What becomes of names.
+        recomputation: Computes the aggregates of ``changes.backfill``.
 
     Raises:
         ConfigError: A definition changed and is not named, or state would be lost.
+        InputChangedError: The rows of an input, for a backfill, are not those of its commit.
         SavepointError: A type changed, and its values do not convert.
     """
     job = tasks.job
-    recorded = continued_definitions(tasks, parent)
-    defined = definitions_of(job.operators)
-    check_selectors(recorded, defined)
+    checked = _Checked.of(tasks, parent, changes)
     tasks.coordinator.claim()
     latest = tasks.coordinator.require_latest()
-    source = tasks.catalog(parent)
     scratch = job.layout.root.child(INTERNAL_DIR, SCRATCH)
     files = open_file_io(scratch)
     files.delete_folder(scratch)  # of a migration that was killed
     try:
-        template = _template(tasks, parent.checkpoint_id, scratch.child("template"))
-        rules = _Rules(source, template, recorded, defined, changes, states_of(job.operators))
-        declaration = rules.declaration(allow_lost=job.allow_non_restored_state)
-        migration = SavepointMigration(Migration.of(declaration), source, template)
-        if migration.plan.problems:
-            raise ConfigError(
-                f"The state of {job.name!r} cannot become that of the job: "
-                f"{migration.plan.problems[0]}. Such a change is a migration of a savepoint: "
-                f"savepoint(..), dstl migrate, and a pipeline of another name from the result."
-            )
+        rules, migration = _planned(tasks, parent, changes, checked, scratch)
         if not rules.are_changed and _is_same(migration.plan):
             return parent
-        target = Location.parse(migration.write(str(scratch.child("state"))))
-        file = load_metadata_file(files, target)
-        states = assign(file, tasks.plans(), allow_non_restored_state=False)
+        inputs = checked.past.all() if rules.backfilled else []
+        target = migration.write(str(scratch.child("state")))
+        recomputed = Recomputed(target, {})
+        if inputs:
+            folder = str(scratch.child("backfill"))
+            recomputed = recomputation.run(job.operators, rules.backfilled, inputs, target, folder)
+        specs = [
+            of_inputs if of_inputs.operator.uid in recomputed.keys_gained else kept
+            for of_inputs, kept in zip(
+                _specs(tasks, recomputed.path, parent), _specs(tasks, target, parent), strict=True
+            )
+        ]
         facts = EpochFacts(
             kind="migration",
             restored_from=parent.checkpoint_id,
             watermarks=parent.facts.watermarks,
-            keys={} if rules.lose_state else _keys(tasks, parent),
-            definitions=defined,
+            keys={} if rules.lose_state else _keys(tasks, parent, recomputed.keys_gained),
+            definitions=checked.defined,
             outputs=output_columns_of(job.operators),
+            notes={BACKFILLED_NOTE: rules.backfilled} if rules.backfilled else {},
         )
-        specs = tasks.specs(str(target), states, parent.facts.watermarks)
         return tasks.full_checkpoint(specs, facts, after=latest.checkpoint_id)
     finally:
         files.delete_folder(scratch)
+
+
+def plan_of_changes(
+    tasks: JobTasks, parent: CompletedCheckpoint, changes: StateChanges
+) -> ChangePlan:
+    """What ``migrate_job`` would do. It commits nothing, and claims nothing.
+
+    Its arguments and errors are those of ``migrate_job``.
+    """
+    checked = _Checked.of(tasks, parent, changes)
+    scratch = tasks.job.layout.root.child(INTERNAL_DIR, f"plan-{uuid4().hex}")
+    try:
+        rules, migration = _planned(tasks, parent, changes, checked, scratch)
+        inputs = checked.past.all() if rules.backfilled else []
+        return ChangePlan(tuple(rules.planned(migration.plan)), len(inputs))
+    finally:
+        open_file_io(scratch).delete_folder(scratch)
+
+
+@dataclass(frozen=True)
+class _Checked:
+    """The definitions of the state and of the job, of which no window differs, and no key but those
+    of ``rekeyed``.
+    """
+
+    recorded: Definitions
+    defined: Definitions
+    rekeyed: Mapping[str, str]
+    past: PastInputs
+
+    @property
+    def both(self) -> tuple[Definitions, Definitions]:
+        """The definitions of the state, and of the job."""
+        return self.recorded, self.defined
+
+    @classmethod
+    def of(cls, tasks: JobTasks, parent: CompletedCheckpoint, changes: StateChanges) -> _Checked:
+        recorded = continued_definitions(tasks, parent)
+        defined = definitions_of(tasks.job.operators)
+        rekeyed = _rekeyed(changes.rekey, recorded, defined)
+        kept = {uid: texts for uid, texts in defined.items() if uid not in rekeyed}
+        check_selectors(recorded, kept)
+        check_backfill(tasks.job.operators, changes.backfill)
+        line = tasks.coordinator.find(
+            lambda commits: list(lineage(commits)) if changes.backfill else []
+        )
+        return cls(recorded, defined, rekeyed, PastInputs(line, parent, tasks.job.name))
+
+
+def _rekeyed(
+    expressions: Mapping[str, str], recorded: Definitions, defined: Definitions
+) -> dict[str, str]:
+    """The expressions of the operators whose key column is another one than that of their state.
+
+    Raises:
+        ConfigError: An operator has no keys, or has windows.
+    """
+    rekeyed = {}
+    for uid, expression in expressions.items():
+        if uid not in defined:
+            raise ConfigError(
+                f"The operator {uid!r} of rekey has no keys: expected one of "
+                f"{', '.join(map(repr, defined)) or 'none'}."
+            )
+        before, after = (texts.get(uid, {}).get(SELECTOR) for texts in (recorded, defined))
+        if before is None or before == after:
+            continue
+        if WINDOWED in before or WINDOWED in (after or ""):
+            raise ConfigError(
+                f"The operator {uid!r} cannot have another key: it has windows; run the changed "
+                f"pipeline under another name."
+            )
+        rekeyed[uid] = expression
+    return rekeyed
+
+
+def _planned(
+    tasks: JobTasks,
+    parent: CompletedCheckpoint,
+    changes: StateChanges,
+    checked: _Checked,
+    scratch: Location,
+) -> tuple[_Rules, SavepointMigration]:
+    """The rules of a migration, and its plan, which has no problems."""
+    job = tasks.job
+    source = tasks.catalog(parent)
+    template = _template(tasks, parent.checkpoint_id, scratch.child("template"))
+    owners, of_keys = states_of(job.operators), rules_of_keys(job.operators)
+    rules = _Rules(source, template, checked, changes, owners, of_keys)
+    declaration = rules.declaration(allow_lost=job.allow_non_restored_state)
+    migration = SavepointMigration(Migration.of(declaration), source, template)
+    if migration.plan.problems:
+        raise ConfigError(
+            f"The state of {job.name!r} cannot become that of the job: "
+            f"{migration.plan.problems[0]}. Such a change is a migration of a savepoint: "
+            f"savepoint(..), dstl migrate, and a pipeline of another name from the result."
+        )
+    return rules, migration
 
 
 def _template(tasks: JobTasks, checkpoint_id: int, folder: Location) -> Snapshot:
@@ -117,11 +232,21 @@ def _is_same(plan: Plan) -> bool:
     )
 
 
-def _keys(tasks: JobTasks, parent: CompletedCheckpoint) -> dict[str, KeyFacts]:
+def _specs(tasks: JobTasks, path: str, parent: CompletedCheckpoint) -> list[TaskSpec]:
+    """What the tasks restore from a snapshot."""
+    folder = Location.parse(path)
+    file = load_metadata_file(open_file_io(folder), folder)
+    states = assign(file, tasks.plans(), allow_non_restored_state=False)
+    return tasks.specs(path, states, parent.facts.watermarks)
+
+
+def _keys(
+    tasks: JobTasks, parent: CompletedCheckpoint, gained: Mapping[str, int]
+) -> dict[str, KeyFacts]:
     """The keys of each operator that counts them, which are the keys before."""
     known = keys_kept(parent, tasks.job.operators)
     return {
-        uid: KeyFacts(count=known[uid].count, states=facts.states)
+        uid: KeyFacts(count=known[uid].count + gained.get(uid, 0), states=facts.states)
         for uid, facts in no_keys(tasks.job.operators).items()
         if uid in known
     }
@@ -133,32 +258,36 @@ class _Rules:
     Args:
         source: The state.
         template: The state of the job when it starts.
-        recorded: The definitions with which the state was written, by uid and name.
-        defined: Those of the job.
+        checked: The definitions of both.
         changes: What becomes of names.
         owners: The aggregate of each state of the job, by uid and state.
+        of_keys: How the states of keys that become one merge, by uid and state.
     """
 
     def __init__(
         self,
         source: Snapshot,
         template: Snapshot,
-        recorded: Definitions,
-        defined: Definitions,
+        checked: _Checked,
         changes: StateChanges,
         owners: Mapping[str, Mapping[str, str]],
+        of_keys: Mapping[str, Mapping[str, str]],
     ) -> None:
         self._source = source
         self._template = template
-        self._recorded = of_aggregates(recorded)
-        self._defined = of_aggregates(defined)
+        self._recorded = of_aggregates(checked.recorded)
+        self._defined = of_aggregates(checked.defined)
         self._changes = changes
         self._owners = owners
+        self._checked = checked
+        self._of_keys = of_keys
         self._kept: set[str] = set()
         """Names that a change gives up, and that an operator of the job declares."""
         self.are_changed = False
         """Whether state begins anew, which the plan does not tell from state that stays."""
         self.lose_state = False
+        self.backfilled: dict[str, list[str]] = {}
+        """The aggregates that get the values of all inputs, by uid of the operator."""
 
     def declaration(self, *, allow_lost: bool) -> dict[str, Any]:
         """The declaration for ``Migration.of``."""
@@ -170,6 +299,7 @@ class _Rules:
             before = old.pop(operator.operator_id, None)
             if before is None:
                 start_empty.append(operator.label)
+                self._backfill(operator.uid or "", {state.name for state in operator.states})
                 continue
             rules, empty = self._operator(before, operator, renamed)
             operators[operator.label] = rules
@@ -202,7 +332,7 @@ class _Rules:
         new_owners = self._owners.get(uid, {state: state for state in new})
         self._check_renamed(uid, declared)
         self._kept |= declared & {*changes.rename, *changes.drop}
-        begun = [name for name in changes.start_empty if name in declared]
+        begun = [name for name in changes.anew if name in declared]
         states: dict[str, Any] = {}
         drop: list[str] = []
         for state, owner in owners.items():
@@ -246,15 +376,86 @@ class _Rules:
             mine = [state for state in old if owners[state] == name]
             its = [state for state in new if new_owners.get(state) == name]
             is_other = {state: old[state] for state in mine} != {state: new[state] for state in its}
-            if is_other or recorded.get(name) != self._defined.get(uid, {}).get(name):
+            definition = self._defined.get(uid, {}).get(name)
+            is_other |= recorded.get(name) != definition
+            if is_other or not self._is_whole(uid, name, definition):
                 drop += mine
                 empty += [state for state in its if state in old]
                 self.are_changed |= bool(mine)
+        self._backfill(uid, empty)
         self.lose_state |= bool(drop)
         if WINDOW_CONTENTS in old:
             self._check_windows(uid, old[WINDOW_CONTENTS], new.get(WINDOW_CONTENTS))
         self._check_definitions(uid, recorded)
-        return {"states": states, "drop": drop}, sorted(set(empty))
+        rules = {"states": states, "drop": drop, **self._new_key(uid, states, empty)}
+        return rules, sorted(set(empty))
+
+    def _new_key(self, uid: str, states: dict[str, Any], empty: Collection[str]) -> dict[str, str]:
+        """The rule of a new key; rules of states that merge are added."""
+        expression = self._checked.rekeyed.get(uid)
+        if expression is None:
+            return {}
+        self.lose_state = True  # nobody counts the keys that become one
+        for state, rule in self._of_keys.get(uid, {}).items():
+            if state not in empty:
+                states.setdefault(state, {})["merge"] = rule
+        return {"key": expression}
+
+    def planned(self, plan: Plan) -> Iterator[PlannedChange]:
+        """What becomes of each aggregate, and of each state of a function."""
+        for operator in plan.operators:
+            uid = operator.target.uid or ""
+            old = [state.name for source in operator.sources for state in source.states]
+            owners, before = self._owners.get(uid, {}), self._owners_of(uid, old)
+            states: dict[str, list[StatePlan]] = {}
+            for state in operator.states:
+                states.setdefault(owners.get(state.new.name, state.new.name), []).append(state)
+            if uid in self._checked.rekeyed:
+                texts = (known[uid][SELECTOR] for known in self._checked.both)
+                yield PlannedChange(uid, "the key", "re-keyed", *texts)
+            for name, parts in states.items():
+                yield self._change_of(uid, name, parts, before)
+            gone: dict[str, list[StateInfo]] = {}
+            for _, info in operator.dropped:
+                gone.setdefault(before[info.name], []).append(info)
+            for name, infos in gone.items():
+                if name not in states:
+                    yield PlannedChange(uid, name, "dropped", _shown(infos), "")
+        for lost in plan.dropped:
+            for info in lost.states:
+                yield PlannedChange(lost.label, info.name, "dropped", _shown([info]), "")
+
+    def _change_of(
+        self, uid: str, name: str, states: Sequence[StatePlan], before: Mapping[str, str]
+    ) -> PlannedChange:
+        old = [state.old for state in states if state.old is not None]
+        change: Change = "kept"
+        if name in self.backfilled.get(uid, ()):
+            change = "backfilled"
+        elif not old:
+            change = "begins anew" if name in before.values() else "added"
+        elif before[old[0].name] != name:
+            change = "renamed"
+        elif any(state.action == CONVERT for state in states):
+            change = "widened"
+        return PlannedChange(uid, name, change, _shown(old), _shown(state.new for state in states))
+
+    def _is_whole(self, uid: str, name: str, definition: str | None) -> bool:
+        """Whether an aggregate that goes on needs no backfill."""
+        return name not in self._changes.backfill or self._checked.past.have_reached(
+            uid, name, definition or ""
+        )
+
+    def _backfill(self, uid: str, empty: Collection[str]) -> None:
+        """Learns the aggregates of an operator that begin empty, and get the values of inputs."""
+        owned = self._owners.get(uid, {})
+        names = [
+            name
+            for name in self._changes.backfill
+            if any(owner == name and state in empty for state, owner in owned.items())
+        ]
+        if names:
+            self.backfilled[uid] = names
 
     def _owners_of(self, uid: str, states: Collection[str]) -> dict[str, str]:
         """The aggregate that has each state before; a state of a function has its own name."""
@@ -331,9 +532,13 @@ class _Rules:
         kept = {
             name if name in defined else changes.rename.get(name, name): text
             for name, text in recorded.items()
-            if name not in changes.start_empty
+            if name not in changes.anew
         }
         check_definitions({uid: kept}, {uid: defined})
+
+
+def _shown(states: Iterable[StateInfo]) -> str:
+    return ", ".join(f"{state.name} {state.type}" for state in states)
 
 
 def _owner(state: str, names: Iterable[str]) -> str:

@@ -26,6 +26,7 @@ from dstl_core.job.coordination.definitions import (
 from dstl_core.job.coordination.engine import Engine
 from dstl_core.job.coordination.epoch import EpochRun, InputEpoch
 from dstl_core.job.coordination.history import JobHistory
+from dstl_core.job.coordination.job_backfill import Batches, Recomputation
 from dstl_core.job.coordination.job_checks import check_input_id, check_job, check_run
 from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
 from dstl_core.job.coordination.job_materialization import (
@@ -34,7 +35,7 @@ from dstl_core.job.coordination.job_materialization import (
     materialize,
     materialize_beside,
 )
-from dstl_core.job.coordination.job_migration import migrate_job
+from dstl_core.job.coordination.job_migration import migrate_job, plan_of_changes
 from dstl_core.job.coordination.key_counts import keys_before, no_keys
 from dstl_core.job.coordination.micro_batches import micro_batch
 from dstl_core.job.coordination.one_at_a_time import OneAtATime
@@ -56,7 +57,7 @@ from dstl_core.job.spec.lineage import (
 )
 from dstl_core.job.spec.operators import LocalCopies, Operator, output_columns_of
 from dstl_core.job.spec.read_columns import ReadColumns
-from dstl_core.job.spec.state_changes import StateChanges
+from dstl_core.job.spec.state_changes import ChangePlan, StateChanges
 from dstl_core.job.task.reports import SubtaskReport, epoch_facts
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
@@ -562,6 +563,9 @@ class JobOnEngine(Closing):
         rename: Mapping[str, str] | None = None,
         drop: Sequence[str] = (),
         start_empty: Sequence[str] = (),
+        backfill: Sequence[str] = (),
+        rekey: Mapping[str, str] | None = None,
+        batches: Batches | None = None,
         before_input: str | int | None = None,
     ) -> CompletedCheckpoint | None:
         """Converts the state of an earlier definition of the job to this one, as one commit.
@@ -574,6 +578,14 @@ class JobOnEngine(Closing):
             rename: Old names of aggregates, or of states of a function, to new ones.
             drop: Names whose state goes.
             start_empty: Names that begin anew, with another definition or another type.
+            backfill: Aggregates that are new, that begin anew, or that were added without it. They
+                get the values that they would have had from the first input on: each input is
+                applied again to them alone.
+            rekey: New keys by uid of the operator, whose key column is another one: expressions of
+                ``dstl migrate`` over ``key``, the old key. The counts, sums, averages, minima and
+                maxima of keys that become one are merged; other aggregates are refused then.
+            batches: Gives the rows of an input that was committed, by its id, for ``backfill``.
+                Other rows than those of the commit are refused.
             before_input: An input to go back to before, which ``run(rewind=True)`` then applies to
                 state of this definition. Without it, only a job of the definition of that time can
                 rewind an input before the migration.
@@ -584,22 +596,64 @@ class JobOnEngine(Closing):
 
         Raises:
             ConfigError: State would be lost or mean something else, and no argument names it.
+            InputChangedError: The rows of an input are not those that were committed.
             SavepointError: Values do not fit their new type; nothing is committed.
         """
-        changes = StateChanges(rename or {}, drop, start_empty)
+        changes = StateChanges(rename or {}, drop, start_empty, backfill, rekey or {})
+        with self._one_at_a_time("migrate"):
+            parent = self._migrated(before_input)
+            if parent is None:
+                return None
+            recomputation = Recomputation(self.engine, self._beside, batches)
+            return migrate_job(self._tasks, parent, changes, recomputation)
+
+    def plan_migration(
+        self,
+        *,
+        rename: Mapping[str, str] | None = None,
+        drop: Sequence[str] = (),
+        start_empty: Sequence[str] = (),
+        backfill: Sequence[str] = (),
+        rekey: Mapping[str, str] | None = None,
+        before_input: str | int | None = None,
+    ) -> ChangePlan:
+        """What ``migrate`` with these arguments would do. It commits nothing.
+
+        Raises:
+            ConfigError: As ``migrate``.
+        """
+        changes = StateChanges(rename or {}, drop, start_empty, backfill, rekey or {})
+        parent = self._migrated(before_input)
+        return ChangePlan() if parent is None else plan_of_changes(self._tasks, parent, changes)
+
+    def _migrated(self, before_input: str | int | None) -> CompletedCheckpoint | None:
+        """The commit whose state is migrated; None for a pipeline that has not started."""
         if before_input is not None:
             check_input_id(before_input)
-        with self._one_at_a_time("migrate"):
-            latest = self.latest()
-            if latest is None:
-                return None
-            self._check_running(latest)
-            parent = latest
-            if before_input is not None:
-                parent = self._coordinator.find(
-                    lambda commits: commit_before(lineage(commits), before_input)
-                )
-            return migrate_job(self._tasks, parent, changes)
+        latest = self.latest()
+        if latest is None:
+            return None
+        self._check_running(latest)
+        if before_input is None:
+            return latest
+        return self._coordinator.find(lambda commits: commit_before(lineage(commits), before_input))
+
+    def _beside(self, base_path: str, operators: Sequence[Operator]) -> JobOnEngine:
+        """A job of these operators in a folder of its own, which takes the state of any job."""
+        first, *others = operators
+        return replace(
+            self,
+            base_path=base_path,
+            operator=first,
+            downstream=others,
+            allow_non_restored_state=True,
+            changelog_options={},
+            columns=None,
+            ignore_columns=(),
+            num_retained=1,
+            num_retained_outputs=None,
+            retain=None,
+        )
 
     def materialize(self) -> CompletedCheckpoint:
         """Writes the full state as a new base and commits a checkpoint without a log.

@@ -50,20 +50,24 @@ def committed_before(
         columns = engine.columns_of(rows)
         if any(reads.reads(name) and name not in stored.columns for name in columns):
             return None  # the commit has not seen what a rewind is to apply
-    expected = Fingerprint.of_committed(stored)
-    if stored.columns is None:
-        difference = _from_unnamed(expected, rows, reads, engine)
-    else:
-        difference = _from_named(expected, stored.columns, rows, engine)
-    if difference is None:
+    text = difference(stored, rows, reads, engine)
+    if text is None:
         return checkpoint
     if rewind:
         return None
     raise InputChangedError(
         f"The input {input_id!r} was committed as checkpoint {checkpoint.checkpoint_id} with other "
-        f"rows or columns: {difference}; give the correction its own input id, or give rewind=True "
+        f"rows or columns: {text}; give the correction its own input id, or give rewind=True "
         f"to run it and all later inputs again."
     )
+
+
+def difference(stored: InputFacts, rows: Any, reads: ReadColumns, engine: Engine) -> str | None:
+    """What tells rows from those of a committed input; None if nothing does."""
+    expected = Fingerprint.of_committed(stored)
+    if stored.columns is None:
+        return _from_unnamed(expected, rows, reads, engine)
+    return _from_named(expected, stored.columns, rows, engine)
 
 
 def facts_of_input(

@@ -24,6 +24,7 @@ from dstl_core.codec.serializers import (
     TupleSerializer,
 )
 from dstl_core.codec.serializers.pojo import PojoSerializer, primitive_default
+from dstl_core.codec.serializers.structs import RowSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.expression import (
@@ -140,6 +141,13 @@ def fields_of(kind: Kind) -> list[tuple[str, Kind]] | None:
     return None
 
 
+def _parts_of_row(kind: Kind) -> list[tuple[str, Kind]]:
+    """The fields of a Row, which an expression may read. A Row as a whole is not converted."""
+    if not isinstance(kind, RowSerializer):
+        return []
+    return [(f"f{at}", kind_of(field)) for at, field in enumerate(kind.fields)]
+
+
 def field_column(column: pa.Array, name: str) -> pa.Array:
     """A field of a struct; null where the struct is."""
     at = column.type.get_field_index(name)
@@ -241,7 +249,7 @@ class Conversion:
             )
         values = scope[first]
         for name in rest:
-            fields = dict(fields_of(values.kind) or ())
+            fields = dict(fields_of(values.kind) or _parts_of_row(values.kind))
             if name not in fields:
                 raise ConfigError(
                     f"{where} is wrong: {first!r} ({name_of(values.kind)}) has no field {name!r}; "

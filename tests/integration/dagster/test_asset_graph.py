@@ -111,7 +111,7 @@ def test_what_is_built_from_assets_is_about_their_keys(
     dg.Definitions.validate_loadable(defs)
     graph = defs.resolve_asset_graph()
     assert {key for key in graph.get_all_asset_keys() if not graph.get(key).is_executable} == set()
-    assert len(graph.get_all_asset_keys()) == len(assets.keys) + 2  # a base and a savepoint
+    assert len(graph.get_all_asset_keys()) == len(assets.keys) + 3  # a base, a savepoint, a report
     [checked] = {key.asset_key for key in graph.asset_check_keys}
     assert checked in assets.keys and "checkpoint" in checked.path[-1].lower()
     job = defs.resolve_implicit_global_asset_job_def()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import dagster as dg
@@ -11,6 +12,7 @@ from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts
 from dstl_dagster import DstlStorageResource, dstl_assets, run_epochs
 from dstl_dagster.pipelines.epochs_page import SHOWN_EPOCHS, EpochsPage
+from dstl_dagster.snapshots.report_asset import build_report_asset
 from tests.integration.dagster.small_pipeline import DAYS, LOCAL, PAYMENTS, ROWS, rows_of
 
 pytestmark = pytest.mark.dagster
@@ -62,6 +64,30 @@ def test_the_page_shows_restated_days_and_gaps(
     assert page["dstl/restatements"].value == 2
     assert page["dstl/windows_left_out"].value == 0
     assert page["dstl/report_with"].value.startswith("`dstl report ")
+    assert page["dstl/retention"].value == "at least 32 checkpoints"
+    assert page["dstl/goes_back_to"].value == "2026-01-01"
+    assert page["dstl/report"].asset_key == PAYMENTS.key("report")
+
+
+def test_the_page_leads_to_the_report_of_the_latest_checkpoint(
+    storage: DstlStorageResource, instance: dg.DagsterInstance
+) -> None:
+    report = build_report_asset(PAYMENTS)
+    for day in ("2026-01-01", "2026-01-02"):
+        assert dg.materialize(
+            [days],
+            partition_key=day,
+            resources={"storage": storage, "engine": LOCAL},
+            instance=instance,
+        ).success
+    ran = dg.materialize([report], resources={"storage": storage}, instance=instance)
+    [made] = ran.asset_materializations_for_node("payments_report")
+    assert made.metadata["dstl/entries"].value == 3 * 9  # nine accounts, three states
+    page = Path(str(made.metadata["dstl/report"].value))
+    latest = PAYMENTS.store(storage).require_latest().checkpoint_id
+    assert page == Path(storage.base_path) / "reports" / f"payments-{latest}.html"
+    assert "account-1" not in page.read_text()
+    assert made.metadata["dstl/checkpoint_id"].value == latest
 
 
 # --------------------------------------------------------------------------- without runs
@@ -105,6 +131,8 @@ def test_lag_gaps_log_and_windows_behind_are_those_of_the_commits() -> None:
     ]
     metadata = EpochsPage(history, 30, frozenset({5, 6}), NOON).metadata(is_last=True)
     rows = [dict(each.data) for each in metadata["dstl/epochs"].records]
+    assert {row["cost"] for row in rows[:1]} == {"411,333.3 s per 1M rows, 3 B per key"}
+    assert metadata["dstl/goes_back_to"] == "2026-03-03"
     columns = ("epoch", "lag", "run", "missing before", "state", "log to base", "checkpoint")
     assert [tuple(row[name] for name in columns) for row in rows] == [
         ("2026-03-03", "-1 h", 1, 0, "retained", "0.50", 6),

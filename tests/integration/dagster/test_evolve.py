@@ -13,11 +13,13 @@ from dstl_dagster import (
     StatefulPipeline,
     StatefulPipelineComponent,
     aggregating_pipeline,
+    build_pipeline_defs,
     dstl_assets,
     run_epochs,
 )
 from dstl_dagster.pipelines import build_protocol_job
 from dstl_dagster.pipelines.windows import REWIND_TAG
+from dstl_dagster.snapshots.evolution import build_evolution_asset
 from tests.integration.dagster.small_pipeline import DAYS, LOCAL, ROWS, payments
 
 FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
@@ -131,6 +133,81 @@ def test_a_day_between_is_restated_behind_the_change(
     assert run(after, storage, instance, SECOND, restated, tags={REWIND_TAG: "true"}).success
     assert run(after, storage, instance, THIRD).success
     assert values_of(after, storage) == expected([FIRST, SECOND, THIRD], restated)
+
+
+def test_an_added_aggregate_gets_the_values_of_past_days(
+    storage: DstlStorageResource, instance: dg.DagsterInstance
+) -> None:
+    before = pipeline_of(OLD, "int")
+    after = pipeline_of(NEW, "long", {**EVOLVE, "backfill": ["least"]})
+    for day in (FIRST, SECOND):
+        assert run(before, storage, instance, day).success
+    assert run(after, storage, instance, THIRD).success
+    assert values_of(after, storage) == expected([FIRST, SECOND, THIRD], ROWS, FIRST)
+    restated = {**ROWS, SECOND: [("account-1", 7)]}
+    assert run(after, storage, instance, SECOND, restated, tags={REWIND_TAG: "true"}).success
+    assert values_of(after, storage) == expected([FIRST, SECOND, THIRD], restated, FIRST)
+
+
+def plan(
+    pipeline: StatefulPipeline,
+    storage: DstlStorageResource,
+    instance: dg.DagsterInstance,
+    **config: Any,
+) -> tuple[dict[str, Any], dg.AssetCheckEvaluation]:
+    """The metadata of the plan of a pipeline, and the result of its check."""
+    ran = dg.materialize(
+        [build_evolution_asset(pipeline)],
+        instance=instance,
+        resources={"storage": storage, "engine": LOCAL},
+        run_config={"ops": {"payments_evolution": {"config": config}}},
+    )
+    [check] = ran.get_asset_check_evaluations()
+    [made] = ran.asset_materializations_for_node("payments_evolution")
+    return dict(made.metadata), check
+
+
+def test_a_plan_says_what_a_change_would_do_and_waits_for_approval(
+    storage: DstlStorageResource, instance: dg.DagsterInstance
+) -> None:
+    before = pipeline_of(OLD, "int")
+    after = pipeline_of(NEW, "long", {**EVOLVE, "backfill": ["least"], "needs_approval": True})
+    defs = build_pipeline_defs(after, [], resources={"storage": storage, "engine": LOCAL})
+    assert after.key("evolution") in defs.resolve_asset_graph().get_all_asset_keys()
+    for day in (FIRST, SECOND):
+        assert run(before, storage, instance, day).success
+    shown, check = plan(after, storage, instance)
+    assert [tuple(row.data.values()) for row in shown["dstl/changes"].records] == [
+        ("totals", "largest", "widened", "largest Integer", "largest Long"),
+        ("totals", "least", "backfilled", "", "least Long"),
+        ("totals", "revenue", "renamed", "total Long", "revenue Long"),
+        ("totals", "payments", "dropped", "payments Long", ""),
+    ]
+    assert (shown["dstl/changed"].value, shown["dstl/inputs_to_apply_again"].value) == (4, 2)
+    assert not check.passed and check.severity == dg.AssetCheckSeverity.WARN
+    assert check.metadata["dstl/losses"].value == "payments (dropped)"
+
+    latest = after.store(storage).require_latest()
+    refused = run(after, storage, instance, THIRD)
+    assert not refused.success
+    [failure] = [event for event in refused.all_events if event.is_step_failure]
+    assert "payments/payments_evolution, and materialize it" in str(
+        failure.step_failure_data.user_failure_data
+    )
+    assert after.store(storage).require_latest() == latest
+    plan(after, storage, instance, approve=True)
+    assert run(after, storage, instance, THIRD).success
+    assert values_of(after, storage) == expected([FIRST, SECOND, THIRD], ROWS, FIRST)
+    shown, check = plan(after, storage, instance)
+    assert shown["dstl/changed"].value == 0 and check.passed
+    assert run(after, storage, instance, "2026-01-04").success
+
+    other = pipeline_of({**NEW, "least": aggregates.max("amount")}, "long", EVOLVE)
+    shown, check = plan(other, storage, instance)
+    assert str(shown["dstl/refused"].value).startswith(
+        "The aggregate 'least' of operator 'totals' was changed"
+    )
+    assert not check.passed and check.severity == dg.AssetCheckSeverity.ERROR
 
 
 def test_persist_migrates_too(storage: DstlStorageResource, instance: dg.DagsterInstance) -> None:

@@ -7,6 +7,7 @@ from itertools import cycle
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -280,7 +281,8 @@ def test_a_migration_on_spark_and_on_the_local_engine_gives_equal_state(
 
         job_of({"n": aggregates.count(), "mean": aggregates.avg("v")}).run(rows, 1)
         job = job_of({"total": aggregates.sum("v"), "average": aggregates.avg("v")})
-        job.migrate(rename={"mean": "average"}, drop=["n"])
+        backfill: dict[str, Any] = {"backfill": ["total"], "batches": lambda _: rows}
+        job.migrate(rename={"mean": "average"}, drop=["n"], **backfill)
         job.run(rows, 2)
         operator = job.snapshot()["totals"]
         states.append(
@@ -291,3 +293,5 @@ def test_a_migration_on_spark_and_on_the_local_engine_gives_equal_state(
         )
     assert states[0] == states[1]
     assert set(states[0]) == {"total", "average_sum", "average_count"}
+    sums = duckdb.sql("SELECT k, 2 * sum(v) FROM rows GROUP BY k HAVING sum(v) IS NOT NULL")
+    assert states[0]["total"] == dict(sums.fetchall())

@@ -11,11 +11,12 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pyarrow as pa
 import pytest
 
 from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob, aggregates
-from dstl_core.errors import ConfigError, InputChangedError, RestoreError
+from dstl_core.errors import ConfigError, DstlError, InputChangedError, RestoreError
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.savepoint.check.verify import verify_snapshot
@@ -206,12 +207,12 @@ REFUSED = {
     "one name twice": (
         OLD,
         {"rename": {"m": "x"}, "drop": ["m"]},
-        "The name 'm' stands twice in rename, drop and start_empty",
+        "The name 'm' stands twice in rename, drop, start_empty and backfill",
     ),
     "names that change places": (
         {"c": OLD["m"], "mean": OLD["mean"], "m": OLD["c"]},
         {"rename": {"m": "c", "c": "m"}},
-        "The name 'm' stands twice in rename, drop and start_empty",
+        "The name 'm' stands twice in rename, drop, start_empty and backfill",
     ),
     "dropped and declared": (
         OLD,
@@ -563,3 +564,80 @@ def test_a_kill_before_a_storage_operation_loses_nothing(
         assert not [file for file in files_of(job) if "/migration/" in file], at
         assert verify_snapshot(job.snapshot()).findings == []
     assert kills > 40 // step
+
+
+ADDRESSED = pa.table(
+    {
+        "place": pa.array(
+            [{"land": "de", "city": c} for c in ("b", "m", "b")]
+            + [{"land": "fr", "city": c} for c in ("p", "l")],
+            pa.struct([("land", pa.string()), ("city", pa.string())]),
+        ),
+        "land": ["de", "de", "de", "fr", "fr"],
+        "v": pa.array([1, 7, None, 3, 4], pa.int64()),
+        "t": pa.array([1, 2, 3, 4, 5], pa.int64()),
+    }
+)
+BY_CITY = "place struct<land: string, city: string>, land string, v bigint, t bigint"
+MERGED = {
+    "n": aggregates.count(),
+    "total": aggregates.sum("v"),
+    "least": aggregates.min("v"),
+    "m": aggregates.max("v"),
+    "mean": aggregates.avg("v"),
+}
+
+
+def test_a_coarser_key_merges_the_states_of_keys_that_become_one(tmp_path: Path) -> None:
+    def job_of(key: str, states: Any = MERGED, name: str = "job") -> StatefulJob:
+        operator = AggregateOperator("u", key, states, schema=BY_CITY)
+        jobs = str(tmp_path / "jobs")
+        return StatefulJob(LocalEngine(), name, jobs, operator, num_retained=9)
+
+    job_of("place").run(ADDRESSED, 1)
+    change: dict[str, Any] = {"rekey": {"u": "key.f0"}}
+    job = job_of("land")
+    with pytest.raises(ConfigError, match=r"migrate\(rekey=\.\.\)"):
+        job.migrate()
+    plan = job.plan_migration(**change)
+    assert (plan.changes[0].change, plan.changes[0].before, plan.changes[0].after) == (
+        "re-keyed",
+        "key_by='place'",
+        "key_by='land'",
+    )
+    commit = job.migrate(**change)
+    assert job.migrate(**change) == commit
+    job.run(ADDRESSED, 2)
+    rows = pa.concat_tables([ADDRESSED, ADDRESSED])  # noqa: F841  # DuckDB reads it
+    expected = duckdb.sql(
+        "SELECT land, min(v), max(v), count(v), sum(v)::double, count(*), sum(v)::bigint "
+        "FROM rows GROUP BY land"
+    ).fetchall()
+    states = values_of(job)
+    assert sorted(states) == ["least", "m", "mean_count", "mean_sum", "n", "total"]
+    assert {(land, *(states[name][land] for name in sorted(states))) for land in ("de", "fr")} == {
+        *expected
+    }
+    # What was committed before runs again behind the new key.
+    job.migrate(**change, before_input=2)
+    job.run(ADDRESSED.slice(0, 1), 2, rewind=True)
+    assert values_of(job)["n"] == {"de": 4, "fr": 2}
+
+
+def test_a_key_that_cannot_change_is_refused(tmp_path: Path) -> None:
+    def job_of(key: str, name: str, **states: Any) -> StatefulJob:
+        operator = AggregateOperator("u", key, states, schema=BY_CITY)
+        return StatefulJob(LocalEngine(), name, str(tmp_path / "jobs"), operator)
+
+    latest = {"latest": aggregates.max_by("v", "t")}
+    job_of("place", "job", **latest).run(ADDRESSED, 1)
+    job = job_of("land", "job", **latest)
+    before = job.latest()
+    for rekey, text in (
+        ({"u": "key.f0"}, "a key comes more than once"),
+        ({"x": "key.f0"}, "The operator 'x' of rekey has no keys: expected one of 'u'"),
+        (["u"], "rekey is wrong"),
+    ):
+        with pytest.raises(DstlError, match=text):
+            job.migrate(rekey=rekey)  # type: ignore[arg-type]  # on purpose
+    assert job.latest() == before
