@@ -24,6 +24,7 @@ from dstl_core.cli.options import (
     files_of,
     form_of,
     load,
+    serializers_in_use,
 )
 from dstl_core.cli.output import (
     Encoding,
@@ -41,6 +42,48 @@ if TYPE_CHECKING:
 
 _WHAT = "converting"
 
+VersionOption = Annotated[
+    str,
+    typer.Option("--to", metavar="VERSION", help="Version of Flink that restores it: 2.0 to 2.3."),
+]
+TypesOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--type",
+        metavar="NAME=TYPE",
+        help="The Java type of a state or a field that the jars do not show, such as "
+        "'items=List<shop.Line>' or 'shop.Cart.lines=List<shop.Line>'; repeat it.",
+    ),
+]
+NewJarOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--new-jar",
+        metavar="JAR",
+        help="Jar of the new job, with classes that take the place of Scala's; repeat it.",
+    ),
+]
+NewKeyOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--new-key",
+        metavar="OP=TYPE",
+        help="The Java type of an operator's keys, in place of one of Scala; repeat it.",
+    ),
+]
+TemplateOption = Annotated[
+    str | None,
+    typer.Option(
+        "--to-template",
+        metavar="SAVEPOINT",
+        help="Savepoint of the new job, whose types take the place of Scala's.",
+    ),
+]
+DropOption = Annotated[
+    list[str] | None,
+    typer.Option("--drop", metavar="STATE", help="Leave a state out: STATE or OP/STATE."),
+]
+
 
 def upgrade(
     path: PathArgument,
@@ -48,29 +91,16 @@ def upgrade(
         str | None,
         typer.Argument(metavar="OUT", help="Folder of the new savepoint; not needed with --plan."),
     ] = None,
-    to: Annotated[
-        str,
-        typer.Option(
-            "--to", metavar="VERSION", help="Version of Flink that restores it: 2.0 to 2.3."
-        ),
-    ] = "2.2",
+    to: VersionOption = "2.2",
     jar: JarOption = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what happens to each state; write nothing.")
     ] = False,
-    drop: Annotated[
-        list[str] | None,
-        typer.Option("--drop", metavar="STATE", help="Leave a state out: STATE or OP/STATE."),
-    ] = None,
-    types: Annotated[
-        list[str] | None,
-        typer.Option(
-            "--type",
-            metavar="NAME=TYPE",
-            help="The Java type of a state or a field that the jars do not show, such as "
-            "'items=List<shop.Line>' or 'shop.Cart.lines=List<shop.Line>'; repeat it.",
-        ),
-    ] = None,
+    drop: DropOption = None,
+    types: TypesOption = None,
+    new_jar: NewJarOption = None,
+    new_key: NewKeyOption = None,
+    to_template: TemplateOption = None,
     share: ShareOption = False,
     copy: CopyOption = False,
     form: FormatOption = None,
@@ -85,12 +115,14 @@ def upgrade(
 ) -> None:
     """Convert a savepoint of Flink 1.x for Flink 2.x.
 
-    Kryo values and collections get the types that the same job has in Flink 2.x. All else is copied
-    byte for byte. Keyed state gets canonical form, or native form with --format native; with --copy
-    or --share, that of an operator with nothing to convert keeps its form. With --plan, the exit
-    code is 1 if a state is blocked.
+    Kryo values and collections get the types that the same job has in Flink 2.x, and types of
+    Scala's API those that you name or that a savepoint of the new job has. All else is copied byte
+    for byte. Keyed state gets canonical form, or native form with --format native; with --copy or
+    --share, that of an operator with nothing to convert keeps its form. With --plan, the exit code
+    is 1 if a state is blocked.
     """
     from dstl_core.savepoint.edit.upgrade import BLOCKED, SavepointUpgrade
+    from dstl_core.savepoint.read.snapshot import Snapshot
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
     if out is None and not plan:
@@ -98,8 +130,19 @@ def upgrade(
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     named = cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last)
     files = files_of(share=share, copy=copy, canonical=False) or "canonical"
+    template = None
+    if to_template is not None:
+        template = Snapshot.load(to_template, serializers=serializers_in_use())
     planned = SavepointUpgrade(
-        snapshot, to, drop or (), named, files=files, format=form_of(form) or "canonical"
+        snapshot,
+        to,
+        drop or (),
+        named,
+        files=files,
+        format=form_of(form) or "canonical",
+        new_jars=new_jar or (),
+        new_keys=cut_pairs("--new-key", new_key, "OP=TYPE", is_last),
+        template=template,
     )
     steps = planned.plan()
     written = None

@@ -133,6 +133,12 @@ def test_a_type_is_given_for_the_state(run: Any, source: tuple[str, str]) -> Non
     assert (code, "'no=body'" in error) == (2, True)
 
 
+def test_a_new_type_of_keys_is_given_for_the_operator(run: Any, source: tuple[str, str]) -> None:
+    path, _ = source
+    code, _, error = run("upgrade", path, "--plan", "--new-key=no=body=Long")
+    assert (code, "Flink 2.x already" in error or "'no=body'" in error) == (2, True)
+
+
 def test_a_declaration_takes_a_state_of_another_operator(
     tmp_path: Path, source: tuple[str, str]
 ) -> None:
@@ -189,7 +195,7 @@ NAMED = {
     "--check FRACTION", "--class MAIN", "--compare OLD", "--expect NEW", "--flink DIR",
     "--hide-expired TTL", "--jar JAR", "--max-parallelism N", "--older-than AGE", "--out OUT",
     "--output FILE", "--to VERSION", "--to-template SAVEPOINT", "--from SAVEPOINT",
-    "--checkpoint-id N",
+    "--checkpoint-id N", "--new-jar JAR",
     "--serializers MODULE:NAME", "--proto FILE", "--jobs N", "--key KEY", "--key-file FILE",
     "--map FILE",
     "--format FORM",
@@ -197,7 +203,7 @@ NAMED = {
 """Options whose value is no name of an operator, a state or a split."""
 TRIED = {
     "--distinct OP/STATE", "--drop CHECKPOINT", "--drop-state OP/STATE", "--drop OP[/STATE]",
-    "--drop STATE",
+    "--drop STATE", "--new-key OP=TYPE",
     "--key-type OP=TYPE", "--merge OP=INTO", "--op OP", "--relocate OLD=NEW", "--remove OP",
     "--topic OLD=NEW", "--kafka-source OP=UID",
     "--rename OLD=NEW", "--rename-state OP/STATE=NEW", "--set SPLIT=POSITION",

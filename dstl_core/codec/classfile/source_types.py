@@ -3,8 +3,9 @@
     type := name [ '<' type (',' type)* '>' ] ('[' ']')*  |  '?'
 
 Names of ``java.lang`` and ``java.util`` and Flink's tuples need no package. A nested class is
-``shop.Cart$Line``. ``Types.LIST<..>``, ``Types.MAP<..>`` and ``Types.SET<..>`` are what these
-methods of Flink give, which differ from the types of ``List``, ``Map`` and ``Set``.
+``shop.Cart$Line``. ``Types.LIST<..>``, ``Types.MAP<..>``, ``Types.SET<..>`` and ``Types.ROW<..>``
+are what these methods of Flink give; the first three differ from the types of ``List``, ``Map`` and
+``Set``.
 """
 
 from __future__ import annotations
@@ -23,18 +24,21 @@ OF_FLINK = {
     "Types.LIST": "java.util.List",
     "Types.SET": "java.util.Set",
     "Types.MAP": "java.util.Map",
+    "Types.ROW": "org.apache.flink.types.Row",
 }
 """Names of methods of Flink, with the class whose values their types store."""
-_LANG = "Boolean Byte Character Double Float Integer Long Number Object Short String"
+_LANG = "Boolean Byte Character Double Float Integer Long Number Object Short String Void"
 _UTIL = (
     "ArrayDeque ArrayList Collection Date Deque HashMap HashSet LinkedHashMap LinkedHashSet "
     "LinkedList List Map Optional Queue Set SortedMap SortedSet TreeMap TreeSet UUID"
 )
+_EITHER = "org.apache.flink.types.Either"
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
 _SHORT = {
     **{name: f"java.lang.{name}" for name in _LANG.split()},
     **{name: f"java.util.{name}" for name in _UTIL.split()},
     **{f"Tuple{size}": f"{_TUPLE}{size}" for size in range(1, 26)},
+    "Either": _EITHER,
 }
 _ARGUMENTS = {
     "java.util.List": 1,
@@ -44,6 +48,7 @@ _ARGUMENTS = {
     "Types.LIST": 1,
     "Types.SET": 1,
     "Types.MAP": 2,
+    _EITHER: 2,
     **{f"{_TUPLE}{size}": size for size in range(1, 26)},
 }
 _PRIMITIVES = frozenset(PRIMITIVE_NAMES.values()) - {"void"}

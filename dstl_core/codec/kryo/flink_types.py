@@ -33,7 +33,12 @@ from dstl_core.codec.serializers.names import Types
 from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.optional_map import OptionalEntry, OptionalSnapshot
 from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
-from dstl_core.codec.serializers.structs import EnumSerializer, NullableSerializer
+from dstl_core.codec.serializers.structs import (
+    EitherSerializer,
+    EnumSerializer,
+    NullableSerializer,
+    RowSerializer,
+)
 from dstl_core.errors import UnreadableValueError
 
 _BASIC: dict[str, AnySerializer] = {
@@ -87,6 +92,7 @@ MAX_TYPE_PARTS = 1 << 16
 """Of a type. A few classes that hold each other twice make a type of any size."""
 _LISTS = ("java.util.List", "java.util.Collection", "java.lang.Iterable")
 _TUPLE = "org.apache.flink.api.java.tuple.Tuple"
+_EITHER = "org.apache.flink.types.Either"
 _AVRO = "org.apache.avro.generic.GenericData$Array"
 _SERIALIZERS = "org.apache.flink.api.java.typeutils.runtime.kryo.Serializers$"
 
@@ -187,6 +193,9 @@ class FlinkTypes:
             return arrays.GenericArraySerializer(component, inner)
         if name.startswith(_TUPLE) and declared.arguments:
             return TupleSerializer(tuple(self.of(_upper(each)) for each in declared.arguments))
+        if name == _EITHER and len(declared.arguments) == 2:
+            left, right = (self.of(_upper(each)) for each in declared.arguments)
+            return EitherSerializer(left, right)
         serializer = self._collection(declared) or self._pojo_or_enum(name)
         return self.kryo(name) if serializer is None else serializer
 
@@ -199,6 +208,8 @@ class FlinkTypes:
                 return SetSerializer(element)
             case "Types.MAP", [key, value]:
                 return MapSerializer(key, value)
+            case "Types.ROW", [_, *_]:
+                return RowSerializer(tuple(parts))
         raise UnreadableValueError(f"{declared.name} needs the types of what it holds")
 
     def field_type(self, pojo: str, owner: ClassFile | None, name: str) -> JavaType | None:

@@ -53,11 +53,12 @@ COLLECTIONS = tuple(_EXAMPLES)
 @dataclass(frozen=True)
 class TypeChange:
     """The type after the upgrade; ``convert`` makes its values of the old ones. Without it the
-    bytes stay as they are.
+    bytes stay as they are. ``drops_none`` says that a None which it makes is no value at all.
     """
 
     new: AnySerializer
     convert: Convert | None = None
+    drops_none: bool = False
 
 
 class UndeclaredError(UnreadableValueError):
@@ -164,7 +165,7 @@ class TypeChanges:
             new = self._types.kryo(old.java_class)
         if isinstance(new, ReadableKryoSerializer):
             new = replace(old, classes=replace(old.classes, dialect=new.classes.dialect))
-        return TypeChange(new, _from_kryo_value(old, new))
+        return TypeChange(new, from_kryo_value(old, new))
 
     # --------------------------------------------------------------------------- composites
 
@@ -345,7 +346,8 @@ def _ttl(change: TypeChange) -> Convert:
 # -------------------------------------------------------------------------- values of Kryo
 
 
-def _from_kryo_value(old: ReadableKryoSerializer, new: AnySerializer) -> Convert:
+def from_kryo_value(old: ReadableKryoSerializer, new: AnySerializer) -> Convert:
+    """Makes values of a type of Flink 2.x of values of Kryo in Flink 1.x."""
     if isinstance(new, ReadableKryoSerializer):
         return lambda value: OpaqueValue(old.java_class, new.write_new(value))
     make = flink_values(new)

@@ -219,6 +219,14 @@ class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
         return named[1] if named else "Traversable"
 
     @property
+    def is_map(self) -> bool:
+        return self._collection.endswith("Map")
+
+    @property
+    def is_set(self) -> bool:
+        return self._collection.endswith("Set")
+
+    @property
     def nested(self) -> tuple[AnySerializer, ...]:
         return (self.element,)
 
@@ -242,9 +250,9 @@ class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
 
     def to_text(self, value: list[Any]) -> JsonValue:
         texts = [None if item is None else self.element.to_text(item) for item in value]
-        if self._collection.endswith("Set"):
+        if self.is_set:
             return sorted(texts, key=text_key)
-        if self._collection.endswith("Map"):
+        if self.is_map:
             return sorted(texts, key=lambda pair: text_key(pair[0]))
         return texts
 

@@ -115,6 +115,7 @@ def convert_operator(
     conversions: Conversions,
     output: Output,
     count: Counted,
+    keyed: Mapping[int, StoredKeyedHandle | None] | None = None,
 ) -> OperatorState:
     """An operator in canonical form with changed states.
 
@@ -123,9 +124,12 @@ def convert_operator(
         conversions: The states that change.
         output: Where the bytes go.
         count: Told of the entries that were converted.
+        keyed: The keyed state by subtask, if it is written already.
     """
     target = output.target
-    keyed = _keyed_state(operator, conversions, output, count)
+    is_written = keyed is not None
+    if keyed is None:
+        keyed = _keyed_state(operator, conversions, output, count)
     subtasks = tuple(
         replace(
             subtask,
@@ -134,15 +138,15 @@ def convert_operator(
             managed_operator_state=_operator_state(operator, subtask, conversions, target, count),
             raw_operator_state=copy_operator_state(operator, subtask.raw_operator_state, target),
         )
-        for subtask in _subtasks(operator)
+        for subtask in _subtasks(operator, every=is_written)
     )
     return replace(operator.state, uid=operator.uid, subtasks=subtasks)
 
 
-def _subtasks(operator: OperatorCatalog) -> list[OperatorSubtaskState]:
-    """The subtasks; those that get timers of another one may have had no state."""
+def _subtasks(operator: OperatorCatalog, *, every: bool) -> list[OperatorSubtaskState]:
+    """The subtasks; those that get timers or keys of another one may have had no state."""
     stored = operator.state.subtasks
-    if not operator.timer_queues:
+    if not operator.timer_queues and not every:
         return list(stored)
     by_index = {subtask.index: subtask for subtask in stored}
     return [
@@ -213,7 +217,7 @@ class _StreamConversion:
     ) -> None:
         self._operator = operator
         self._source = source
-        self._old = _header_of(operator, source)
+        self._old = header_of(operator, source)
         self._values: dict[int, StateValues] = {}
         self._ids: dict[int, int] = {}
         self._counts: Counter[str] = Counter()
@@ -248,7 +252,7 @@ class _StreamConversion:
         return bool(self._ids)
 
     def _section_converter(self) -> SectionConverter | None:
-        """Kernels for the stream; None if keys change."""
+        """Kernels for the stream; None if they do not know one of its conversions."""
         rules = []
         for at in range(len(self._old.states)):
             number, values = self._ids.get(at), self._values.get(at)
@@ -269,32 +273,13 @@ class _StreamConversion:
     def sections(self, key_groups: KeyGroupRange) -> Sections:
         """The converted sections of some key groups, and how many entries of each state changed."""
         operator, source = self._operator, self._source
-        location = operator.snapshot.folder if source is None else _place_of(operator, source)
+        location = file_of(operator, source)
         self._counts.clear()
         parts = dict.fromkeys(key_groups, b"")
         with error_context(location=str(location), operator=operator.label):
-            for key_group, raw in self._raw_sections(key_groups):
+            for key_group, raw in raw_sections(operator, source, self._old, key_groups):
                 parts[key_group] = self._converted(raw)
         return Sections(list(parts.values()), dict(self._counts))
-
-    def _raw_sections(self, key_groups: KeyGroupRange) -> Iterator[tuple[int, bytes]]:
-        """The uncompressed sections of the key groups that have records."""
-        source, operator = self._source, self._operator
-        if isinstance(source, KeyGroupsSavepointStateHandle):
-            resolver = operator.snapshot.resolver
-            for key_group, data in read_key_groups(
-                source.offsets, source.stream, key_groups, resolver
-            ):
-                raw = data.peek(data.position)
-                is_compressed = self._old.compressed
-                yield key_group, decompress_frames(raw, 0, len(raw)) if is_compressed else raw
-            return
-        sources, total = [StatesOf(operator)], operator.max_parallelism
-        with range_sections(sources, self._old, total, key_groups, source) as stored:
-            for key_group in key_groups:
-                raw = stored.section(key_group)
-                if raw:
-                    yield key_group, raw
 
     def _converted(self, raw: bytes) -> bytes:
         section = self._by_kernels(raw)
@@ -331,12 +316,41 @@ class _StreamConversion:
                 yield self._ids[state_id], ((each.key, each.value) for each in own)
             else:
                 with error_context(state=values.name):
-                    converted = [values.converted(each) for each in own]
+                    every = [values.converted(each) for each in own]
+                converted = [record for record in every if record is not None]
                 self._counts[values.name] += len(converted)
                 yield self._ids[state_id], converted
 
 
-def _header_of(operator: OperatorCatalog, source: KeyedStateHandle | None) -> KeyedBackendHeader:
+def raw_sections(
+    operator: OperatorCatalog,
+    source: KeyedStateHandle | None,
+    header: KeyedBackendHeader,
+    key_groups: KeyGroupRange,
+) -> Iterator[tuple[int, bytes]]:
+    """The uncompressed sections of the key groups that have records.
+
+    Args:
+        operator: Where the records come from.
+        source: The handle that has them; None for all handles of the operator.
+        header: The states of the records, by id.
+        key_groups: What is read.
+    """
+    if isinstance(source, KeyGroupsSavepointStateHandle):
+        resolver = operator.snapshot.resolver
+        for key_group, data in read_key_groups(source.offsets, source.stream, key_groups, resolver):
+            raw = data.peek(data.position)
+            yield key_group, decompress_frames(raw, 0, len(raw)) if header.compressed else raw
+        return
+    sources, total = [StatesOf(operator)], operator.max_parallelism
+    with range_sections(sources, header, total, key_groups, source) as stored:
+        for key_group in key_groups:
+            raw = stored.section(key_group)
+            if raw:
+                yield key_group, raw
+
+
+def header_of(operator: OperatorCatalog, source: KeyedStateHandle | None) -> KeyedBackendHeader:
     """The states of the records, by id."""
     if isinstance(source, KeyGroupsSavepointStateHandle):
         return read_stream_header(source, operator.snapshot.resolver, operator.snapshot.registry)
@@ -345,7 +359,8 @@ def _header_of(operator: OperatorCatalog, source: KeyedStateHandle | None) -> Ke
     return header
 
 
-def _place_of(operator: OperatorCatalog, source: KeyedStateHandle) -> object:
+def file_of(operator: OperatorCatalog, source: KeyedStateHandle | None) -> object:
+    """Where the records of a handle are, for messages."""
     if isinstance(source, KeyGroupsSavepointStateHandle):
         return operator.snapshot.resolver.describe(source.stream)
     return operator.snapshot.folder

@@ -8,6 +8,7 @@ from dstl_core.codec.columnar.kryo.section_converter import Framing, SectionRule
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import StoredRecord
 from dstl_core.codec.keyed_records import LIST_DELIMITER, RecordFormat
+from dstl_core.codec.kryo.out_of_scala import holds_scala
 from dstl_core.codec.kryo.type_changes import TypeChange
 from dstl_core.codec.serializers import (
     AnySerializer,
@@ -20,6 +21,7 @@ from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import UnreadableValueError
 
 _DELIMITER = bytes((LIST_DELIMITER,))
+_NULL = b"\1"
 
 
 class StateValues:
@@ -57,21 +59,24 @@ class StateValues:
         self._rule = (old, value.new), framing
 
     def rule(self, number: int) -> SectionRule | None:
-        """How kernels convert the state; None if its keys change."""
+        """How kernels convert the state; None if its keys change, or its types are of Scala."""
         if self._kind is KeyedStateType.MAP and self._keys.changes:
             return None
         types, framing = self._rule
+        if holds_scala(types[0]):
+            return None
         return SectionRule(number, types if self._items.changes else None, framing)
 
-    def converted(self, record: StoredRecord) -> tuple[bytes, bytes]:
-        """The stored key and value of a record.
+    def converted(self, record: StoredRecord) -> tuple[bytes, bytes] | None:
+        """The stored key and value of a record; None if the new type has no value for it.
 
         Raises:
             UnreadableValueError: One of them has no form in the new type; it names the key.
         """
         try:
             key = self._stored_key(record.key) if self._kind is KeyedStateType.MAP else record.key
-            return key, self.value(record.value)
+            value = self._content(record.value)
+            return None if value is None else (key, value)
         except UnreadableValueError as error:
             owner, _ = self._format.decode_scope(DataInput(record.key, self._prefix))
             text = json.dumps(value_text(self._format.key_serializer, owner), ensure_ascii=False)
@@ -81,13 +86,19 @@ class StateValues:
             ) from error
 
     def value(self, stored: bytes) -> bytes:
+        """The new bytes of a value for kernels, which leave no record out."""
+        value = self._content(stored)
+        assert value is not None  # kernels know no type with values that are left out
+        return value
+
+    def _content(self, stored: bytes) -> bytes | None:
         match self._kind:
             case KeyedStateType.MAP:
                 return self._map_value(stored)
             case KeyedStateType.LIST:
                 return self._elements(stored)
             case _:
-                return self._items.of(stored)
+                return self._items.of_or_none(stored)
 
     def _stored_key(self, stored: bytes) -> bytes:
         if not self._keys.changes:
@@ -98,7 +109,10 @@ class StateValues:
 
     def _map_value(self, stored: bytes) -> bytes:
         # A null is a flag, and what a heap backend writes behind it.
-        return stored if stored[:1] != b"\0" else b"\0" + self._items.of(stored[1:])
+        if stored[:1] != b"\0":
+            return stored
+        value = self._items.of_or_none(stored[1:])
+        return _NULL if value is None else b"\0" + value
 
     def _elements(self, stored: bytes) -> bytes:
         data = DataInput(stored)
@@ -116,6 +130,7 @@ class Recoded:
         self._old = old
         self._new = old if change is None else change.new
         self._convert = None if change is None else change.convert
+        self._drops_none = change is not None and change.drops_none
 
     @property
     def changes(self) -> bool:
@@ -126,6 +141,13 @@ class Recoded:
         if convert is None:
             return stored
         return serialize_to_bytes(self._new, convert(deserialize_exactly(self._old, stored)))
+
+    def of_or_none(self, stored: bytes) -> bytes | None:
+        """The bytes of a value; None if it is none in the new type."""
+        if not self._drops_none or self._convert is None:
+            return self.of(stored)
+        value = self._convert(deserialize_exactly(self._old, stored))
+        return None if value is None else serialize_to_bytes(self._new, value)
 
     def of_key(self, stored: bytes) -> bytes:
         convert = self._convert

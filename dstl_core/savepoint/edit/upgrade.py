@@ -15,10 +15,12 @@ from typing import get_args
 
 from dstl_core.codec.classfile.declared_states import DeclaredState, declared_states
 from dstl_core.codec.classfile.generic_types import JavaType
+from dstl_core.codec.classfile.source_types import parse_source_type
+from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.flink_types import FlinkTypes
 from dstl_core.codec.kryo.kryo_objects import Dialect
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses
-from dstl_core.codec.kryo.type_changes import TypeChanges, UndeclaredError
+from dstl_core.codec.kryo.type_changes import TypeChange, TypeChanges, UndeclaredError
 from dstl_core.codec.metadata.savepoint_properties import savepoint_properties
 from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer
 from dstl_core.codec.serializers.base import UnknownSerializer
@@ -41,8 +43,11 @@ from dstl_core.savepoint.edit.converted_state import (
 from dstl_core.savepoint.edit.kept_state import Files, can_be_kept, folders_of, is_rocksdb
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
+from dstl_core.savepoint.edit.rekeyed_state import rekeyed_state
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
+from dstl_core.savepoint.edit.types_of_new_job import TypesOfNewJob, has_scala, has_scala_keys
 from dstl_core.savepoint.edit.unwritable_values import unwritable_value
+from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
@@ -103,6 +108,11 @@ class SavepointUpgrade:
             canonical form, for both state backends; ``copy`` and ``share`` keep the form that they
             have, as ``SavepointEdit.with_files`` says.
         format: The form of keyed state that is written: ``canonical``, or ``native`` for RocksDB.
+        new_jars: Jars of the new job, for classes of ``types`` that take the place of types of
+            Scala's API; by default they are looked up in the jars of the source.
+        new_keys: Types of keys that take the place of types of Scala's API, by operator. Their
+            records get other key groups.
+        template: A savepoint of the new job, which has these types; a named type goes first.
 
     Raises:
         ConfigError: The version is unknown, the snapshot is of Flink 2.x, or a name is ambiguous,
@@ -118,6 +128,9 @@ class SavepointUpgrade:
         *,
         files: Files = "canonical",
         format: KeyedForm = "canonical",
+        new_jars: Sequence[str | os.PathLike[str]] = (),
+        new_keys: Mapping[str, str] | None = None,
+        template: Snapshot | None = None,
     ) -> None:
         self.form = checked_form(format)
         if files not in get_args(Files):
@@ -141,6 +154,11 @@ class SavepointUpgrade:
         self._rules = Rules(parse_flink_version(to), stored_line=2)
         self._names = SnapshotNames(source)
         self._named = NamedTypes(source, types or {})
+        self._new_jars, self._new_job = new_jars, template
+        self._new_keys = {
+            _operator_with_scala_keys(source, name): parse_source_type(text)
+            for name, text in (new_keys or {}).items()
+        }
         self.converted: dict[tuple[str, str], int] = {}
         """Entries that ``write`` has converted, by operator and state."""
         self._places: dict[OperatorID, frozenset[str]] = {}
@@ -161,6 +179,16 @@ class SavepointUpgrade:
     def _changes(self) -> TypeChanges:
         kryo = KryoClasses(Dialect.KRYO_5, self._source.kryo.layouts)
         return TypeChanges(FlinkTypes(kryo, self._template(), self._named.fields))
+
+    @cached_property
+    def _types_of_new_job(self) -> TypesOfNewJob:
+        layouts = self._source.kryo.layouts
+        if self._new_jars:
+            layouts = ClassLayouts(open_job_classes(self._new_jars))
+        types = FlinkTypes(
+            KryoClasses(Dialect.KRYO_5, layouts), self._template(), self._named.fields
+        )
+        return TypesOfNewJob(types, self._named.of_state, self._new_keys, self._new_job)
 
     def _template(self) -> KryoSerializer | None:
         """A Kryo type of the job that shows which classes it registers."""
@@ -184,11 +212,14 @@ class SavepointUpgrade:
         declared = self._declared.get(name)
         return self._named.of_state(operator, name) or (() if declared is None else declared.types)
 
-    def _conversion(
-        self, operator: OperatorSnapshot, meta: StateMetaInfoSnapshot
-    ) -> StateConversion | None:
+    def _conversion(self, operator: OperatorSnapshot, info: StateInfo) -> StateConversion | None:
         """How a state changes; None if it stays as it is."""
-        if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE or not _may_change(meta):
+        meta = info.meta
+        if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+            return None
+        if has_scala(meta):
+            return self._types_of_new_job.conversion(operator, info)
+        if not _may_change(meta):
             return None
         types = self._types_of(operator, meta.name)
         value = meta.value_serializer
@@ -219,7 +250,9 @@ class SavepointUpgrade:
             return replace(step, action=DROP, new=""), None
         try:
             _check_keys(operator, info)
-            conversion = self._conversion(operator, info.meta)
+            conversion = self._conversion(operator, info)
+            is_keyed = info.meta.backend_state_type in _KEYED
+            key = self._types_of_new_job.key(operator) if is_keyed else None
             is_misplaced = info.kind[:3] == "op-" and info.name in self._misplaced(operator)
         except UndeclaredError as error:
             selected = self._names.text_of(operator, info.name)
@@ -228,7 +261,7 @@ class SavepointUpgrade:
         except FormatError as error:
             return replace(step, action=BLOCKED, new="", reason=error.what), None
         new = info.meta if conversion is None else conversion.meta(info.meta)
-        if (reason := self._refused(operator, new)) is not None:
+        if (reason := self._refused(operator, new, key)) is not None:
             return replace(step, action=BLOCKED, new="", reason=reason), None
         if is_misplaced:
             step = replace(step, action=CONVERT, reason=OWN_PLACES)
@@ -240,10 +273,16 @@ class SavepointUpgrade:
         shown = StateInfo.of(new).type if info.kind[:3] != "op-" else _operator_type(new)
         return replace(step, action=CONVERT, new=shown), conversion
 
-    def _refused(self, operator: OperatorSnapshot, meta: StateMetaInfoSnapshot) -> str | None:
+    def _refused(
+        self, operator: OperatorSnapshot, meta: StateMetaInfoSnapshot, key: TypeChange | None
+    ) -> str | None:
         """Why the target refuses the result, by the rule that ``dstl check`` asks."""
         types = [serializer for _, serializer in meta.serializers]
-        if operator.key_type is not None and meta.backend_state_type in _KEYED:
+        if key is not None and meta.backend_state_type in _KEYED:
+            # Timers hold the key, too, and get its new type.
+            is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+            types = [key.new] if is_queue else [*types, key.new]
+        elif operator.key_type is not None and meta.backend_state_type in _KEYED:
             types.append(operator.key_type.serializer)
         for stored_type in types:
             verdict = compatibility_of(stored_type, stored_type, self._rules)
@@ -350,16 +389,22 @@ class SavepointUpgrade:
         conversions = self._conversions(operator)
         if output.kept is not None and self._stays(operator):
             return output.kept.of(operator, replace(operator.state, uid=operator.uid))
-        source = operator.with_timer_queues
-        if not conversions:
+        source, key = operator.with_timer_queues, None
+        if any(conversions.get(place_of(info.meta), True) is not None for info in operator.states):
+            key = self._types_of_new_job.key(operator)
+        if not conversions and key is None:
             return rewrite_operator(source, replace(operator.state, uid=operator.uid), output)
-        return convert_operator(source, conversions, output, self._counter(operator.label))
+        count = self._counter(operator.label)
+        keyed = None
+        if key is not None:
+            keyed = rekeyed_state(source, key, conversions, output, count)
+        return convert_operator(source, conversions, output, count, keyed)
 
     def _stays(self, operator: OperatorSnapshot) -> bool:
         """Whether an operator can keep its files: nothing is converted, elements that share chunks
         get places of their own, and a log of changes becomes part of the state.
         """
-        is_same = not self._conversions(operator)
+        is_same = not self._conversions(operator) and not has_scala_keys(operator)
         if self.form == "native" and not is_rocksdb(operator):
             return False
         return is_same and can_be_kept(operator) and not self._misplaced(operator)
@@ -370,6 +415,17 @@ class SavepointUpgrade:
             self.converted[key] = self.converted.get(key, 0) + entries
 
         return count
+
+
+def _operator_with_scala_keys(source: Snapshot, name: str) -> OperatorID:
+    operator = source[name]
+    if not has_scala_keys(operator):
+        keys = "no keys" if operator.key_type is None else operator.key_type.serializer.type_name
+        raise ConfigError(
+            f"A type of keys (new_keys, --new-key) is wrong: expected an operator whose keys have "
+            f"a type of Scala's API, got {name!r}, which has {keys}."
+        )
+    return operator.operator_id
 
 
 def _operator_type(meta: StateMetaInfoSnapshot) -> str:

@@ -1,0 +1,7 @@
+package shop;
+
+public enum Level {
+    PLATINUM,
+    FREE,
+    GOLD
+}

@@ -1,0 +1,3 @@
+package shop;
+
+public record Line(String sku, int quantity, double price) {}

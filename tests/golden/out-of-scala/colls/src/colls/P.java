@@ -1,0 +1,3 @@
+package colls;
+
+public record P(int x, String y) {}

@@ -1,0 +1,3 @@
+package keys;
+
+public record Id(long value, short part, boolean live) {}

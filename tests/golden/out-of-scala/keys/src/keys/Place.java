@@ -1,0 +1,3 @@
+package keys;
+
+public record Place(String region, int shelf) {}
