@@ -114,7 +114,9 @@ class RangeCheck:
         return f"operator {self._operator.label!r}"
 
     def _restore(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> KeyedState:
-        return self._operator.restore([handle], key_groups, keep_going=True)
+        return self._operator.restore(
+            [handle], key_groups, keep_going=True, within=handle.key_group_range
+        )
 
     def _one_key_group(
         self, report: RangeReport, handle: KeyedStateHandle, key_group: KeyGroupRange

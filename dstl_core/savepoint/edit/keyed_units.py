@@ -15,7 +15,6 @@ from typing import Any
 
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.model.handle import (
-    ChangelogStateBackendHandle,
     KeyedStateHandle,
 )
 from dstl_core.model.key_group import (
@@ -83,15 +82,10 @@ class NewStream:
         return self.keyed([b""] * len(self.key_groups))
 
 
-def units_of_range(
-    place: int, key_groups: KeyGroupRange, size: int, handles: Sequence[KeyedStateHandle | None]
-) -> list[Unit]:
+def units_of_range(place: int, key_groups: KeyGroupRange, size: int) -> list[Unit]:
     """Divides key groups that have some size into units, by the bytes that are read at once."""
-    # Each unit reads the whole log of a changelog again.
-    has_log = any(isinstance(handle, ChangelogStateBackendHandle) for handle in handles)
-    at_once = BYTES_AT_ONCE * (2 if has_log else 1)
     total = len(key_groups)
-    count = max(1, min(total, -(-size // at_once)))
+    count = max(1, min(total, -(-size // BYTES_AT_ONCE)))
     return [Unit(place, own, size * len(own) // total) for own in divided(key_groups, count)]
 
 
@@ -117,7 +111,7 @@ def write_streams(
         The handle of each subtask. If no stream has a record, the first one has the header.
     """
     units = {
-        place: units_of_range(place, stream.key_groups, stream.size, [stream.source])
+        place: units_of_range(place, stream.key_groups, stream.size)
         for place, stream in enumerate(streams)
         if stream is not None
     }
@@ -211,10 +205,7 @@ class Shuffle:
             unit
             for place, operator in enumerate(self.operators)
             for unit in units_of_range(
-                place,
-                KeyGroupRange(0, operator.max_parallelism - 1),
-                operator.keyed_size,
-                operator.keyed_handles,
+                place, KeyGroupRange(0, operator.max_parallelism - 1), operator.keyed_size
             )
         ]
         with closing(run_units(self.read, units, jobs_for(size, output.jobs))) as results:

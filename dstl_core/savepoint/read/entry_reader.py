@@ -20,7 +20,6 @@ from dstl_core.errors import FormatError, UnreadableValueError, error_context
 from dstl_core.model.checkpoint import KEY_DECIMALS
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
-    ChangelogStateBackendHandle,
     KeyedStateHandle,
     KeyGroupsStateHandle,
     OperatorStateMetaInfo,
@@ -140,7 +139,9 @@ class EntryReader:
     def _of_range(
         self, handle: KeyedStateHandle, key_groups: KeyGroupRange
     ) -> Iterator[KeyedEntry | TimerEntry]:
-        return self._of_state(self._operator.restore([handle], key_groups, keep_going=True))
+        within = handle.key_group_range.get_intersection(self._key_groups or handle.key_group_range)
+        state = self._operator.restore([handle], key_groups, keep_going=True, within=within)
+        return self._of_state(state)
 
     def _of_state(self, state: KeyedState) -> Iterator[KeyedEntry | TimerEntry]:
         for key_group in state.key_groups:
@@ -372,7 +373,5 @@ def key_group_ranges(handle: KeyedStateHandle) -> list[KeyGroupRange]:
     """Divides a handle's key groups into ranges of about ``BYTES_AT_ONCE``."""
     key_groups = handle.key_group_range
     total = len(key_groups)
-    # Each range reads the whole log again.
-    at_once = BYTES_AT_ONCE * (2 if isinstance(handle, ChangelogStateBackendHandle) else 1)
-    count = max(1, min(total, -(-handle.state_size // at_once)))
+    count = max(1, min(total, -(-handle.state_size // BYTES_AT_ONCE)))
     return divided(key_groups, count)

@@ -139,24 +139,25 @@ def whole_parts(
     size = sum(each.state_size for each in operator.keyed_handles)
     count = max(1, min(len(wanted), -(-size // BYTES_AT_ONCE)))
     for own in divided(wanted, count):
-        merged = None if header is None else _merged(StatesOf(operator), header, own)
+        merged = None if header is None else _merged(StatesOf(operator), header, own, wanted)
         if merged is not None:
             yield merged, own
 
 
 def _merged(
-    source: StatesOf, header: KeyedBackendHeader, own: KeyGroupRange
+    source: StatesOf, header: KeyedBackendHeader, own: KeyGroupRange, wanted: KeyGroupRange
 ) -> KeyGroupsSavepointStateHandle | None:
-    """All records of some key groups, in canonical form."""
+    """All records of some of the wanted key groups, in canonical form."""
     operator = source.operator
     total = operator.max_parallelism
     try:
         with KeyedSections(header, own, total, check_duplicates=False) as sections:
-            _add(_Copy(sections, total), source, own, None, no_progress)
+            _add(_Copy(sections, total), source, own, None, no_progress, wanted)
             stream = sections.stream()
             raw, offsets = b"".join(stream), stream.offsets
     except NotInColumnsError:
-        raw, offsets = operator.restore(operator.keyed_handles, own).write_canonical()
+        restored = operator.restore(operator.keyed_handles, own, within=wanted)
+        raw, offsets = restored.write_canonical()
     stored = ByteStreamStateHandle(f"key groups {own}", raw)
     return KeyGroupsSavepointStateHandle(offsets, stored) if raw else None
 
@@ -167,7 +168,9 @@ def _add(
     wanted: KeyGroupRange,
     only: KeyedStateHandle | None,
     advance: Advance,
+    within: KeyGroupRange | None = None,
 ) -> None:
+    """Adds the wanted key groups. ``within`` are all that the caller adds; None: all."""
     operator = source.operator
     for handle, own in handle_parts(operator, wanted):
         if only is not None and handle is not only:
@@ -175,7 +178,7 @@ def _add(
         size = handle.state_size * len(own) // len(handle.key_group_range)
         portion = Portion(advance, size // 2)
         with error_context(location=str(operator.snapshot.folder), operator=operator.label):
-            stored = open_part(operator, handle, own)
+            stored = open_part(operator, handle, own, within or handle.key_group_range)
             if stored is not None:
                 with stored.context():
                     copy.add(stored, source, own, portion)

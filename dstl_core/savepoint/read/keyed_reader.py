@@ -181,19 +181,24 @@ class KeyedStateReader:
             if not self._keys.may_be_in(own):
                 continue
             with error_context(location=str(snapshot.folder), operator=operator.label):
-                stored = self._open(operator, handle, own)
+                stored = self._open(operator, handle, own, wanted)
                 if stored is None:
                     continue
                 with stored.context():
                     yield from self._batches(stored)
 
     def _open(
-        self, operator: OperatorCatalog, handle: KeyedStateHandle, own: KeyGroupRange
+        self,
+        operator: OperatorCatalog,
+        handle: KeyedStateHandle,
+        own: KeyGroupRange,
+        wanted: KeyGroupRange,
     ) -> StoredRecords | None:
+        within = None if self._keys.is_limited else wanted
         if self._form.is_joined or self._keys.is_limited:
-            stored = open_part(operator, handle, own)
+            stored = open_part(operator, handle, own, within)
             return None if stored is None else self._keys.prune(stored)
-        return open_part_records(operator, handle, own)
+        return open_part_records(operator, handle, own, within)
 
     def _batches(self, stored: StoredRecords) -> Iterator[pa.RecordBatch]:
         for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):

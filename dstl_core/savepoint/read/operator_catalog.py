@@ -371,13 +371,17 @@ class OperatorCatalog:
         key_groups: KeyGroupRange,
         *,
         keep_going: bool = False,
+        within: KeyGroupRange | None = None,
     ) -> KeyedState:
-        """Restores the keyed state of some key groups into memory."""
+        """Restores the keyed state of some key groups into memory.
+
+        ``within`` are the key groups that the caller restores in all, by several calls.
+        """
         snapshot = self.snapshot
         with self._context():
             key_type = self.key_type if any(lacks_base(handle) for handle in handles) else None
             return restore_keyed_state(
-                handles,
+                [snapshot.tables.part_of(handle, key_groups, within) for handle in handles],
                 key_groups,
                 self.max_parallelism,
                 snapshot.resolver,

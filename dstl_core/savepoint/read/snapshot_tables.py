@@ -17,6 +17,7 @@ from dstl_core.codec.serializers import TimerSerializer, VoidNamespaceSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
+from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entries import EVENT_TIMER, PROC_TIMER
 from dstl_core.savepoint.read.entry_reader import EntryReader
@@ -103,7 +104,13 @@ def _named(operator: OperatorSnapshot, state: str | None, kind: str) -> str:
 def _key_group_splits(
     operator: OperatorSnapshot, size: int, split_bytes: int, minimum: int
 ) -> list[Split]:
-    rounds = max(1, -(-size // (split_bytes * minimum)))  # whole rounds, so that no core is idle
+    logs = sum(
+        handle.non_materialized_size
+        for handle in operator.keyed_handles
+        if isinstance(handle, ChangelogStateBackendHandle)
+    )
+    # Whole rounds, so that no core is idle. Each split unpacks the whole log of its handles.
+    rounds = max(1, -(-(size - logs) // (split_bytes * minimum)))
     wanted = rounds * minimum
     splits = operator.key_group_splits(min(wanted, operator.max_parallelism))
     return [(each.start_key_group, each.end_key_group) for each in splits]

@@ -48,7 +48,7 @@ class StoredRange:
         key_groups: KeyGroupRange,
         options: ColumnOptions,
     ) -> None:
-        stored = open_part_records(operator, handle, key_groups)
+        stored = open_part_records(operator, handle, key_groups, handle.key_group_range)
         self.formats: list[RecordFormat] = []
         self.decoders: list[StateDecoder] = []
         self._stored = stored

@@ -83,17 +83,26 @@ def handle_parts(
 
 
 def open_part(
-    operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    operator: OperatorCatalog,
+    handle: KeyedStateHandle,
+    key_groups: KeyGroupRange,
+    within: KeyGroupRange | None = None,
 ) -> StoredKeyGroups | None:
-    """Opens one of ``handle_parts`` as sections; None if it is empty."""
-    return _opener(operator, handle).open_sections(handle, key_groups)
+    """Opens one of ``handle_parts`` as sections; None if it is empty.
+
+    ``within`` are the key groups that the caller reads in all, by several calls.
+    """
+    return _opener(operator, handle).open_sections(handle, key_groups, within)
 
 
 def open_part_records(
-    operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    operator: OperatorCatalog,
+    handle: KeyedStateHandle,
+    key_groups: KeyGroupRange,
+    within: KeyGroupRange | None = None,
 ) -> StoredRecords | None:
-    """Opens one of ``handle_parts`` to read its records once; None if it is empty."""
-    return _opener(operator, handle).open_records(handle, key_groups)
+    """As ``open_part``, to read its records once."""
+    return _opener(operator, handle).open_records(handle, key_groups, within)
 
 
 def _opener(operator: OperatorCatalog, handle: KeyedStateHandle) -> KeyGroupsOpener:
@@ -127,7 +136,7 @@ def read_records(
     sources: dict[int, Source] = {}
     for handle, own in handle_parts(operator, key_groups):
         with error_context(location=str(snapshot.folder), operator=operator.label):
-            stored = open_part(operator, handle, own)
+            stored = open_part(operator, handle, own, key_groups)
             state = None if stored is None else state_id(stored, meta)
             if stored is None or state is None:
                 continue

@@ -86,7 +86,7 @@ class _RangeCounts:
 
     def count(self, handle: KeyedStateHandle, own: KeyGroupRange) -> list[StateCounts]:
         """The counts of each state."""
-        stored = open_part_records(self._operator, handle, own)
+        stored = open_part_records(self._operator, handle, own, handle.key_group_range)
         if stored is None:
             return []
         self._decode(stored.header, stored.prefix_bytes)

@@ -53,24 +53,40 @@ class KeyGroupsOpener:
     key_serializer: AnySerializer | None = None
 
     def open_sections(
-        self, handle: KeyedStateHandle, key_groups: KeyGroupRange
+        self,
+        handle: KeyedStateHandle,
+        key_groups: KeyGroupRange,
+        within: KeyGroupRange | None = None,
     ) -> StoredKeyGroups | None:
-        """The wanted key groups of a handle of any form; None if it has no state at all."""
+        """The wanted key groups of a handle of any form; None if it has no state at all.
+
+        Args:
+            handle: A handle of the operator.
+            key_groups: The key groups to read now.
+            within: The key groups that the caller reads in all, by several calls.
+        """
         own = handle.key_group_range.get_intersection(key_groups)
         try:
-            return self._by_columns(handle, own)
-        except (NotInColumnsError, FormatError):
+            part = self.tables.part_of(handle, own, within)
+            try:
+                return self._by_columns(part, own)
+            except NotInColumnsError:
+                return self._by_records(part, own)
+        except FormatError:
             return self._by_records(handle, own)
 
     def open_records(
-        self, handle: KeyedStateHandle, key_groups: KeyGroupRange
+        self,
+        handle: KeyedStateHandle,
+        key_groups: KeyGroupRange,
+        within: KeyGroupRange | None = None,
     ) -> StoredRecords | None:
         """As ``open_sections``; the rows of table files are not copied into sections."""
         own = handle.key_group_range.get_intersection(key_groups)
         if isinstance(handle, IncrementalRemoteKeyedStateHandle):
             with suppress(NotInColumnsError, FormatError):
                 return self._table_records(handle, own)
-        return self.open_sections(handle, own)
+        return self.open_sections(handle, own, within)
 
     @property
     def _prefix_bytes(self) -> int:

@@ -1,12 +1,18 @@
-"""Keeps the table files of a handle open over its ranges of key groups."""
+"""Keeps the table files or the log of a handle open over its ranges of key groups."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.rocksdb import (
     Families,
     check_families,
@@ -14,6 +20,12 @@ from dstl_core.state.restore.rocksdb import (
     read_meta_header,
 )
 from dstl_core.storage.handle_resolver import HandleResolver
+
+if TYPE_CHECKING:
+    from dstl_core.state.restore.divided_log import DividedLog
+
+DIVIDED_FROM_BYTES = 1 << 20
+"""The log of a changelog that has fewer bytes is read again for each range."""
 
 
 @dataclass
@@ -26,10 +38,18 @@ class HandleTables:
 
 
 @dataclass
-class OpenTables:
-    """Opens the table files of a handle once, whatever the number of ranges that are read.
+class _Divided:
+    handle: ChangelogStateBackendHandle
+    within: KeyGroupRange
+    log: DividedLog
 
-    It holds the tables of the handle that was asked for last: their indexes, and no entries. The
+
+@dataclass
+class OpenTables:
+    """Opens the files of a handle once, whatever the number of ranges that are read.
+
+    It holds the tables of the handle that was asked for last: their indexes, and no entries; and
+    the log of the last changelog, divided by key groups in a temporary file. The
     ranges of a handle are read one after the other, so memory does not grow with handles or ranges.
     Threads may share it; in the worst case they open files again.
     """
@@ -37,6 +57,7 @@ class OpenTables:
     resolver: HandleResolver
     registry: SerializerRegistry
     _last: HandleTables | None = field(default=None, init=False, repr=False)
+    _log: _Divided | None = field(default=None, init=False, repr=False)
 
     def of(self, handle: IncrementalRemoteKeyedStateHandle) -> HandleTables:
         """The tables of a handle.
@@ -52,3 +73,34 @@ class OpenTables:
             check_families(header, families)
             last = self._last = HandleTables(handle, header, families)
         return last
+
+    def part_of(
+        self, handle: KeyedStateHandle, key_groups: KeyGroupRange, within: KeyGroupRange | None
+    ) -> KeyedStateHandle:
+        """The handle to read for some key groups: of a changelog, one with their changes alone.
+
+        Args:
+            handle: A handle of any form.
+            key_groups: The key groups to read now.
+            within: The key groups that the reader reads in all; None for no others.
+
+        Raises:
+            FormatError: A segment is damaged.
+            StorageError: A segment is missing.
+        """
+        if within is None or not isinstance(handle, ChangelogStateBackendHandle):
+            return handle
+        within = handle.key_group_range.get_intersection(within)
+        if (
+            handle.non_materialized_size < DIVIDED_FROM_BYTES
+            or key_groups.get_intersection(within) == within
+        ):
+            return handle
+        last = self._log
+        if last is None or last.handle is not handle or last.within != within:
+            from dstl_core.state.restore.divided_log import DividedLog  # loads the compiler
+
+            self._log = None  # two logs are never held together
+            log = DividedLog(handle, within, self.resolver)
+            last = self._log = _Divided(handle, within, log)
+        return last.log.part(handle, key_groups)

@@ -1,8 +1,10 @@
-"""Tables of a handle are opened once, and their bytes are read once, whatever is read of them."""
+"""Tables and logs of a handle are opened once, and read once, whatever is read of them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,13 +13,21 @@ from dstl_core import Snapshot, report_snapshot, verify_snapshot
 from dstl_core.codec import operator_state
 from dstl_core.codec.columnar.keyed import sst_rows
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
-from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    ChangelogStateHandleStream,
+    FileStateHandle,
+    IncrementalRemoteKeyedStateHandle,
+)
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.check.column_lines import ColumnLines
 from dstl_core.savepoint.read import entry_reader
-from dstl_core.state.restore import into_tables, rocksdb
+from dstl_core.savepoint.read.snapshot_tables import open_table
+from dstl_core.savepoint.read.table_base import TableOptions
+from dstl_core.state.restore import divided_log, into_tables, open_tables, rocksdb
 from tests.counting_file_io import CountingFileIO, counted_snapshot
-from tests.golden_files import GOLDEN
+from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture, as_lines
 from tests.golden_files import snapshot as golden
 
 [TABLES] = (GOLDEN / "many-table-files").glob("savepoint-*")
@@ -110,6 +120,85 @@ def test_parts_of_a_range_are_merged_from_one_read(monkeypatch: pytest.MonkeyPat
     tables = [name for name, ends in files.ends.items() if files.reads[name] > 1]
     # Its end with the index, and then its blocks.
     assert tables and all(files.reads[name] == 2 for name in tables)
+
+
+LOGS = [
+    "a-hashmap-changelog-multi",
+    "a-rocksdb-changelog-materialized",
+    "o-rescaled-claim-changelog",
+]
+
+
+@pytest.fixture(params=LOGS)
+def logged(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> tuple[Fixture, Snapshot, CountingFileIO]:
+    """A changelog by real Flink, read in many ranges and parts."""
+    monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 1 << 8)
+    monkeypatch.setattr(open_tables, "DIVIDED_FROM_BYTES", 1)
+    monkeypatch.setattr(divided_log, "BYTES_OF_PART", 1 << 9)
+    [fixture] = [each for each in SNAPSHOTS if each.name == request.param]
+    return fixture, *counted_snapshot(fixture.snapshot)
+
+
+def segments(snapshot: Snapshot) -> Counter[str]:
+    """The files of the logs, and how many logs have change sets in each."""
+    return Counter(
+        name
+        for operator in snapshot.operators
+        for handle in operator.keyed_handles
+        if isinstance(handle, ChangelogStateBackendHandle)
+        for log in handle.non_materialized
+        if isinstance(log, ChangelogStateHandleStream)
+        for name in {
+            Path(stream.path).name
+            for stream, _ in log.handles_and_offsets
+            if isinstance(stream, FileStateHandle)
+        }
+    )
+
+
+@pytest.mark.parametrize("by_columns", [True, False])
+def test_a_log_that_is_read_in_ranges_is_unpacked_once(
+    logged: tuple[Fixture, Snapshot, CountingFileIO],
+    monkeypatch: pytest.MonkeyPatch,
+    by_columns: bool,
+) -> None:
+    fixture, snapshot, files = logged
+    for module in (range_check, into_tables):
+        monkeypatch.setattr(module, "are_read_by_kernels", lambda size: by_columns)
+    names = segments(snapshot)
+    assert names
+    dumped = [line for operator in snapshot.operators for line in operator.dump()]
+    assert as_lines(dumped) == as_lines(fixture.truth)
+    # The first one has read the types, too.
+    for read in (snapshot_dump, verify_snapshot):
+        before = Counter({name: files.reads[name] for name in names})
+        read(snapshot)
+        assert {name: files.reads[name] for name in names} == before + names
+
+
+def snapshot_dump(snapshot: Snapshot) -> int:
+    return sum(len(list(operator.dump())) for operator in snapshot.operators)
+
+
+def test_a_few_key_groups_of_a_log_are_read_by_columns(
+    logged: tuple[Fixture, Snapshot, CountingFileIO],
+) -> None:
+    fixture, snapshot, _ = logged
+    counted = Counter[str]()
+    for operator in snapshot.operators:
+        for place in (KeyGroupRange(3, 90), KeyGroupRange(91, operator.max_parallelism - 1)):
+            for info in operator.states:
+                if info.kind in ("value", "map"):
+                    table = open_table(operator, "keyed-flat", info.name, TableOptions())
+                    splits = (place.start_key_group, place.end_key_group)
+                    counted[info.name] += sum(map(len, table.read(splits)))
+    wanted = Counter[str]()
+    for entry in fixture.truth:
+        if entry["kind"] in ("value", "map") and entry["kg"] >= 3:
+            wanted[entry["state"]] += len(entry["value"]) if entry["kind"] == "map" else 1
+    assert +counted == wanted
 
 
 def test_a_read_of_table_files_asks_for_no_size() -> None:
