@@ -6,8 +6,10 @@ import hashlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from dstl_core.storage.file_io import Content, FsspecFileIO
+from dstl_core.storage.file_io import Content, FileIO, FsspecFileIO
 from dstl_core.storage.location import Location
+
+_PART_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,3 +48,11 @@ class _Digested:
             self.digest.update(buffer)
             self.size += memoryview(buffer).nbytes
             yield buffer
+
+
+def sha256_of(file_io: FileIO, location: Location) -> str:
+    """The sha256 of a file, which is read in parts."""
+    digest, size = hashlib.sha256(), file_io.size(location) or 0
+    for start in range(0, size, _PART_BYTES):
+        digest.update(file_io.read_bytes(location, start, min(start + _PART_BYTES, size)))
+    return digest.hexdigest()

@@ -210,13 +210,19 @@ def metadata_digest(metadata: CheckpointMetadata) -> str:
     return hashlib.sha256(write_metadata(metadata)).hexdigest()
 
 
+def metadata_sha256(file_io: FileIO, folder: Location) -> str | None:
+    """The sha256 (hex) of the ``_metadata`` in a folder; None if there is none."""
+    try:
+        raw = file_io.read_bytes(folder.child(METADATA_FILE_NAME))
+    except StateFileNotFoundError:
+        return None
+    return hashlib.sha256(raw).hexdigest()
+
+
 def holds_metadata(file_io: FileIO, folder: Location, digest: str) -> bool:
     """Whether a folder holds no other metadata than this one, and no other's sidecar."""
-    try:
-        digest_of_file = hashlib.sha256(
-            file_io.read_bytes(folder.child(METADATA_FILE_NAME))
-        ).hexdigest()
-    except StateFileNotFoundError:
+    digest_of_file = metadata_sha256(file_io, folder)
+    if digest_of_file is None:
         sidecar = read_sidecar(file_io, folder)
         return sidecar is None or sidecar.metadata_sha256 == digest
     return digest_of_file == digest

@@ -16,7 +16,7 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import current_process, get_context
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.model.key_group import KeyGroupRange
@@ -49,6 +49,18 @@ class Unit:
     size: int
 
 
+class UnitRunner(Protocol):
+    """Runs a task on units, e.g. on other machines; ``run_units`` says how."""
+
+    def __call__(
+        self, task: Callable[[Unit], Any], units: Sequence[Unit]
+    ) -> Generator[tuple[Unit, Any], None, None]: ...
+
+
+Jobs = int | None | UnitRunner
+"""The number of processes, None for as many as fit if the state is large; or what runs units."""
+
+
 def units_of(operator: OperatorCatalog) -> list[Unit]:
     """The units of an operator's keyed state. They are read one at a time by one process."""
     return [
@@ -58,16 +70,18 @@ def units_of(operator: OperatorCatalog) -> list[Unit]:
     ]
 
 
-def jobs_for(size: int, jobs: int | None) -> int:
-    """The number of processes for state of some size.
+def jobs_for(size: int, jobs: Jobs) -> int | UnitRunner:
+    """The number of processes for state of some size, or what runs its units.
 
     Args:
         size: Bytes of keyed state.
-        jobs: The number that was asked for; None: one process, and for large state as many as fit.
+        jobs: What was asked for; None: one process, and for large state as many as fit.
 
     Raises:
         ConfigError: The number is wrong.
     """
+    if callable(jobs):
+        return jobs
     if jobs is not None and jobs < 1:
         raise ConfigError(f"Number of processes (jobs, --jobs): expected 1 or more, got {jobs}.")
     if not sys.platform.startswith("linux"):
@@ -80,7 +94,7 @@ def jobs_for(size: int, jobs: int | None) -> int:
 
 
 def run_units(
-    task: Callable[[Unit], Result], units: Sequence[Unit], jobs: int
+    task: Callable[[Unit], Result], units: Sequence[Unit], jobs: int | UnitRunner
 ) -> Generator[tuple[Unit, Result], None, None]:
     """Yields each unit with the result of the task, in the order of the units.
 
@@ -90,11 +104,14 @@ def run_units(
     Args:
         task: What to do. A result is pickled, unless one process does all.
         units: The units.
-        jobs: Number of processes.
+        jobs: Number of processes, or what runs the units.
 
     Raises:
         DstlError: A process ended before its unit did. Errors of the task are raised as they are.
     """
+    if callable(jobs):
+        yield from jobs(task, units)
+        return
     alone = units if jobs == 1 else units[:1]
     for unit in alone:
         yield unit, task(unit)

@@ -27,7 +27,7 @@ from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueError
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.access.units import Unit, jobs_for, run_units
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
 from dstl_core.savepoint.check.structure_diff import Change
 from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
@@ -72,7 +72,7 @@ class Difference:
 
 
 def diff_snapshots(
-    a: Snapshot, b: Snapshot, on_progress: Advance = no_progress, jobs: int | None = 1
+    a: Snapshot, b: Snapshot, on_progress: Advance = no_progress, jobs: Jobs = 1
 ) -> Iterator[Difference]:
     """Yields the differences, sorted by operator id and state.
 
@@ -122,7 +122,7 @@ def count_changes(
     a: OperatorSnapshot | None,
     b: OperatorSnapshot | None,
     on_progress: Advance = no_progress,
-    jobs: int | None = 1,
+    jobs: Jobs = 1,
 ) -> list[KeyChanges]:
     """Counts the changes of an operator's keyed states, without decoding them.
 
@@ -197,7 +197,7 @@ class _OperatorDiff:
         self._b = None if b is None else with_readable_timers(b)
         self._portion = portion
 
-    def run(self, jobs: int | None) -> Iterator[Difference]:
+    def run(self, jobs: Jobs) -> Iterator[Difference]:
         for differences in self.results(_compare, list, jobs):
             yield from differences
         yield from _by_line(_other_lines(self._a), _other_lines(self._b))
@@ -206,7 +206,7 @@ class _OperatorDiff:
         self,
         compare: Callable[[_Side | None, _Side | None], Any],
         packed: Callable[[Any], Any],
-        jobs: int | None,
+        jobs: Jobs,
     ) -> Iterator[Any]:
         """What a function says of the records of each keyed state, some key groups at a time.
 

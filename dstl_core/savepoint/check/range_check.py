@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -56,6 +57,26 @@ class RangeReport:
         self.counts[state, kind] += 1
         if self.counts[state, kind] <= MAX_FINDINGS_OF_A_KIND:
             self.findings.append((state, kind, problem))
+
+    def to_json(self) -> dict[str, Any]:
+        """A report without findings as JSON values."""
+        return {
+            "entries": self.entries,
+            "keys_checked": self.keys_checked,
+            "records": dict(self.records),
+            "incomplete": list(self.incomplete),
+            "notes": [[list(cause), text] for cause, text in self.notes.items()],
+        }
+
+    @classmethod
+    def from_json(cls, stored: Mapping[str, Any]) -> RangeReport:
+        return cls(
+            stored["entries"],
+            stored["keys_checked"],
+            Counter(stored["records"]),
+            set(stored["incomplete"]),
+            notes={tuple(cause): text for cause, text in stored["notes"]},
+        )
 
 
 class RangeCheck:

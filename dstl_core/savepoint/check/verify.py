@@ -6,7 +6,6 @@ finding.
 
 from __future__ import annotations
 
-import hashlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -30,7 +29,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.savepoint.access.units import jobs_for, run_units, units_of
+from dstl_core.savepoint.access.units import Jobs, jobs_for, run_units, units_of
 from dstl_core.savepoint.check.range_check import (
     FAULTS,
     MAX_FINDINGS_OF_A_KIND,
@@ -41,10 +40,8 @@ from dstl_core.savepoint.check.range_check import (
 from dstl_core.savepoint.check.summary import streams_of
 from dstl_core.savepoint.read.entries import summarize, unread_part
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
-
-_PART_BYTES = 8 << 20
+from dstl_core.storage.written_files import sha256_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +117,7 @@ def verify_snapshot(
     snapshot: Snapshot,
     on_progress: Callable[[int], None] = lambda _: None,
     *,
-    jobs: int | None = 1,
+    jobs: Jobs = 1,
 ) -> Report:
     """Checks a whole snapshot.
 
@@ -165,14 +162,6 @@ def _log_streams(handle: KeyedStateHandle) -> Iterator[StreamStateHandle]:
             yield from keyed_state_streams(log)
 
 
-def sha256_of(file_io: FileIO, location: Location) -> str:
-    """The sha256 of a file, which is read in parts."""
-    digest, size = hashlib.sha256(), file_io.size(location) or 0
-    for start in range(0, size, _PART_BYTES):
-        digest.update(file_io.read_bytes(location, start, min(start + _PART_BYTES, size)))
-    return digest.hexdigest()
-
-
 class _reported:
     """Converts a fault of the snapshot to a finding."""
 
@@ -201,7 +190,7 @@ class _OperatorCheck:
         operator: OperatorSnapshot,
         report: Report,
         on_progress: Callable[[int], None],
-        jobs: int | None,
+        jobs: Jobs,
     ) -> None:
         self._operator = operator
         self._report = report

@@ -23,13 +23,21 @@ from dstl_core.model.key_group import (
     divided,
     key_group_prefix_bytes,
 )
-from dstl_core.savepoint.access.units import Unit, jobs_for, run_units
+from dstl_core.savepoint.access.units import Unit
+from dstl_core.savepoint.edit.recorded_units import (
+    Facts,
+    KnownStream,
+    RecordedStreams,
+    RunsForm,
+    run_recorded,
+)
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.keyed_copy import RunList, add_states
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf
-from dstl_core.savepoint.write.folder import StoredKeyedHandle
+from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
+from dstl_core.savepoint.write.work_record import Entry
 from dstl_core.state.columns.keyed_sections import (
     WRITE_MEMORY,
     KeyedSections,
@@ -47,11 +55,25 @@ class Sections:
 
     Args:
         parts: A section for each of its key groups, in order; empty without records.
-        report: What else the author of the unit wants to know.
+        report: What else the author of the unit wants to know, as JSON values: a record keeps it.
     """
 
     parts: list[bytes]
     report: Any = None
+
+
+class SectionsForm:
+    """How the sections of a unit are kept."""
+
+    def pack(self, result: Sections) -> tuple[Facts, Iterable[bytes | memoryview]]:
+        return {"sizes": [*map(len, result.parts)], "report": result.report}, result.parts
+
+    def unpack(self, entry: Entry) -> Sections:
+        parts, at = [], 0
+        for size in entry.facts["sizes"]:
+            parts.append(entry.data[at : at + size])
+            at += size
+        return Sections(parts, entry.facts["report"])
 
 
 @dataclass(frozen=True)
@@ -110,35 +132,54 @@ def write_streams(
     Returns:
         The handle of each subtask. If no stream has a record, the first one has the header.
     """
+    target = output.target
+    known = RecordedStreams(target)
+    done = {place: known.get(place) for place, stream in enumerate(streams) if stream is not None}
     units = {
         place: units_of_range(place, stream.key_groups, stream.size)
         for place, stream in enumerate(streams)
-        if stream is not None
+        if stream is not None and done[place] is None
     }
-    size = sum(stream.size for stream in streams if stream is not None)
+    size = sum(stream.size for place, stream in enumerate(streams) if stream and place in units)
     every = [unit for own in units.values() for unit in own]
-    results = run_units(task, every, jobs_for(size, output.jobs))
+    results = run_recorded(task, every, size, output.jobs, target, SectionsForm(), known.number)
 
-    def sections(count: int) -> Iterator[bytes]:
+    def sections(count: int, reports: list[Any]) -> Iterator[bytes]:
         for _ in range(count):
             unit, result = next(results)
-            take(result.report)
+            reports.append(result.report)
             yield from result.parts
-            output.target.advance(unit.size)
+            target.advance(unit.size)
 
-    target, handles = output.target, Handles()
+    handles = Handles()
     with closing(results):
         for place, stream in enumerate(streams):
+            target.names.begin()
             if stream is None:
                 handles.append(None)
                 continue
-            keyed = stream.keyed(sections(len(units[place])))
-            handles.append(target.add_keyed_stream(keyed, keep_header=stream.keep_header))
-    if units and not any(handles):
-        first = next(iter(units))
-        stream = streams[first]
-        assert stream is not None  # it has units
-        handles[first] = target.add_keyed_stream(stream.empty(), keep_header=True)
+            whole = done[place]
+            if whole is None:
+                whole = KnownStream(None)
+                keyed = stream.keyed(sections(len(units[place]), whole.reports))
+                whole.handle = target.add_keyed_stream(keyed, keep_header=stream.keep_header)
+                known.keep(place, whole, units[place])
+            else:
+                target.advance(stream.size)
+            handles.append(whole.handle)
+            for report in whole.reports:
+                take(report)
+    return _with_header(streams, handles, target)
+
+
+def _with_header(
+    streams: Sequence[NewStream | None], handles: Handles, target: StateFiles
+) -> Handles:
+    """The handles; if no stream has a record, the first one has the header."""
+    first = next((stream for stream in streams if stream is not None), None)
+    if first is not None and not any(handles):
+        target.names.begin()
+        handles[streams.index(first)] = target.add_keyed_stream(first.empty(), keep_header=True)
     return handles
 
 
@@ -208,7 +249,11 @@ class Shuffle:
                 place, KeyGroupRange(0, operator.max_parallelism - 1), operator.keyed_size
             )
         ]
-        with closing(run_units(self.read, units, jobs_for(size, output.jobs))) as results:
+        number = output.target.names.begin()
+        runs_of_units = run_recorded(
+            self.read, units, size, output.jobs, output.target, RunsForm(), number
+        )
+        with closing(runs_of_units) as results:
             for unit, (runs, report) in results:
                 for part in runs:
                     sections.add(part)
@@ -221,10 +266,16 @@ def write_sections(
     sections: KeyedSections, ranges: Sequence[KeyGroupRange], output: Output, portion: Portion
 ) -> Handles:
     """Writes a stream for each range of key groups."""
-    handles = Handles()
-    for number, own in enumerate(ranges, 1):
-        handles.append(output.target.add_keyed_stream(sections.stream(own)))
-        portion.reach((1 + number / len(ranges)) / 2)
+    handles, known = Handles(), RecordedStreams(output.target)
+    for place, own in enumerate(ranges):
+        output.target.names.begin()
+        whole = known.get(place)
+        if whole is None:
+            whole = KnownStream(output.target.add_keyed_stream(sections.stream(own)))
+            known.keep(place, whole)
+        handles.append(whole.handle)
+        portion.reach((1 + (place + 1) / len(ranges)) / 2)
+    output.target.names.begin()
     if handles and not any(handles):
         empty = [b""] * len(ranges[0])
         first = KeyedStream(sections.header, ranges[0], sections.prefix_bytes, empty)

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.distinct_elements import with_distinct_elements
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
@@ -85,7 +86,7 @@ def rewrite_savepoint(
     mode: Mode = "error",
     files: Files | None = None,
     format: KeyedForm | None = None,
-    jobs: int | None = 1,
+    jobs: Jobs = 1,
     keep_compression: bool = False,
 ) -> str:
     """Writes an edited copy of a snapshot.

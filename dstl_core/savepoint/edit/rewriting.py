@@ -11,19 +11,35 @@ import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
+from uuid import uuid4
 
+from dstl_core.checkpoint.store.metadata_file import metadata_sha256
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.metadata.savepoint_properties import savepoint_properties
 from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.errors import (
+    ColumnValueError,
+    FormatError,
+    RestoreError,
+    SavepointError,
+    SnapshotExistsError,
+)
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder
+from dstl_core.savepoint.write.work_record import open_record, plan_digest
 from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
+from dstl_core.storage.location import Location
 
 _LOG = logging.getLogger(__name__)
+RECORDED_FROM_BYTES = 256 << 20
+"""A rewriting that reads this much or more can be resumed; a smaller one takes seconds."""
+_REFUSALS = (ColumnValueError, FormatError, RestoreError, SavepointError)
+"""What a second run would say again, so nothing of the first one is kept."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +55,7 @@ class Output:
 
     target: SavepointFolder
     kept: KeptState | None = None
-    jobs: int | None = 1
+    jobs: Jobs = 1
     keep_compression: bool = False
 
     def header(
@@ -86,6 +102,8 @@ class RewritingPlan:
         counts: Records that steps have written, by operator and state, as far as they are known.
         check: Looks at what was read back, before it is published; raises if it is wrong.
         form: The form of keyed state that is written.
+        plan: What decides the bytes beside the source, as JSON values, so that a run after a kill
+            goes on only with its own work; None for what cannot be resumed.
     """
 
     kind: str
@@ -98,6 +116,7 @@ class RewritingPlan:
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     check: Callable[[Snapshot, SavepointFolder], None] = _accept
     form: KeyedForm = "canonical"
+    plan: Any = None
 
     def write(
         self,
@@ -105,11 +124,13 @@ class RewritingPlan:
         mode: Mode = "error",
         run_key: str | None = None,
         on_progress: Advance = no_progress,
-        jobs: int | None = 1,
+        jobs: Jobs = 1,
         keep_compression: bool = False,
     ) -> str:
         """Writes the savepoint and returns its path. It becomes visible when it is complete and was
         read back.
+
+        After a kill, the same call goes on with what is whole. A refusal leaves no file.
 
         Args:
             path: Folder of the savepoint.
@@ -122,11 +143,45 @@ class RewritingPlan:
                 default they are.
 
         Raises:
-            SavepointError: The folder holds a snapshot, or what is stored is not what was written.
+            SavepointError: The folder holds a snapshot or unfinished work of another plan, another
+                run writes there, or what is stored is not what was written.
         """
-        target = SavepointFolder(path, mode=mode, run_key=run_key, form=self.form)
-        if target.is_finished:
+        folder = Location.parse(path)
+        source = "" if self.source is None else self.source.file.sha256
+        decided = [self.kind, self.form, self.files, keep_compression, self.plan]
+        plan = f"none ({uuid4()})" if self.plan is None else plan_digest(decided)
+        begins = self.plan is not None and self.source_size >= RECORDED_FROM_BYTES
+        record = open_record(folder, source, plan, begins=begins or callable(jobs))
+        is_done = False
+        try:
+            if record is not None:
+                published = metadata_sha256(record.entries.file_io, folder)
+                is_done = published is not None and published == record.published
+                if is_done:
+                    return str(folder)
+                if record.continues and published is None:
+                    mode = "overwrite"  # of what the killed run has published beside it
+            target = SavepointFolder(path, mode=mode, run_key=run_key, form=self.form)
+            if record is not None:
+                target.with_record(record)
+            if not target.is_finished:
+                self._write(target, on_progress, jobs, keep_compression)
+            is_done = True
             return str(target.folder)
+        except SnapshotExistsError:
+            is_done = record is not None and not record.continues  # nothing was done
+            raise
+        except _REFUSALS:
+            is_done = True
+            target.discard()
+            raise
+        finally:
+            if record is not None:
+                record.close(is_done=is_done)
+
+    def _write(
+        self, target: SavepointFolder, on_progress: Advance, jobs: Jobs, keep_compression: bool
+    ) -> None:
         writing, reading = written_and_read_back(on_progress, self.source_size)
         target.advance = writing.add
         kept = None
@@ -137,6 +192,7 @@ class RewritingPlan:
         output, states = Output(target, kept, jobs, keep_compression), []
         for step in self.steps:
             _LOG.info("%s: operator %s", target.folder, step.label)
+            target.names.begin()
             states.append(step.write(output))
         writing.finish()
         metadata = self._of_form(self.metadata(tuple(states)))
@@ -144,7 +200,7 @@ class RewritingPlan:
         self.check(stored, target)
         if kept is not None:
             kept.leave_notes()
-        return target.publish(metadata, self._facts())
+        target.publish(metadata, self._facts())
 
     def _of_form(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Metadata whose properties say which form the keyed state of a savepoint has now."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar, get_args
 
@@ -18,6 +18,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.distinct_elements import DistinctElements
 from dstl_core.savepoint.edit.kept_state import (
     Files,
@@ -40,6 +41,7 @@ from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.write.folder import KeyedForm, Mode, StateFiles, checked_form
+from dstl_core.savepoint.write.work_record import stable
 from dstl_core.state.columns.progress import Advance, no_progress
 
 DEFAULT_MAX_PARALLELISM = 128
@@ -517,7 +519,7 @@ class SavepointEdit:
         mode: Mode = "error",
         run_key: str | None = None,
         on_progress: Advance = no_progress,
-        jobs: int | None = 1,
+        jobs: Jobs = 1,
         keep_compression: bool = False,
     ) -> str:
         """Writes the savepoint and returns its path. It becomes visible when it is complete and was
@@ -555,7 +557,21 @@ class SavepointEdit:
             self.kept_files,
             self.shares_files_in,
             form=self.form or "canonical",
+            plan=self._decided(),
         ).write(path, mode, run_key, on_progress, jobs, keep_compression)
+
+    def _decided(self) -> Any:
+        """What decides the bytes beside the source; None with new operators, whose state is not
+        described by it.
+        """
+        if self.operators:
+            return None
+        apart = ("source", "operators")
+        return {
+            own.name: stable(getattr(self, own.name))
+            for own in fields(self)
+            if own.name not in apart
+        }
 
     def _added(
         self,

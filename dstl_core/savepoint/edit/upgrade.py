@@ -34,6 +34,7 @@ from dstl_core.codec.state_meta import (
 from dstl_core.errors import ConfigError, FormatError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.converted_state import (
     Place,
     StateConversion,
@@ -52,6 +53,7 @@ from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.savepoint.write.folder import KeyedForm, Mode, checked_form
+from dstl_core.savepoint.write.work_record import stable
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.compatibility import (
     Rules,
@@ -316,7 +318,7 @@ class SavepointUpgrade:
         mode: Mode = "error",
         run_key: str | None = None,
         on_progress: Advance = no_progress,
-        jobs: int | None = 1,
+        jobs: Jobs = 1,
         keep_compression: bool = False,
     ) -> str:
         """Writes the upgraded savepoint and returns its path. The source does not change.
@@ -336,7 +338,8 @@ class SavepointUpgrade:
                 not what was written.
             UnreadableValueError: A value cannot be converted; the message says which state.
         """
-        blocked = [each for each in self.plan() if each.action == BLOCKED]
+        steps = self.plan()
+        blocked = [each for each in steps if each.action == BLOCKED]
         if blocked:
             first = blocked[0]
             raise SavepointError(
@@ -361,6 +364,7 @@ class SavepointUpgrade:
             self.shares_files_in,
             self.converted,
             form=self.form,
+            plan=[self._version, stable(steps)],
         ).write(path, mode, run_key, on_progress, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:

@@ -6,7 +6,8 @@ States whose bytes stay are copied as bytes. Memory is bounded: records go to a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -47,8 +48,10 @@ from dstl_core.state.columns.state_columns import (
 )
 from dstl_core.state.tables.keyed_state import state_key
 
-Report = Mapping[str, tuple["StateCount", Misfits]]
-"""What a unit has counted of each state that is converted."""
+Report = Mapping[str, tuple[dict[str, int], dict[str, Any]]]
+"""What a unit has counted of each state that is converted, as JSON values: the attributes of its
+``StateCount`` and its ``Misfits``.
+"""
 MEMORY = 128 << 20
 """Bytes of new records in memory; more go to a temporary file, which costs no time to speak of."""
 
@@ -113,7 +116,7 @@ class KeyedMigration:
             with self._sections(unit.key_groups) as sections:
                 self._fill(sections, unit.key_groups, self._states)
                 report = self._report()
-                is_refused = any(misfits.refused for _, misfits in report.values())
+                is_refused = any(misfits["refused"] for _, misfits in report.values())
                 parts = [b"" if is_refused else sections.section(at) for at in unit.key_groups]
             return Sections(parts, report)
 
@@ -149,14 +152,17 @@ class KeyedMigration:
         """What a unit has counted; the next one counts anew."""
         counts, self.counts = self.counts, {}
         by_name = {state.new.name: state for state in self._states}
-        return {name: (count, by_name[name].misfits.take()) for name, count in counts.items()}
+        return {
+            name: (asdict(count), asdict(by_name[name].misfits.take()))
+            for name, count in counts.items()
+        }
 
     def _take(self, report: Report) -> None:
         for name, (count, misfits) in report.items():
             total, refused = self._totals.setdefault(name, (StateCount(), Misfits()))
-            total.before += count.before
-            total.merged += count.merged
-            refused.give(misfits)
+            total.before += count["before"]
+            total.merged += count["merged"]
+            refused.give(Misfits(**misfits))
 
     def _finish(self) -> None:
         """Refuses values that do not fit, once they are all counted."""

@@ -25,6 +25,7 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck, check_restore
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
@@ -130,7 +131,7 @@ class SavepointMigration:
         mode: Mode = "error",
         run_key: str | None = None,
         on_progress: Advance = no_progress,
-        jobs: int | None = 1,
+        jobs: Jobs = 1,
         keep_compression: bool = False,
     ) -> str:
         """Writes the migrated savepoint and returns its path.
@@ -169,6 +170,10 @@ class SavepointMigration:
             self._metadata,
             check=self._accept,
             form=self.form,
+            plan=[
+                json.loads(json.dumps(self.migration.document, default=str)),
+                None if self.template is None else self.template.file.sha256,
+            ],
         ).write(path, mode, run_key, on_progress, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:

@@ -19,7 +19,7 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.savepoint.access.units import Unit, jobs_for, run_units, units_of
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_of
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
@@ -42,7 +42,7 @@ def operator_contents(
     options: CountOptions,
     on_progress: Advance = no_progress,
     *,
-    jobs: int | None = 1,
+    jobs: Jobs = 1,
 ) -> dict[str, Any]:
     """The figures of every state of an operator, as values for JSON.
 
@@ -119,7 +119,7 @@ class _RangeCounts:
 
 
 def _keyed_counts(
-    operator: OperatorSnapshot, options: CountOptions, jobs: int | None, portion: Portion
+    operator: OperatorSnapshot, options: CountOptions, jobs: Jobs, portion: Portion
 ) -> Iterable[StateCounts]:
     """The counts of every keyed state of an operator, and of its timers."""
     watermark = _watermark(operator)

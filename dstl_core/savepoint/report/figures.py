@@ -18,6 +18,7 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
 )
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.check.summary import snapshot_summary
 from dstl_core.savepoint.connectors.pending_commits import COMMITTED_AT_RESTORE, pending_commits
@@ -57,7 +58,7 @@ def report_figures(
     *,
     contents: CountOptions | None = None,
     on_progress: Advance = no_progress,
-    jobs: int | None = 1,
+    jobs: Jobs = 1,
 ) -> dict[str, Any]:
     """Everything that the page shows, as values for JSON.
 
@@ -134,7 +135,7 @@ def bytes_to_read(
 
 
 def _contents(
-    snapshot: Snapshot, options: CountOptions, on_progress: Advance, jobs: int | None
+    snapshot: Snapshot, options: CountOptions, on_progress: Advance, jobs: Jobs
 ) -> dict[str, dict[str, Any]]:
     """The contents of each operator by its hash; ``problem`` says why one cannot be read."""
     # Loads Arrow and the compiler, which metadata and headers do not need.

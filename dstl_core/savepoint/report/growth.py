@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 from dstl_core.errors import DAMAGED
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.check.diff import count_changes
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.columns.progress import Advance, no_progress
@@ -20,7 +21,7 @@ def state_growth(
     before: Contents,
     after: Contents,
     on_progress: Advance = no_progress,
-    jobs: int | None = 1,
+    jobs: Jobs = 1,
 ) -> Iterator[dict[str, Any]]:
     """Entries and bytes of each state in both snapshots, and its new, gone and changed entries.
 

@@ -11,6 +11,7 @@ from typing import Any
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames, ValuesOfStates
 from dstl_core.savepoint.report.count_options import CountOptions
@@ -72,7 +73,7 @@ def report_snapshot(
     ttls: Mapping[str, int] | None = None,
     at_ms: int | None = None,
     on_progress: Advance = no_progress,
-    jobs: int | None = 1,
+    jobs: Jobs = 1,
 ) -> SnapshotReport:
     """Reports on a savepoint or checkpoint: sizes, skew, hot keys, expiry, timers, growth.
 

@@ -6,9 +6,9 @@ import os
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
-from uuid import uuid4
 
 from dstl_core.checkpoint.store.metadata_file import (
+    metadata_digest,
     publish_metadata_file,
     read_sidecar,
     replace_metadata_file,
@@ -24,12 +24,13 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
     StreamStateHandle,
 )
+from dstl_core.savepoint.write.work_record import FileNames, WorkRecord
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.raw_sections import RawSections
-from dstl_core.storage.file_io import FileIO
+from dstl_core.storage.file_io import Content, FileIO
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
-from dstl_core.storage.written_files import DigestingFileIO, WrittenFile
+from dstl_core.storage.written_files import DigestingFileIO, WrittenFile, sha256_of
 
 if TYPE_CHECKING:
     from dstl_core.state.columns.keyed_sections import KeyedStream
@@ -40,6 +41,11 @@ DATA_INLINE_THRESHOLD = 20 * 1024
 _COPIED_BYTES = 8 << 20
 """How much of a stream is in memory while it is copied."""
 
+_RECORDED_COPY_BYTES = 1 << 20
+"""A smaller copy is made again after a kill."""
+
+KnownFiles = Mapping[str, tuple[int, str]]
+"""Size and sha256 of files, by name."""
 Mode = Literal["error", "overwrite"]
 KeyedForm = Literal["canonical", "native"]
 """The form of keyed state: ``canonical`` is for every state backend, ``native`` is the files of
@@ -66,7 +72,8 @@ def checked_form(form: KeyedForm) -> KeyedForm:
 class StateFiles:
     """The state files of a folder.
 
-    Every file has a unique name, so tasks that run twice leave only unreferenced files.
+    Every file has a unique name, so tasks that run twice leave only unreferenced files. With a
+    record, a run that goes on uses the same names again.
 
     Args:
         path: The folder.
@@ -91,6 +98,12 @@ class StateFiles:
         """Names of streams whose bytes are those of another snapshot."""
         self.kept: set[str] = set()
         """Names of files of the folder that were there before, and belong to the new snapshot."""
+        self.names = FileNames()
+        self.record: WorkRecord | None = None
+
+    def with_record(self, record: WorkRecord) -> None:
+        """Goes on with the files of the record, or begins its first ones."""
+        self.record, self.names = record, record.names
 
     @property
     def written(self) -> Mapping[str, WrittenFile]:
@@ -105,13 +118,19 @@ class StateFiles:
         """Stores the bytes of a stream, inline or in a file of the folder. ``is_copy`` says that
         they are the bytes of another snapshot.
         """
-        name = str(uuid4())
+        name = self.names.new()
         if is_copy:
             self.copied.add(name)
         if len(data) <= DATA_INLINE_THRESHOLD:
             return ByteStreamStateHandle(name, data)
-        self.file_io.write_new(self.folder.child(name), data)
+        self._write(name, data)
         return RelativeFileStateHandle(name, len(data))
+
+    def _write(self, name: str, data: Content) -> None:
+        location = self.folder.child(name)
+        if self.record is not None and self.record.continues:
+            self.file_io.delete(location)  # what a killed run has begun
+        self.file_io.write_new(location, data)
 
     def add_copy(self, read: Callable[[int, int], bytes], size: int) -> RelativeFileStateHandle:
         """Copies a stream of another snapshot into a file of the folder, in parts.
@@ -120,12 +139,48 @@ class StateFiles:
             read: Reads the bytes ``[start, end)`` of the stream.
             size: Bytes of the stream.
         """
-        name = str(uuid4())
+        name = self.names.new()
         self.copied.add(name)
-        starts = range(0, size, _COPIED_BYTES)
-        parts = (read(start, min(start + _COPIED_BYTES, size)) for start in starts)
-        self.file_io.write_new(self.folder.child(name), parts)
+        entry = f"copy-{name}"
+        if not self.holds(self._files_of(entry)):
+            starts = range(0, size, _COPIED_BYTES)
+            parts = (read(start, min(start + _COPIED_BYTES, size)) for start in starts)
+            self._write(name, parts)
+            if self.record is not None and size >= _RECORDED_COPY_BYTES:
+                self.record.entries.keep(entry, {"files": self.known([name])})
         return RelativeFileStateHandle(name, size)
+
+    def _files_of(self, entry: str) -> KnownFiles | None:
+        if self.record is None or not self.record.continues:
+            return None
+        kept = self.record.entries.get(entry)
+        return None if kept is None else kept.facts["files"]
+
+    def known(self, names: Iterable[str]) -> KnownFiles:
+        """Size and sha256 of files that were written here, by name."""
+        written = self.written
+        files = {name: written[str(self.folder.child(name))] for name in names}
+        return {name: (file.size, file.sha256) for name, file in files.items()}
+
+    def holds(self, files: KnownFiles | None) -> bool:
+        """Whether files that an earlier run has written are here, with the size and the sha256 that
+        they had; if so, they count as written.
+        """
+        if files is None:
+            return False
+        for name, (size, digest) in files.items():
+            location = self.folder.child(name)
+            if self.file_io.size(location) != size or sha256_of(self.file_io, location) != digest:
+                return False
+        paths = {name: str(self.folder.child(name)) for name in files}
+        self.learn(WrittenFile(paths[name], *known) for name, known in files.items())
+        return True
+
+    def discard(self) -> None:
+        """Deletes what was written here, after a refusal: nothing names it."""
+        for status in self.file_io.list_folder(self.folder):
+            if self.names.has(status.location.name):
+                self.file_io.delete(status.location)
 
     def add_keyed_state(self, state: KeyedState) -> StoredKeyedHandle | None:
         """Stores the state of one subtask."""
@@ -156,8 +211,8 @@ class StateFiles:
         for part in parts:
             first.append(part)
             if not stream.is_empty and stream.size > DATA_INLINE_THRESHOLD:
-                name = str(uuid4())
-                self.file_io.write_new(self.folder.child(name), chain(first, parts))
+                name = self.names.new()
+                self._write(name, chain(first, parts))
                 kept = RelativeFileStateHandle(name, stream.size)
                 return KeyGroupsSavepointStateHandle(stream.offsets, kept)
         if stream.is_empty and not keep_header:
@@ -234,6 +289,8 @@ class SavepointFolder(StateFiles):
     def publish(self, metadata: CheckpointMetadata, notes: Mapping[str, Any]) -> str:
         """Publishes the savepoint; returns its path."""
         known = dict(notes) | ({} if self._run_key is None else {RUN_KEY: self._run_key})
+        if self.record is not None:
+            self.record.will_publish(metadata_digest(metadata))
         if self._replaces:
             replace_metadata_file(self.file_io, self.folder, metadata, known, self.written)
         else:

@@ -146,6 +146,17 @@ class KeyedSections:
     def _spill_if_full(self) -> None:
         if self._held <= self._memory:
             return
+        try:
+            self._spill()
+        except OSError as error:
+            raise StorageError(
+                f"Records cannot be written to the folder for temporary files, "
+                f"{tempfile.gettempdir()} ({error.strerror}): expected {size_text(self._held)} "
+                f"more; set TMPDIR to a folder on a larger disk, and run the command again.",
+                errno=error.errno,
+            ) from error
+
+    def _spill(self) -> None:
         if self._spilled is None:
             self._spilled = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # see close
         for pieces in self._pieces.values():
@@ -153,6 +164,7 @@ class KeyedSections:
                 if isinstance(data, memoryview):
                     pieces[at] = state_id, number, self._spilled.tell(), size
                     self._spilled.write(data)
+        self._spilled.flush()
         self._held = 0
 
     # -------------------------------------------------------------------------------- sections

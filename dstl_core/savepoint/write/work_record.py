@@ -1,0 +1,300 @@
+"""What a rewriting has done already: a record beside its output. The same command goes on from it
+after a kill.
+
+The record is the folder ``_dstl_work`` in the output. It names the input, the plan and the version,
+and has an entry for each part of the work that is done. A run that ends deletes it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import secrets
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from typing import Any
+
+from dstl_core.errors import FencedError, FormatError, SavepointError, StateFileNotFoundError
+from dstl_core.storage import local_files
+from dstl_core.storage.file_io import FileIO, open_file_io
+from dstl_core.storage.json_document import parse_json_object, write_json_object
+from dstl_core.storage.location import Location
+from dstl_core.version import __version__
+
+WORK_FOLDER = "_dstl_work"
+_WORK = "work.json"
+_LOCK = "lock"
+_WHAT = "The record of a rewriting"
+_INPUT, _PLAN, _VERSION = "input", "plan", "version"
+_WORDS = {
+    _INPUT: ("another input", "the sha256 of its _metadata"),
+    _PLAN: ("other options", "the digest of its plan"),
+    _VERSION: ("another version of dstl", "the version"),
+}
+
+
+class FileNames:
+    """Names of the new files of one work. They are UUIDs: 64 bits of the work, then the place of
+    the file, so that the same work gives the same names again.
+    """
+
+    def __init__(self, work: str | None = None) -> None:
+        self.work = work or secrets.token_hex(8)
+        self._prefix = f"{self.work[:8]}-{self.work[8:12]}-{self.work[12:]}-"
+        self._scope = self._count = 0
+
+    def begin(self) -> int:
+        """Begins the next part of the work, whose names do not depend on what came before; gives
+        its number.
+        """
+        self._scope, self._count = self._scope + 1, 0
+        return self._scope
+
+    def new(self) -> str:
+        place = f"{(self._scope << 24) | self._count:016x}"
+        self._count += 1
+        return f"{self._prefix}{place[:4]}-{place[4:]}"
+
+    def has(self, name: str) -> bool:
+        """Whether a name is one of this work."""
+        return name.startswith(self._prefix)
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a part of the work that is done: facts, and bytes."""
+
+    facts: Mapping[str, Any]
+    data: bytes = b""
+
+
+class Entries:
+    """The entries of a record. Processes on other machines may write them, too.
+
+    Args:
+        folder: The folder of the record.
+        continues: Whether there may be entries of an earlier run.
+    """
+
+    def __init__(self, folder: Location, continues: bool) -> None:
+        self.folder = folder
+        self.continues = continues
+        self.file_io: FileIO = open_file_io(folder, fsync=False)
+
+    def keep(
+        self, name: str, facts: Mapping[str, Any], parts: Iterable[bytes | memoryview] = ()
+    ) -> None:
+        """Keeps an entry. It is there as a whole or not at all."""
+        data = b"".join(parts)
+        digest = hashlib.sha256(data).hexdigest()
+        head = {"facts": dict(facts), "bytes": len(data), "sha256": digest}
+        first = write_json_object(head, _WHAT)
+        size = len(first).to_bytes(8, "big")
+        self.file_io.replace(self.folder.child(name), b"".join([size, first, data]))
+
+    def get(self, name: str) -> Entry | None:
+        """An entry that is whole; None if there is none."""
+        try:
+            raw = self.file_io.read_bytes(self.folder.child(name))
+        except StateFileNotFoundError:
+            return None
+        start = 8 + int.from_bytes(raw[:8], "big")
+        try:
+            head = parse_json_object(raw[8:start], _WHAT)
+        except FormatError:
+            return None
+        data = raw[start:]
+        is_whole = len(data) == head.get("bytes")
+        if not is_whole or hashlib.sha256(data).hexdigest() != head.get("sha256"):
+            return None
+        return Entry(head.get("facts", {}), data)
+
+    def forget(self, names: Iterable[str]) -> None:
+        for name in names:
+            self.file_io.delete(self.folder.child(name))
+
+
+class WorkRecord:
+    """The record of one run. ``open_record`` makes it.
+
+    Args:
+        folder: The folder of the output.
+        identity: What the run is: input, plan and version.
+        body: What the record says now.
+        continues: Whether an earlier run began the work.
+        lock: The lock on the output, on a local disk.
+    """
+
+    def __init__(
+        self,
+        folder: Location,
+        body: Mapping[str, str],
+        continues: bool,
+        lock: int | None,
+    ) -> None:
+        self.folder = folder
+        self.continues = continues
+        self.entries = Entries(folder.child(WORK_FOLDER), continues)
+        self.names = FileNames(body["work"])
+        self._body = dict(body)
+        self._lock = lock
+
+    @property
+    def published(self) -> str | None:
+        """The sha256 of the metadata that the earlier run was about to publish."""
+        return self._body.get("published")
+
+    def will_publish(self, digest: str) -> None:
+        """Notes what is about to be published, so that a run that was killed before it could delete
+        the record is known to be finished.
+        """
+        self.check_owner()
+        self._body["published"] = digest
+        _write(self.entries, self._body)
+
+    def check_owner(self) -> None:
+        """Checks that no other run has taken the work over, as one on an object store can.
+
+        Raises:
+            FencedError: One has.
+        """
+        other = _read(self.entries)
+        if other is None or other.get("owner") != self._body["owner"]:
+            raise FencedError(
+                f"Another run writes {self.folder} now and goes on with the work of this one; wait "
+                f"for it, or choose another folder."
+            )
+
+    def close(self, *, is_done: bool) -> None:
+        """Lets other runs begin. The record of work that is done goes."""
+        if is_done:
+            self.entries.file_io.delete_folder(self.entries.folder)
+        if self._lock is not None:
+            _HELD.discard(self._lock)
+            os.close(self._lock)
+            self._lock = None
+
+
+def stable(value: Any) -> Any:
+    """A value as JSON that is the same in every process: a set has no order of its own."""
+    match value:
+        case Mapping():
+            return sorted(([stable(key), stable(own)] for key, own in value.items()), key=repr)
+        case frozenset() | set():
+            return sorted(map(repr, value))
+        case list() | tuple():
+            return [*map(stable, value)]
+    if is_dataclass(value):
+        return {own.name: stable(getattr(value, own.name)) for own in fields(value)}
+    return value if value is None or isinstance(value, str | int | float) else repr(value)
+
+
+def plan_digest(plan: Any) -> str:
+    """The digest of what decides the bytes of a rewriting, as JSON values."""
+    return hashlib.sha256(write_json_object({"plan": plan}, _WHAT)).hexdigest()
+
+
+def open_record(
+    folder: Location, source_sha256: str, plan: str, *, begins: bool
+) -> WorkRecord | None:
+    """Goes on with the record in a folder, or begins one.
+
+    Args:
+        folder: The folder of the output.
+        source_sha256: The digest of the metadata of the input.
+        plan: The digest of the plan.
+        begins: Whether to begin a record where none is.
+
+    Raises:
+        SavepointError: The record is of other work, or another run is at it.
+    """
+    entries = Entries(folder.child(WORK_FOLDER), continues=True)
+    body = _read(entries)
+    if body is None and not begins:
+        return None
+    identity = {_INPUT: source_sha256, _PLAN: plan, _VERSION: __version__}
+    if body is not None:
+        _check(folder, body, identity)
+    lock = _locked(folder, entries.folder)
+    try:
+        body = _read(entries)  # another run may have begun or ended meanwhile
+        owner = secrets.token_hex(8)
+        continues = body is not None
+        if body is None:
+            body = {**identity, "work": secrets.token_hex(8), "owner": owner}
+            raw = write_json_object(body, _WHAT)
+            if not entries.file_io.publish_once(entries.folder.child(_WORK), raw):
+                raise _busy(folder)
+        else:
+            _check(folder, body, identity)
+            body = {**body, "owner": owner}
+            _write(entries, body)
+        return WorkRecord(folder, body, continues, lock)
+    except BaseException:
+        if lock is not None:
+            _HELD.discard(lock)
+            os.close(lock)
+        raise
+
+
+def _check(folder: Location, body: Mapping[str, Any], identity: Mapping[str, str]) -> None:
+    for part, (what, of) in _WORDS.items():
+        if body.get(part) != identity[part]:
+            raise SavepointError(
+                f"An unfinished run in {folder} had {what}: expected {of} {body.get(part)}, got "
+                f"{identity[part]}; run its own command again, choose another folder, or delete "
+                f"{folder.child(WORK_FOLDER)} to begin anew."
+            )
+
+
+def _read(entries: Entries) -> dict[str, Any] | None:
+    location = entries.folder.child(_WORK)
+    try:
+        return parse_json_object(entries.file_io.read_bytes(location), f"{_WHAT} {location}")
+    except StateFileNotFoundError:
+        return None
+
+
+def _write(entries: Entries, body: Mapping[str, Any]) -> None:
+    entries.file_io.replace(entries.folder.child(_WORK), write_json_object(body, _WHAT))
+
+
+# ------------------------------------------------------------------------------------------- lock
+
+_HELD: set[int] = set()
+"""Locks of this process. A process of a pool must not hold them after this one was killed."""
+
+
+def _let_go() -> None:
+    for lock in _HELD:
+        os.close(lock)
+    _HELD.clear()
+
+
+os.register_at_fork(after_in_child=_let_go)
+
+
+def _locked(folder: Location, work: Location) -> int | None:
+    """Locks the work on a local disk; elsewhere, a later run takes it over."""
+    if work.scheme != "file":
+        return None
+    path = work.child(_LOCK).path
+    while True:
+        local_files.make_folders(work.path, sync=False)
+        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if os.path.exists(path) and os.path.samestat(os.fstat(lock), os.stat(path)):
+                _HELD.add(lock)
+                return lock
+            os.close(lock)  # a run that ended has deleted it
+        except BlockingIOError as error:
+            os.close(lock)
+            raise _busy(folder) from error
+
+
+def _busy(folder: Location) -> SavepointError:
+    return SavepointError(
+        f"Another run writes {folder}: wait for its end, or choose another folder."
+    )

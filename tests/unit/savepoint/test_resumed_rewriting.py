@@ -1,0 +1,275 @@
+"""A rewriting that is killed goes on where it was: the same bytes, and no unit twice."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot
+from dstl_core.errors import DstlError, SavepointError, StorageError
+from dstl_core.savepoint.edit import keyed_units, rewriting
+from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.read import entry_reader
+from dstl_core.savepoint.write import folder as folders
+from dstl_core.savepoint.write import work_record
+from dstl_core.state.columns import keyed_sections
+from dstl_core.storage.file_io import FsspecFileIO
+from dstl_core.storage.location import Location
+from tests.full_disk import full_disk
+from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
+from tests.written_corpus import DECLARATIONS
+
+_KILLED = 77
+Write = Callable[..., str]
+
+
+def _edit(name: str = "a-rocksdb-native-incremental", **options: Any) -> SavepointEdit:
+    edit = edit_savepoint(Snapshot.load(snapshot(name))).with_files(
+        options.get("files", "canonical")
+    )
+    number = options.get("max_parallelism")
+    return edit if number is None else edit.with_max_parallelism(number)
+
+
+def _upgrade() -> SavepointUpgrade:
+    job = UPGRADE_JOBS / "carts"
+    [path] = job.glob("savepoint-*")
+    return SavepointUpgrade(Snapshot.load(path, jars=[job / "job.jar"]))
+
+
+def _migration(pair: str) -> SavepointMigration:
+    old, new = (Snapshot.load(CHANGED_JOBS / pair / version) for version in ("old", "new"))
+    return SavepointMigration(Migration.load(DECLARATIONS / f"{pair}.yaml"), old, new)
+
+
+WORK: dict[str, Callable[[], Any]] = {
+    "canonical": _edit,
+    "other key groups": partial(_edit, max_parallelism=200),
+    "copied files": partial(_edit, files="copy"),
+    "upgrade": _upgrade,
+    "migration": partial(_migration, "pojo-class"),
+    "migration with another key": partial(_migration, "key-type"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Small state is work in many units, and its files have the same names in every run."""
+    monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
+    monkeypatch.setattr(folders, "_RECORDED_COPY_BYTES", 0)
+    for module in (keyed_units, entry_reader):
+        monkeypatch.setattr(module, "BYTES_AT_ONCE", 40_000)
+    monkeypatch.setattr(work_record.secrets, "token_hex", lambda size: "a1" * size)
+
+
+def _tree(folder: Path) -> dict[str, bytes]:
+    files = (each for each in folder.rglob("*") if each.is_file())
+    return {str(each.relative_to(folder)): each.read_bytes() for each in files}
+
+
+def _killed_at(place: int, write: Callable[[], object]) -> bool:
+    """Runs in a process that ends at a storage operation; whether it got as far as that. Each write
+    has two places: before it, and after the first of its bytes.
+    """
+    process = os.fork()
+    if process:
+        return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == _KILLED
+    try:
+        places = itertools.count()
+
+        def here() -> None:
+            if next(places) == place:
+                os._exit(_KILLED)
+
+        def ended(method: Callable[..., Any]) -> Callable[..., Any]:
+            def run(files: Any, location: Any, *data: Any) -> Any:
+                here()
+                return method(files, location, *data)
+
+            return run
+
+        def begun(files: Any, location: Any, data: Any) -> None:
+            def parts() -> Iterator[bytes]:
+                for part in [data] if isinstance(data, bytes) else data:
+                    yield bytes(part)
+                    here()
+
+            here()
+            create(files, location, parts())
+
+        create = FsspecFileIO.write_new
+        for name in ("replace", "publish_once", "delete", "delete_folder"):
+            setattr(FsspecFileIO, name, ended(getattr(FsspecFileIO, name)))
+        FsspecFileIO.write_new = begun  # type: ignore[method-assign]
+        write()
+        os._exit(0)
+    finally:
+        os._exit(1)
+
+
+def _survives_kills(name: str, tmp_path: Path, every: int) -> None:
+    make, out = WORK[name], tmp_path / "out"
+    make().write(tmp_path / "expected")
+    expected, kills = _tree(tmp_path / "expected"), 0
+    for place in itertools.count(0, every):
+        if not _killed_at(place, lambda: make().write(out)):
+            break
+        kills += 1
+        make().write(out)
+        assert _tree(out) == expected, place
+        shutil.rmtree(out)
+    assert kills > 1
+    assert _tree(out) == expected
+
+
+@pytest.mark.parametrize("name", WORK)
+def test_a_run_goes_on_after_a_kill_at_some_storage_operation(name: str, tmp_path: Path) -> None:
+    _survives_kills(name, tmp_path, 60 if name == "copied files" else 7)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", WORK)
+def test_a_run_goes_on_after_a_kill_at_any_storage_operation(name: str, tmp_path: Path) -> None:
+    _survives_kills(name, tmp_path, 1)
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
+    """Notes each unit that is done, of this process and its forks, and kills at the given one."""
+    done = keyed_units.copied_sections
+
+    def copied(sources: Any, streams: Any, unit: Any) -> Any:
+        with log.open("a") as lines:
+            lines.write(f"{unit.handle} {unit.key_groups}\n")
+        return done(sources, streams, unit)
+
+    monkeypatch.setattr(keyed_units, "copied_sections", copied)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_only_the_unit_in_flight_is_done_twice(
+    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log, out = tmp_path / "log", tmp_path / "out"
+    _counted(monkeypatch, log)
+    _edit().write(tmp_path / "expected")
+    every = log.read_text().splitlines()
+    assert len(every) == len({*every}) > 3
+    log.write_text("")
+    assert _killed_at(len(every), lambda: _edit().write(out))
+    before = len(log.read_text().splitlines())
+    assert 1 < before < len(every)
+    _edit().write(out, jobs=jobs)
+    assert len(log.read_text().splitlines()) <= len(every) + 1
+    assert _tree(out) == _tree(tmp_path / "expected")
+
+
+def _unfinished(out: Path) -> None:
+    assert _killed_at(8, lambda: _edit().write(out))
+    assert (out / work_record.WORK_FOLDER).is_dir()
+
+
+def test_work_of_another_plan_input_or_version_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    _unfinished(out)
+    before = _tree(out)
+    with pytest.raises(SavepointError, match=r"had other options.*delete .*_dstl_work"):
+        _edit(max_parallelism=200).write(out)
+    with pytest.raises(SavepointError, match="had another input"):
+        _edit("a-rocksdb-canonical").write(out, mode="overwrite")
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(SavepointError, match=r"version 0\.1\.0, got 9"),
+    ):
+        patch.setattr(work_record, "__version__", "9")
+        _edit().write(out)
+    assert _tree(out) == before
+    _edit().write(out)
+
+
+def test_one_of_two_runs_on_one_output_is_refused(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    seen = []
+
+    def refused(done: int) -> None:
+        with pytest.raises(SavepointError, match=r"Another run writes .*out: wait"):
+            _edit().write(out)
+        seen.append(done)
+
+    _edit().write(out, on_progress=refused)
+    assert seen
+    with pytest.raises(SavepointError, match="already there"):
+        _edit().write(out)
+
+
+def test_a_worker_that_dies_costs_its_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _edit().write(tmp_path / "expected")
+    out, parent, done = tmp_path / "out", os.getpid(), keyed_units.copied_sections
+
+    def dies(sources: Any, streams: Any, unit: Any) -> Any:
+        if os.getpid() != parent and unit.key_groups.start_key_group > 20:
+            os._exit(1)
+        return done(sources, streams, unit)
+
+    with monkeypatch.context() as patch, pytest.raises(DstlError, match="was killed"):
+        patch.setattr(keyed_units, "copied_sections", dies)
+        _edit().write(out, jobs=2)
+    assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
+    _edit().write(out, jobs=2)
+    assert _tree(out) == _tree(tmp_path / "expected")
+
+
+def test_a_full_temporary_disk_is_said_and_the_work_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make, out = WORK["other key groups"], tmp_path / "out"
+    spill = keyed_sections.KeyedSections._spill
+    monkeypatch.setattr(keyed_units.sections_for, "__defaults__", (0,))
+    make().write(tmp_path / "expected")
+
+    def on_a_full_disk(sections: Any) -> None:
+        with full_disk(4000):
+            spill(sections)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(StorageError, match=r"temporary files.*run the command again"),
+    ):
+        patch.setattr(keyed_sections.KeyedSections, "_spill", on_a_full_disk)
+        make().write(out)
+    assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
+    make().write(out)
+    assert _tree(out) == _tree(tmp_path / "expected")
+
+
+def test_a_refusal_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise SavepointError("refused")
+
+    out = tmp_path / "out"
+    monkeypatch.setattr(rewriting, "read_back", refused)
+    with pytest.raises(SavepointError, match="refused"):
+        _edit().write(out)
+    assert _tree(out) == {}
+
+
+def test_a_later_run_takes_work_on_an_object_store_over(monkeypatch: pytest.MonkeyPatch) -> None:
+    owners = map("{:016x}".format, itertools.count())
+    monkeypatch.setattr(work_record.secrets, "token_hex", lambda size: next(owners))
+    folder = Location.parse("memory://taken/out")
+    [first, second] = [work_record.open_record(folder, "s", "p", begins=True) for _ in range(2)]
+    assert first is not None and second is not None and second.continues
+    second.check_owner()
+    with pytest.raises(DstlError, match=r"Another run writes memory:.* goes on with the work"):
+        first.check_owner()
