@@ -5,13 +5,14 @@ Source: ``WindowOperator`` and ``EvictingWindowOperator`` of Flink 2.2.1. The st
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dstl_core.clock import Clock
 from dstl_core.codec.python_values import seen_by_functions
 from dstl_core.codec.serializers import AnySerializer, TupleSerializer
 from dstl_core.codec.serializers.runtime import StreamRecord, Timer
+from dstl_core.codec.serializers.window_types import TimeWindow
 from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.functions import (
     MERGING_WINDOW_SET,
@@ -20,7 +21,6 @@ from dstl_core.functions import (
     RuntimeContext,
     WindowFunction,
 )
-from dstl_core.operators.merging_windows import MergingWindowSet
 from dstl_core.operators.process_operator import KeySelector, NumberedRow
 from dstl_core.operators.user_code import user_code
 from dstl_core.state.backends.backend import KeyedStateBackend
@@ -33,6 +33,11 @@ from dstl_core.state.windows.windowing import MAX_TIMESTAMP, WindowAssigner, max
 
 if TYPE_CHECKING:
     from dstl_core.state.held.key_batch import KeyBatch
+
+Merged = Callable[[TimeWindow, list[TimeWindow], TimeWindow, list[TimeWindow]], None]
+"""Called after a merge with the merged window, the windows that it replaces, the window that stores
+its contents, and the windows that stored theirs.
+"""
 
 
 def refuse_other_windows(uid: str, backend: KeyedStateBackend, assigner: WindowAssigner) -> None:
@@ -421,3 +426,51 @@ class _WindowStateStore(KeyedStateStore):
 
     def _state(self, descriptor: StateDescriptor) -> Any:
         return self._keyed.get_partitioned_state(self.window, self._windows, descriptor)
+
+
+class MergingWindowSet:
+    """The windows of the current key.
+
+    Contents stay under the first window that stored them, while the window grows. Source:
+    ``MergingWindowSet`` and ``TimeWindow.mergeWindows`` of Flink 2.2.1.
+    """
+
+    def __init__(self, state: ListState) -> None:
+        self._state = state
+        self._stored = {TimeWindow(*window): TimeWindow(*kept) for window, kept in state.get()}
+        self._mapping = dict(self._stored)
+
+    def state_window(self, window: TimeWindow) -> TimeWindow | None:
+        """The window that stores the contents of ``window``; None if the set does not have it."""
+        return self._mapping.get(window)
+
+    def retire_window(self, window: TimeWindow) -> None:
+        """Removes a window."""
+        self._mapping.pop(window, None)
+
+    def add_window(self, new: TimeWindow, merged: Merged) -> TimeWindow:
+        """Adds a window; returns the result of its merge with all windows that it touches."""
+        # Windows of the set never touch each other, so only windows that touch the new one merge.
+        touching = [
+            window
+            for window in self._mapping
+            if window.start <= new.end and window.end >= new.start
+        ]
+        if not touching:
+            self._mapping[new] = new
+            return new
+        result = TimeWindow(
+            min(new.start, *(window.start for window in touching)),
+            max(new.end, *(window.end for window in touching)),
+        )
+        kept, *others = [self._mapping.pop(window) for window in touching]
+        self._mapping[result] = kept
+        if touching != [result]:
+            merged(result, touching, kept, others)
+        return result
+
+    def persist(self) -> None:
+        """Writes the set to the state, if it has changed."""
+        if self._mapping != self._stored:
+            self._state.update(list(self._mapping.items()))
+            self._stored = dict(self._mapping)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import warnings
 from collections.abc import Callable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any
@@ -10,7 +11,6 @@ from typing import Any
 import dagster as dg
 
 from dstl_core.errors import ConfigError
-from dstl_dagster.pipelines.asset_values import bringing, loaded_by
 from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS
 from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED_KEY, RETAIN_KEY, StatefulPipeline
@@ -21,6 +21,11 @@ STATE_TAG = "dstl/state-of"
 DEFAULT_RETRIES = dg.RetryPolicy(
     max_retries=3, delay=2, backoff=dg.Backoff.EXPONENTIAL, jitter=dg.Jitter.FULL
 )
+
+UNNAMED = "dstl_rows"
+"""Key of the IO manager of assets that name none. The assets bring it, because Dagster's own IO
+manager pickles values.
+"""
 
 
 def build_dstl_asset_specs(
@@ -192,3 +197,42 @@ def _multi_asset(
     schema = None if has_config else dict(config.to_fields_dict())
     made: dg.AssetsDefinition = dg.multi_asset(config_schema=schema, **options)(function)
     return bringing(made)
+
+
+class UnnamedIOManager(dg.IOManager):
+    """Stores nothing, because state and output are in the pipeline's folder, and loads nothing."""
+
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
+        """Does nothing."""
+
+    def load_input(self, context: dg.InputContext) -> Any:
+        """Raises ConfigError."""
+        raise ConfigError(
+            f"No IO manager loads the asset {context.asset_key.to_user_string()!r} of a pipeline: "
+            f"expected the key of a DstlIOManager; give it to dstl_assets (io_manager_key='dstl'), "
+            f"or to the input alone (AssetIn(input_manager_key='dstl'))."
+        )
+
+
+_BROUGHT = {UNNAMED: dg.IOManagerDefinition.hardcoded_io_manager(UnnamedIOManager())}
+"""One object for all assets: Dagster refuses two of one key in one run."""
+
+
+def loaded_by(specs: Sequence[dg.AssetSpec], key: str | None = None) -> list[dg.AssetSpec]:
+    """Specs whose values an IO manager loads.
+
+    Args:
+        specs: The specs.
+        key: Key of the IO manager; None: of one that says what to do.
+    """
+    return [spec.with_io_manager_key(key or UNNAMED) for spec in specs]
+
+
+def bringing(assets: dg.AssetsDefinition) -> dg.AssetsDefinition:
+    """Assets with the IO manager of ``UNNAMED``. The decorator takes no resources of assets whose
+    function has resources as parameters, so they are given here.
+    """
+    attributes = {**assets.get_attributes_dict(), "resource_defs": _BROUGHT}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", dg.BetaWarning)  # of attributes that the decorator has set
+        return dg.AssetsDefinition(**attributes)

@@ -36,7 +36,7 @@ JAR = f"{CODEC}classfile/job_jar.py:"
 SST_BLOCKS = f"{CODEC}columnar/keyed/sst_blocks.py:"
 SNAPPY = f"{CODEC}snappy_frames.py:"
 FREE_VALUES = f"{CODEC}data_io.py:MAX_FREE_VALUES"
-METADATA_ITEMS = f"{CODEC}metadata/counted_input.py:MAX_ITEMS"
+METADATA_ITEMS = f"{CODEC}metadata/metadata_format.py:MAX_ITEMS"
 VERDICTS = "dstl_core/savepoint/check/flink_verdicts.py:"
 DECLARATION = "dstl_core/savepoint/migrate/declaration_text.py:"
 
@@ -71,7 +71,6 @@ BOUNDS: dict[str, Sum | str] = {
     f"{KERNELS}write.py:MAX_EXACT_SECONDS": Sum.VALUE,
     f"{KERNELS}write_sql.py:MAX_SLOT_TEXT": Sum.VALUE,
     f"{CODEC}columnar/keyed/encoder.py:MOST_BYTES": Sum.ONE,
-    f"{CODEC}columnar/keyed/hash_order.py:_MOST_BITS": Sum.ONE,
     f"{CODEC}columnar/keyed/runs.py:MAX_PART_BYTES": Sum.BYTES,
     f"{SST_BLOCKS}MAX_BLOCKS_BYTES": Sum.TOTAL,
     f"{SST_BLOCKS}_MOST_TIMES_TOGETHER": Sum.TOTAL,
@@ -94,8 +93,8 @@ BOUNDS: dict[str, Sum | str] = {
     f"{CODEC}logical_type_objects.py:_MAX_LENGTH": Sum.VALUE,
     f"{CODEC}logical_type_objects.py:_MOST_DIGITS": Sum.VALUE,
     f"{CODEC}logical_types.py:_MAX_NESTING": Sum.DEPTH,
-    f"{CODEC}metadata/counted_input.py:MAX_ITEMS": Sum.TOTAL,
-    f"{CODEC}metadata/counted_input.py:MAX_OFFSETS": Sum.TOTAL,
+    f"{CODEC}metadata/metadata_format.py:MAX_ITEMS": Sum.TOTAL,
+    f"{CODEC}metadata/metadata_format.py:MAX_OFFSETS": Sum.TOTAL,
     f"{CODEC}metadata/handles.py:_MAX_NESTING": Sum.DEPTH,
     f"{CODEC}operator_state.py:_LONGEST_KEPT": Sum.ONE,
     f"{CODEC}protobuf/descriptors.py:MAX_NESTING": Sum.DEPTH,
@@ -173,7 +172,8 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/savepoint/report/largest.py:LARGEST": Sum.SHOWN,
     "dstl_core/savepoint/report/page.py:MOST_SHOWN": Sum.SHOWN,
     "dstl_core/savepoint/report/state_counts.py:_MAX_NUMBERS": Sum.SHOWN,
-    "dstl_core/savepoint/report/union_counts.py:_MAX_DISTINCT": Sum.ONE,
+    "dstl_core/savepoint/report/contents.py:_MAX_DISTINCT": Sum.ONE,
+    "dstl_core/state/columns/column_store.py:_MOST_BITS": Sum.ONE,
     "dstl_core/savepoint/report/value_counts.py:MAX_WINDOWS": Sum.BYTES,
     "dstl_core/job/coordination/epoch.py:MAX_BROADCAST_BYTES": Sum.PACE,
     "dstl_core/job/task/reduced_pieces.py:MOST_BYTES": Sum.TOTAL,

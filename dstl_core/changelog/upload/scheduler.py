@@ -12,12 +12,12 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from concurrent.futures import Future
+from weakref import WeakKeyDictionary
 
 from dstl_core.changelog.discarder import FileDiscarder, delete_by_scheme
 from dstl_core.changelog.local_recovery import LOCAL_RECOVERY_DISABLED, LocalRecoveryConfig
 from dstl_core.changelog.registry import TaskChangelogRegistry
 from dstl_core.changelog.storage_metrics import ChangelogStorageMetricGroup
-from dstl_core.changelog.upload.callbacks import CallbackLanes
 from dstl_core.changelog.upload.retry import RetryingExecutor, RetryPolicy
 from dstl_core.changelog.upload.task import UploadResult, UploadTask, UploadTasksResult
 from dstl_core.changelog.upload.throttle import (
@@ -41,7 +41,7 @@ from dstl_core.errors import (
 )
 from dstl_core.model.ids import JobID
 from dstl_core.model.sequence import SequenceNumber
-from dstl_core.scheduling import Cancellable, Scheduler, ThreadScheduler
+from dstl_core.scheduling import Action, BoundedExecutor, Cancellable, Scheduler, ThreadScheduler
 from dstl_core.storage.file_io import FileIO, open_file_io
 
 _LOG = logging.getLogger(__name__)
@@ -384,3 +384,48 @@ def _fail(tasks: Sequence[UploadTask], error: BaseException) -> None:
 
 def _closed_error() -> WriterClosedError:
     return WriterClosedError("The upload scheduler was closed before the upload ended.")
+
+
+class CallbackLanes:
+    """Runs the callbacks of one owner one after the other, and those of other owners concurrently.
+
+    A callback that is slow or fails delays only its owner. An owner's lane is removed with the
+    owner. Thread-safe.
+    """
+
+    def __init__(self, threads: Scheduler) -> None:
+        self._threads = threads
+        self._changed = threading.Condition(threading.Lock())
+        self._lanes: WeakKeyDictionary[object, BoundedExecutor] = WeakKeyDictionary()
+        self._pending = 0
+
+    def run(self, owner: object, callback: Action) -> None:
+        """Runs the callback soon, or on the caller's thread if the threads have ended."""
+        with self._changed:
+            self._pending += 1
+            lane = self._lanes.get(owner)
+            if lane is None:
+                lane = self._lanes[owner] = BoundedExecutor(self._threads, 1)
+        try:
+            lane.execute(lambda slot: self._run(callback))
+        except SchedulerClosedError:
+            self._run(callback)
+
+    def close(self, timeout_ms: int) -> None:
+        """Waits for callbacks that have not ended."""
+        with self._changed:
+            self._threads.wait_for(self._changed, lambda: not self._pending, timeout_ms)
+            left = self._pending
+        if left:
+            _LOG.error("callbacks of uploads still run after the close: callbacks=%d", left)
+
+    def _run(self, callback: Action) -> None:
+        try:
+            callback()
+        except Exception:
+            # A user's callback: its error is its own.
+            _LOG.exception("a callback of an upload failed")
+        finally:
+            with self._changed:
+                self._pending -= 1
+                self._changed.notify_all()

@@ -8,9 +8,9 @@ grow with the number of earlier epochs.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from dstl_core.checkpoint.store.commit_lineage import not_undone
 from dstl_core.checkpoint.store.completed_checkpoint import (
@@ -18,7 +18,7 @@ from dstl_core.checkpoint.store.completed_checkpoint import (
     first_free_id,
     in_flight_of,
 )
-from dstl_core.checkpoint.store.subsume import subsumed
+from dstl_core.checkpoint.store.properties import CheckpointProperties
 from dstl_core.errors import FormatError, StorageError
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.json_document import CONVERSION_ERRORS
@@ -328,3 +328,38 @@ class RecordedCheckpoints:
                 self._left[checkpoint_id] = record.number
             if not unknown or (record.type == "commit" and checkpoint_id <= min(unknown)):
                 return
+
+
+class _HasProperties(Protocol):
+    @property
+    def properties(self) -> CheckpointProperties: ...
+
+
+_Checkpoint = TypeVar("_Checkpoint", bound=_HasProperties)
+
+
+def subsumed(checkpoints: Sequence[_Checkpoint], num_retained: int) -> list[_Checkpoint]:
+    """The checkpoints beyond the retained number, oldest first.
+
+    Savepoints count, and each but the newest may leave. The newest checkpoint that is not a
+    savepoint stays at any age, because later checkpoints may reference its files. It leaves only if
+    the newest of all stopped the job.
+
+    Source: ``CheckpointSubsumeHelper`` of Flink 2.2.1.
+
+    Args:
+        checkpoints: All checkpoints in the store, oldest first.
+        num_retained: Number of checkpoints that the store may have.
+    """
+    left: list[_Checkpoint] = []
+    if not checkpoints:
+        return left
+    newest = checkpoints[-1]
+    real = [each for each in checkpoints if not each.properties.is_savepoint]
+    for checkpoint in checkpoints[:-1]:
+        if len(checkpoints) - len(left) <= num_retained:
+            break
+        stays = not newest.properties.is_synchronous and bool(real) and checkpoint is real[-1]
+        if not stays:
+            left.append(checkpoint)
+    return left

@@ -16,11 +16,10 @@ from __future__ import annotations
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.java_stream import skip_java_object
-from dstl_core.codec.metadata.channels import read_channel_handle, write_channel_handle
-from dstl_core.codec.metadata.counted_input import CountedInput
 from dstl_core.codec.metadata.handles import (
     read_keyed_handle,
     read_operator_handle,
+    read_required_stream_handle,
     read_stream_handle,
     write_keyed_handle,
     write_operator_handle,
@@ -34,10 +33,13 @@ from dstl_core.model.checkpoint import (
     OperatorSubtaskState,
 )
 from dstl_core.model.handle import (
+    AnyChannelStateHandle,
     ByteStreamStateHandle,
+    ChannelStateHandle,
     ChannelStateKind,
     KeyedStateHandle,
     KeyGroupsStateHandle,
+    MergedChannelStateHandle,
     OperatorStreamStateHandle,
 )
 from dstl_core.model.ids import OperatorID
@@ -48,6 +50,11 @@ CHECKPOINT_PROPERTIES_CLASS = "org.apache.flink.runtime.checkpoint.CheckpointPro
 MASTER_STATE_MAGIC_NUMBER = 0xC96B1696 - (1 << 32)
 READABLE_VERSIONS = (2, 3, 4, 5, 6)
 WRITABLE_VERSIONS = (3, 4, 5, 6)
+
+MAX_ITEMS = 1 << 24
+"""Operators, states, files, changes and so on. Each one takes 65 to 270 bytes."""
+MAX_OFFSETS = 1 << 26
+"""Offsets of elements, key groups and buffers. Each one takes 40 bytes."""
 
 
 def read_metadata(raw: bytes) -> CheckpointMetadata:
@@ -285,3 +292,103 @@ def _write_subtask(out: DataOutput, subtask: OperatorSubtaskState, version: int)
         out.write_i32(len(channels))
         for channel in channels:
             write_channel_handle(out, channel, version)
+
+
+def read_channel_handle(
+    data: DataInput, version: int, kind_before_v6: ChannelStateKind
+) -> AnyChannelStateHandle:
+    """Reads a channel-state handle; before version 6 the list that holds it determines the kind.
+
+        plain  := [u8 kind], i32 subtask, i32 gate or partition, i32 channel or subpartition,
+                  i32 n, n i64 offsets, i64 state size, stream handle
+        merged := u8 kind, i32 subtask, i64 state size, stream handle, i32 n, n bytes
+
+    These are the in-flight buffers of unaligned checkpoints. Versions below 6 have no kind byte and
+    no merged form. Source: ``ChannelStateHandleSerializerV1`` and ``V2`` of Flink 2.2.1.
+    """
+    kind = kind_before_v6
+    if version >= 6:
+        at = data.position
+        code = data.read_u8("channel state kind")
+        if not 1 <= code <= 4:
+            raise FormatError(
+                "A channel state kind is unknown", offset=at, expected="1..4", got=code
+            )
+        kind = ChannelStateKind(code)
+    subtask = data.read_i32("subtask index")
+    if kind in (ChannelStateKind.INPUT_CHANNEL, ChannelStateKind.RESULT_SUBPARTITION):
+        info = (data.read_i32("gate or partition"), data.read_i32("channel or subpartition"))
+        offsets = data.read_counted_i64s("buffer offsets")
+        size = data.read_i64("state size")
+        stream = read_required_stream_handle(data, "channel state stream")
+        return ChannelStateHandle(kind, subtask, info, offsets, size, stream)
+    size = data.read_i64("state size")
+    stream = read_required_stream_handle(data, "channel state stream")
+    blob = data.read_bytes(data.read_length("merged channel infos"))
+    return MergedChannelStateHandle(kind, subtask, size, stream, blob)
+
+
+def write_channel_handle(out: DataOutput, handle: AnyChannelStateHandle, version: int) -> None:
+    if version >= 6:
+        out.write_u8(handle.kind.value)
+    elif isinstance(handle, MergedChannelStateHandle):
+        raise FormatError("Merged channel state needs metadata version 6", expected=6, got=version)
+    out.write_i32(handle.subtask_index)
+    if isinstance(handle, MergedChannelStateHandle):
+        out.write_i64(handle.state_size)
+        write_stream_handle(out, handle.stream)
+        out.write_i32(len(handle.blob))
+        out.write_bytes(handle.blob)
+        return
+    for number in handle.info:
+        out.write_i32(number)
+    out.write_i32(len(handle.offsets))
+    for offset in handle.offsets:
+        out.write_i64(offset)
+    out.write_i64(handle.state_size)
+    write_stream_handle(out, handle.stream)
+
+
+class CountedInput(DataInput):
+    """A ``DataInput`` whose counts have a limit together.
+
+    Each count is checked against the bytes that remain, but three bytes become an object of a
+    hundred.
+    """
+
+    __slots__ = ("_items", "_offsets")
+
+    def __init__(self, buffer: bytes, start: int = 0, end: int | None = None) -> None:
+        super().__init__(buffer, start, end)
+        self._items = 0
+        self._offsets = 0
+
+    def read_count(self, field: str, item_bytes: int, *, limit: int | None = None) -> int:
+        at = self.position
+        count = super().read_count(field, item_bytes, limit=limit)
+        self._items += count
+        if self._items > MAX_ITEMS:
+            raise _too_many("items", at, field, MAX_ITEMS, self._items)
+        return count
+
+    def read_length(self, field: str, *, limit: int | None = None) -> int:
+        return super().read_count(field, 1, limit=limit)
+
+    def read_counted_i64s(self, field: str) -> tuple[int, ...]:
+        return self.read_i64s(super().read_count(field, 8), field)
+
+    def read_i64s(self, count: int, field: str = "long") -> tuple[int, ...]:
+        self._offsets += count
+        if self._offsets > MAX_OFFSETS:
+            raise _too_many("offsets", self.position, field, MAX_OFFSETS, self._offsets)
+        return super().read_i64s(count, field)
+
+
+def _too_many(what: str, at: int, field: str, most: int, number: int) -> FormatError:
+    return FormatError(
+        f"The metadata has too many {what}",
+        offset=at,
+        field=field,
+        expected=f"<= {most}",
+        got=f"{number} up to here",
+    )

@@ -17,16 +17,24 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.errors import ConfigError
-from dstl_core.job.downstream.commits_between import CommitsBetween
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.codec.columnar.types.type_registry import ColumnOptions
+from dstl_core.errors import ConfigError, InvariantViolation
 from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT, INSERTED, OutputSource
-from dstl_core.job.downstream.rows_of_state import rows_of_state
+from dstl_core.job.spec.operators import AggregateOperator
+from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
+from dstl_core.operators.aggregate_function import AggregateMerge
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.state.columns.state_columns import KEY_COLUMN
 
 ChangeKind = Literal["insert", "update", "delete", "upsert"]
 CHANGE_KINDS: Sequence[str] = get_args(ChangeKind)
 INSERT, UPDATE, DELETE, UPSERT = CHANGE_KINDS
 _AT = "dstl_row"
+
+_AS_STORED = ColumnOptions(decimals="exact")
 
 
 @dataclass(frozen=True)
@@ -206,3 +214,90 @@ def _joined(rows: pa.Table, others: pa.Table, names: Sequence[str], how: str) ->
     numbered = rows.select(names).append_column(_AT, pa.array(np.arange(rows.num_rows)))
     at = numbered.join(others.select(names), names, join_type=how).column(_AT)
     return rows.take(at.sort())
+
+
+@dataclass(frozen=True)
+class CommitsBetween:
+    """The commits between the position of a reader and the latest one.
+
+    Args:
+        until: The latest commit.
+        shared: Commits that both stand on, newest first; none for a reader without a position.
+        undone: Commits that the reader has seen and a rewind undid, oldest first.
+        applied: Commits that the reader lacks, oldest first.
+    """
+
+    until: CompletedCheckpoint
+    shared: Sequence[CompletedCheckpoint]
+    undone: Sequence[CompletedCheckpoint]
+    applied: Sequence[CompletedCheckpoint]
+
+    @classmethod
+    def since(cls, commits: Iterable[CompletedCheckpoint], position: int | None) -> CommitsBetween:
+        """Reads the log.
+
+        Args:
+            commits: All commits, newest first; at least one.
+            position: The checkpoint id that the reader stands at; None if it has read nothing.
+
+        Raises:
+            ConfigError: The log has no such commit.
+        """
+        read = list(commits)
+        line = list(lineage(read))
+        if position is None:
+            return cls(line[0], (), (), line[::-1])
+        older = [each for each in read if each.checkpoint_id <= position]
+        if not older or older[0].checkpoint_id != position:
+            raise ConfigError(
+                f"The table stands at checkpoint {position}, which the pipeline does not have: "
+                f"another pipeline of the same name filled it, or the pipeline began anew; give a "
+                f"new table."
+            )
+        held = list(lineage(older))
+        latest_ids = {each.checkpoint_id for each in line}
+        common = next((each.checkpoint_id for each in held if each.checkpoint_id in latest_ids), 0)
+        return cls(
+            line[0],
+            [each for each in line if each.checkpoint_id <= common],
+            [each for each in held if each.checkpoint_id > common][::-1],
+            [each for each in line if each.checkpoint_id > common][::-1],
+        )
+
+    @property
+    def common(self) -> int:
+        """Id of the newest commit that both stand on; 0 if there is none."""
+        return self.shared[0].checkpoint_id if self.shared else 0
+
+
+def rows_of_state(
+    store: PipelineStore, operator: AggregateOperator, commit: CompletedCheckpoint
+) -> pa.Table:
+    """A row for each key, as the operator would give it in an epoch that changes all keys.
+
+    Args:
+        store: The folder of the pipeline.
+        operator: Declared aggregates without windows, with output.
+        commit: The commit whose state it is.
+    """
+    function, schema = operator.function, operator.output_schema
+    if not isinstance(function, AggregateMerge) or schema is None:
+        raise InvariantViolation("only aggregates with output give rows of their state")
+    reader = Snapshot.load(store.path_of(commit))[f"uid:{operator.uid}"].keyed(types=_AS_STORED)
+    rows = []
+    for batch in reader.read():
+        states = pa.RecordBatch.from_arrays(
+            [
+                batch.column(state.name).cast(kind)
+                if state.name in batch.schema.names
+                else pa.nulls(batch.num_rows, kind)
+                for merge in function.merges
+                for state, kind in zip(merge.states, merge.types, strict=True)
+            ],
+            names=[state.name for state in function.states],
+        )
+        output = function.output_of_changes(batch.column(KEY_COLUMN), states)
+        if output is not None:
+            rows.append(output.cast(schema))
+    stored = stored_arrow_schema(schema)
+    return as_stored(pa.Table.from_batches(rows, schema), stored)

@@ -16,11 +16,11 @@ from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing import current_process, get_context
+from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.access.container_limits import processes_that_fit
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 
@@ -34,6 +34,11 @@ _WAITING = 2
 """Units for each process that run, or whose results wait for those of earlier ones."""
 
 Result = TypeVar("Result")
+
+CGROUP = Path("/sys/fs/cgroup")
+"""Where Linux shows the limits of a container (version 2 of control groups)."""
+PROCESS_BYTES = 512 << 20
+"""What a process that reads state takes at most: libraries, a unit, and its results."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,3 +167,27 @@ def _adopt(task: Callable[[Unit], Any], parent: int) -> None:
 
 def _run(unit: Unit) -> Any:
     return _task[0](unit)
+
+
+def processes_that_fit(cgroup: Path = CGROUP) -> int:
+    """The number of cores, or less where a container may use less of them or of memory.
+
+    A container sees all cores of its machine. More processes than its share are slowed down, and
+    more than its memory holds are killed.
+    """
+    cores = len(os.sched_getaffinity(0))
+    quota, _, period = _limit(cgroup / "cpu.max").partition(" ")
+    if quota.isdigit() and period.isdigit() and int(period):
+        cores = min(cores, -(-int(quota) // int(period)))
+    memory = _limit(cgroup / "memory.max")
+    if memory.isdigit():
+        cores = min(cores, int(memory) // PROCESS_BYTES)
+    return max(1, cores)
+
+
+def _limit(file: Path) -> str:
+    """A limit as Linux writes it; empty without one."""
+    try:
+        return file.read_text().strip()
+    except OSError:
+        return ""

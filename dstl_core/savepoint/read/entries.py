@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
-from dstl_core.codec.serializers import AnySerializer, JsonValue, OpaqueValue, value_text
+from dstl_core.codec.big_decimal import BigDecimal
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    JsonValue,
+    ListSerializer,
+    MapSerializer,
+    OpaqueValue,
+    TupleSerializer,
+    value_text,
+)
+from dstl_core.codec.serializers.numbers import BigDecSerializer
 from dstl_core.codec.serializers.runtime import TtlValue
+from dstl_core.codec.serializers.structs import Row, RowSerializer
 from dstl_core.errors import FormatError
 from dstl_core.model.checkpoint import DeclaredDecimals
 from dstl_core.model.shown_state import ShownState
-from dstl_core.savepoint.columns.declared_values import declared_value
 
 EVENT_TIMER, PROC_TIMER = "event-timer", "proc-timer"
 OP_LIST, OP_UNION, OP_BROADCAST = "op-list", "op-union", "op-broadcast"
@@ -303,3 +313,51 @@ def summarize(unreadable: Iterable[Unreadable]) -> Iterator[str]:
     for problem in unreadable:
         counts.add(problem)
     return counts.sentences()
+
+
+def declared_value(serializer: AnySerializer, value: Any, decimals: DeclaredDecimals | None) -> Any:
+    """A value with its decimals in their declared scale; a number that does not fit stays as it is.
+
+    Args:
+        serializer: The stored type.
+        value: A value of it.
+        decimals: What was declared of it; None if nothing was.
+    """
+    if value is None or decimals is None:
+        return value
+    if isinstance(serializer, RowSerializer) and isinstance(decimals, Mapping):
+        fields = [
+            declared_value(kind, item, decimals.get(f"f{at}"))
+            for at, (kind, item) in enumerate(zip(serializer.fields, value.fields, strict=True))
+        ]
+        return Row(value.kind, tuple(fields))
+    if isinstance(serializer, TupleSerializer) and isinstance(decimals, Mapping):
+        return tuple(
+            declared_value(kind, item, decimals.get(f"f{at}"))
+            for at, (kind, item) in enumerate(zip(serializer.fields, value, strict=True))
+        )
+    if isinstance(serializer, MapSerializer) and isinstance(decimals, Mapping):
+        of_key, of_value = decimals.get("key"), decimals.get("value")
+        return [
+            (
+                declared_value(serializer.key, key, of_key),
+                declared_value(serializer.value, item, of_value),
+            )
+            for key, item in value
+        ]
+    if isinstance(serializer, ListSerializer):
+        return [declared_value(serializer.element, each, decimals) for each in value]
+    if isinstance(decimals, Mapping):
+        return value
+    if isinstance(serializer, BigDecSerializer):
+        return _scaled(value, *decimals)
+    return value
+
+
+def _scaled(value: BigDecimal, digits: int, scale: int) -> BigDecimal:
+    missing = scale - value.scale
+    # A stored scale is any number of 32 bits, so it is bounded before the power is taken.
+    if not 0 <= missing <= digits:
+        return value
+    unscaled = value.unscaled * 10**missing
+    return BigDecimal(unscaled, scale) if abs(unscaled) < 10**digits else value

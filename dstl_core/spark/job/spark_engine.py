@@ -12,6 +12,7 @@ from pyspark.sql.utils import is_remote
 
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.fingerprint import FINGERPRINT_VERSION, Fingerprint
+from dstl_core.job.spec.given_rows import arrow_of, in_stored_types, paths_of, stored_schema
 from dstl_core.job.spec.job_spec import EpochSpec, TaskSpec
 from dstl_core.job.spec.operators import Operator
 from dstl_core.job.spec.output_types import stored_arrow_schema
@@ -19,11 +20,10 @@ from dstl_core.job.spec.read_columns import ALL_COLUMNS, ReadColumns
 from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.job.task.subtask import run_epoch_subtask
 from dstl_core.spark.engine.key_groups import split_by_subtask
-from dstl_core.spark.engine.parquet_rows import ParquetRows
-from dstl_core.spark.engine.schema import quoted
+from dstl_core.spark.engine.parquet_rows import ParquetRows, read_parquet
+from dstl_core.spark.engine.schema import quoted, spark_schema_of
 from dstl_core.spark.engine.session import SparkTasks, of_attempt
 from dstl_core.spark.job.batch_checks import check_rows, checked_batch
-from dstl_core.spark.job.given_frames import frame_of
 from dstl_core.spark.job.inputs import fingerprint_of, in_types, latest_time_of, place
 from dstl_core.spark.job.sent_rows import received
 
@@ -121,3 +121,32 @@ class SparkEngine:
 
     def read(self, files: Sequence[str], schema: pa.Schema) -> DataFrame:
         return ParquetRows(tuple(files), stored_arrow_schema(schema)).frame(self.spark)
+
+
+def frame_of(spark: SparkSession, rows: Any, what: str, reads: ReadColumns = ALL_COLUMNS) -> Any:
+    """A DataFrame of rows in any form that the local engine takes; others are returned as they are.
+
+    Rows of Arrow go through the memory of this process.
+
+    Args:
+        spark: The session.
+        rows: The rows.
+        what: Their name, for errors.
+        reads: The columns that are read. Others are left out if Spark has no type for them.
+
+    Raises:
+        ConfigError: Spark has no type for a column or a value, or there is no file.
+    """
+    if isinstance(rows, DataFrame):
+        return rows
+    paths = paths_of(rows)
+    if paths is not None:
+        frame, _ = read_parquet(spark, paths)
+        return frame
+    arrow_rows = arrow_of(rows)
+    if arrow_rows is None:
+        return rows
+    table = arrow_rows if isinstance(arrow_rows, pa.Table) else arrow_rows.read_all()
+    schema = stored_schema(table.schema, what, reads.reads)
+    stored = in_stored_types(table, schema, what)
+    return spark.createDataFrame(stored, spark_schema_of(schema))

@@ -28,21 +28,37 @@ from dstl_core.errors import (
     RestoreError,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.state.backends.keyed_access import State, ValueState
-from dstl_core.state.backends.keyed_collections import ListState
-from dstl_core.state.backends.state_binding import bind_state
+from dstl_core.state.backends.current_key import CurrentKey
+from dstl_core.state.backends.keyed_access import (
+    AggregatingState,
+    FoldingState,
+    ReducingState,
+    State,
+    ValueState,
+)
+from dstl_core.state.backends.keyed_collections import ListState, MapState
 from dstl_core.state.held.added_elements import AddedElements
 from dstl_core.state.held.change_logger import StateChangeLogger
 from dstl_core.state.held.held_values import HeldValues, form_of
 from dstl_core.state.tables.descriptor import (
+    AggregatingStateDescriptor,
+    FoldingStateDescriptor,
     ListStateDescriptor,
+    MapStateDescriptor,
+    ReducingStateDescriptor,
     StateDescriptor,
     ValueStateDescriptor,
 )
 from dstl_core.state.tables.evolution import register_table
 from dstl_core.state.tables.keyed_state import KeyedState, StateKey, state_key
 from dstl_core.state.tables.queue_table import QueueTable
-from dstl_core.state.tables.state_table import VOID_NAMESPACE, ListTable, StateTable, ValueTable
+from dstl_core.state.tables.state_table import (
+    VOID_NAMESPACE,
+    ListTable,
+    MapTable,
+    StateTable,
+    ValueTable,
+)
 from dstl_core.state.tables.store import HEAP, EntryStore
 from dstl_core.state.tables.ttl import TtlPolicy
 
@@ -386,3 +402,30 @@ class RocksDBKeyedStateBackend(KeyedStateBackend):
         from dstl_core.state.backends.rocksdb_store import RocksDBStore
 
         return RocksDBStore(folder, cache_bytes=cache_bytes, write_buffer_bytes=write_buffer_bytes)
+
+
+def bind_state(
+    backend: CurrentKey,
+    descriptor: StateDescriptor,
+    table: StateTable[Any],
+    ttl: TtlPolicy | None,
+) -> State[Any]:
+    """Creates the state object of a descriptor on its table, which has the same kind."""
+    match descriptor, table:
+        case ValueStateDescriptor(), ValueTable():
+            value = ValueState(backend, table, ttl, descriptor.default_value)
+            return value.declare(descriptor.type)
+        case ReducingStateDescriptor(), ValueTable():
+            return ReducingState(backend, table, ttl, descriptor).declare(descriptor.type)
+        case AggregatingStateDescriptor(), ValueTable():
+            aggregating = AggregatingState(backend, table, ttl, descriptor)
+            return aggregating.declare(descriptor.accumulator_type)
+        case FoldingStateDescriptor(), ValueTable():
+            return FoldingState(backend, table, ttl, descriptor).declare(descriptor.type)
+        case ListStateDescriptor(), ListTable():
+            return ListState(backend, table, ttl).declare(descriptor.element_type)
+        case MapStateDescriptor(), MapTable():
+            map_state = MapState(backend, table, ttl)
+            return map_state.declare(descriptor.key_type, descriptor.value_type)
+        case _:
+            raise InvariantViolation(f"{descriptor} has a table of another kind")

@@ -13,7 +13,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
-from dstl_core.codec.serializers import AnySerializer
+from dstl_core.codec.columnar.keyed.heap_rows import StoredKeyGroup, read_heap_rows
+from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
+from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import FormatError, NotInColumnsError
 from dstl_core.model.handle import (
@@ -24,10 +26,9 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.state.restore.canonical import read_stream_header
+from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
 from dstl_core.state.restore.changelog_columns import open_changelog_rows
 from dstl_core.state.restore.heap import is_canonical
-from dstl_core.state.restore.heap_columns import open_heap_rows
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.state.restore.rocksdb_columns import TableRecords, open_table_records
@@ -36,6 +37,7 @@ from dstl_core.state.restore.stored_key_groups import (
     StoredRecords,
     in_memory,
 )
+from dstl_core.storage.handle_resolver import HandleResolver
 
 
 @dataclass(frozen=True)
@@ -143,3 +145,32 @@ class KeyGroupsOpener:
             state.key_serializer, tuple(table.meta for table in state.tables.values())
         )
         return in_memory(header, raw, offsets, own, self._prefix_bytes)
+
+
+def open_heap_rows(
+    handle: KeyGroupsStateHandle,
+    key_groups: KeyGroupRange,
+    prefix_bytes: int,
+    resolver: HandleResolver,
+    registry: SerializerRegistry,
+) -> StoredKeyGroups:
+    """The sections of some key groups, built in memory.
+
+    Raises:
+        NotInColumnsError: The state has no columnar form.
+        FormatError: The stream is damaged.
+    """
+    header = read_stream_header(handle, resolver, registry)
+    parts, bodies, at = [], [], 0
+    for key_group, data in read_key_groups(handle.offsets, handle.stream, key_groups, resolver):
+        bodies.append(data.peek(data.position))
+        parts.append(StoredKeyGroup(key_group, at, at + len(bodies[-1])))
+        at += len(bodies[-1])
+    if not parts:
+        raise NotInColumnsError  # the restore by records makes its tables
+    runs = []
+    for state, rows in enumerate(read_heap_rows(b"".join(bodies), parts, header)):
+        own = rows.key_groups - key_groups.start_key_group
+        runs.append(runs_of(rows.spans, state, own, rows.key_groups, len(key_groups), prefix_bytes))
+    plain = KeyedBackendHeader(header.key_serializer, header.states)
+    return in_memory(plain, *sections_of(runs, key_groups), key_groups, prefix_bytes)

@@ -8,8 +8,7 @@ from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
 from dstl_core.job.spec.row_hashes import RowHash
-from dstl_core.spark.job.inputs import fingerprint_of, place
-from dstl_core.spark.job.row_identity import header_of, row_hash_of
+from dstl_core.spark.job.inputs import fingerprint_of, header_of, place, row_hash_of
 from dstl_core.spark.job.sent_rows import received
 
 pytestmark = pytest.mark.spark

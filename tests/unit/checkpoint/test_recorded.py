@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.store.recorded import KEPT, RecordedCheckpoints
-from dstl_core.checkpoint.store.subsume import subsumed
+from dstl_core.checkpoint.store.recorded import KEPT, RecordedCheckpoints, subsumed
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import pytest
 
 from dstl_core.checkpoint.store.properties import CheckpointProperties, CheckpointRetentionPolicy
-from dstl_core.checkpoint.store.subsume import subsumed
+from dstl_core.checkpoint.store.recorded import subsumed
 
 KINDS = {
     "c": CheckpointProperties.for_checkpoint(CheckpointRetentionPolicy.RETAIN_ON_CANCELLATION),

@@ -17,8 +17,13 @@ from dstl_core.checkpoint.store.metadata_file import MAX_SIDECAR_BYTES, read_sid
 from dstl_core.codec.change_format import segment_body
 from dstl_core.codec.classfile.job_jar import MAX_ENTRIES, JarFile, JobClasses
 from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
-from dstl_core.codec.metadata.counted_input import MAX_ITEMS, MAX_OFFSETS, CountedInput
-from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
+from dstl_core.codec.metadata.metadata_format import (
+    MAX_ITEMS,
+    MAX_OFFSETS,
+    CountedInput,
+    read_metadata,
+    write_metadata,
+)
 from dstl_core.codec.operator_state import (
     OperatorStateReader,
     list_state_meta,

@@ -9,7 +9,7 @@ import pytest
 from dstl_core.codec.big_decimal import BigDecimal
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.serializers.structs import Row
-from dstl_core.savepoint.columns.declared_values import declared_value
+from dstl_core.savepoint.read.entries import declared_value
 
 BIG = Types.BIG_DEC
 ROW = Types.ROW(Types.LONG, BIG, Types.LIST(BIG))

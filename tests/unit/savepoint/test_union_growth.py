@@ -11,7 +11,7 @@ import pytest
 
 from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.errors import NoSuchStateError
-from dstl_core.savepoint.report.union_counts import UnionCounts
+from dstl_core.savepoint.report.contents import UnionCounts
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import UNION_GROWTH, snapshot
 

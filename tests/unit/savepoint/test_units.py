@@ -18,8 +18,14 @@ from dstl_core.errors import ConfigError, DstlError, FormatError
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle, RelativeFileStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access import units
-from dstl_core.savepoint.access.container_limits import processes_that_fit
-from dstl_core.savepoint.access.units import POOL_FROM_BYTES, Unit, jobs_for, run_units, units_of
+from dstl_core.savepoint.access.units import (
+    POOL_FROM_BYTES,
+    Unit,
+    jobs_for,
+    processes_that_fit,
+    run_units,
+    units_of,
+)
 from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.state.restore import into_tables

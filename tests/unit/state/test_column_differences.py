@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from dstl_core.state.columns.column_differences import differ
+from dstl_core.job.task.column_subtask import differ
 from dstl_core.state.columns.column_fit import fit
 
 NUMBERS = pa.list_(pa.float64())

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 
-from dstl_core.changelog.upload.callbacks import CallbackLanes
+from dstl_core.changelog.upload.scheduler import CallbackLanes
 from dstl_core.testing import ManualScheduler
 
 

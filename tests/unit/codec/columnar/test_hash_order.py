@@ -1,7 +1,7 @@
 import numpy as np
 import pytest
 
-from dstl_core.codec.columnar.keyed.hash_order import order_of, places_of
+from dstl_core.state.columns.column_store import order_of, places_of
 
 ENDS = [0, 1, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, (1 << 64) - 1]
 
