@@ -26,14 +26,14 @@ _LONGEST_DETAIL = 20_000
 
 
 @dataclass(frozen=True)
-class Place:
+class BrowsedItem:
     """What is selected: the snapshot, an operator, or one of its states."""
 
     operator: OperatorSnapshot | None = None
     state: str | None = None
 
 
-class Entries(Protocol):
+class EntrySource(Protocol):
     """Entries that are read while they are iterated, and what of them only Java can read."""
 
     unreadable: list[Unreadable]
@@ -44,7 +44,7 @@ class Entries(Protocol):
 class Pages:
     """The entries of a place, or of a key, as far as they were read."""
 
-    def __init__(self, sources: list[Entries]) -> None:
+    def __init__(self, sources: list[EntrySource]) -> None:
         self._sources = sources
         self._entries = (entry for source in sources for entry in source)
         self.lines: list[dict[str, Any]] = []
@@ -86,13 +86,13 @@ class Pages:
         return ". ".join([counted, *summarize(hidden), *problems])
 
 
-def pages_of(place: Place) -> Pages:
+def pages_of(place: BrowsedItem) -> Pages:
     """The entries of a state."""
     assert place.operator is not None, "a state is one of an operator"
     return Pages([place.operator.entries(place.state)])
 
 
-def pages_of_key(snapshot: Snapshot, place: Place, text: str) -> Pages:
+def pages_of_key(snapshot: Snapshot, place: BrowsedItem, text: str) -> Pages:
     """The entries of a key: of the state, of the operator, or of all operators.
 
     Raises:
@@ -103,7 +103,7 @@ def pages_of_key(snapshot: Snapshot, place: Place, text: str) -> Pages:
     if not keyed:
         raise ConfigError("There is no keyed state here.")
     stored = None if place.state is None else keyed[0].stored_name(place.state)
-    lookups: list[Entries] = []
+    lookups: list[EntrySource] = []
     problem: ConfigError | None = None
     for operator in keyed:
         try:
@@ -115,7 +115,7 @@ def pages_of_key(snapshot: Snapshot, place: Place, text: str) -> Pages:
     return Pages(lookups)
 
 
-def text_of(snapshot: Snapshot, place: Place) -> str:
+def text_of(snapshot: Snapshot, place: BrowsedItem) -> str:
     """What ``dstl inspect`` says of a place."""
     if place.operator is None:
         lines = summary_lines(snapshot_summary(snapshot))

@@ -14,8 +14,8 @@ from textual.widgets.tree import TreeNode
 from textual.worker import get_current_worker
 
 from dstl_core.cli.browse.browsed_entries import (
+    BrowsedItem,
     Pages,
-    Place,
     cells,
     columns_of,
     detail,
@@ -55,7 +55,7 @@ class Browser(App[None]):
     def __init__(self, snapshot: Snapshot) -> None:
         super().__init__()
         self.snapshot = snapshot
-        self._place = Place()
+        self._place = BrowsedItem()
         self.pages: Pages | None = None
         """The entries in the table; None if an operator or the snapshot is selected."""
         self._columns: list[str] = []
@@ -63,7 +63,7 @@ class Browser(App[None]):
     def compose(self) -> ComposeResult:
         yield Header()
         with Horizontal():
-            tree: Tree[Place] = Tree(_label(self.snapshot.folder.name), data=Place())
+            tree: Tree[BrowsedItem] = Tree(_label(self.snapshot.folder.name), data=BrowsedItem())
             yield tree
             with Vertical():
                 yield Input(placeholder="a key: a text as it is, others as JSON")
@@ -77,13 +77,13 @@ class Browser(App[None]):
         self.sub_title = printable(str(self.snapshot.folder))
         tree = self.places
         for operator in self.snapshot.operators:
-            tree.root.add(_label(operator.label), data=Place(operator))
+            tree.root.add(_label(operator.label), data=BrowsedItem(operator))
         tree.root.expand()
         tree.focus()
-        self.show(Place())
+        self.show(BrowsedItem())
 
     @property
-    def places(self) -> Tree[Place]:
+    def places(self) -> Tree[BrowsedItem]:
         return self.query_one(Tree)
 
     @property
@@ -97,10 +97,10 @@ class Browser(App[None]):
         self.places.focus()
 
     @on(Tree.NodeExpanded)
-    def _list_states(self, event: Tree.NodeExpanded[Place]) -> None:
+    def _list_states(self, event: Tree.NodeExpanded[BrowsedItem]) -> None:
         self._fill(event.node)
 
-    def _fill(self, node: TreeNode[Place]) -> None:
+    def _fill(self, node: TreeNode[BrowsedItem]) -> None:
         """Lists the states of an operator, whose headers are read now."""
         place = node.data
         if place is None or place.operator is None or place.state is not None or node.children:
@@ -111,14 +111,14 @@ class Browser(App[None]):
             self._say(str(error))
             return
         for name, kind in states:
-            node.add_leaf(_label(f"{name}  {kind}"), data=Place(place.operator, name))
+            node.add_leaf(_label(f"{name}  {kind}"), data=BrowsedItem(place.operator, name))
 
     @on(Tree.NodeSelected)
-    def _select(self, event: Tree.NodeSelected[Place]) -> None:
+    def _select(self, event: Tree.NodeSelected[BrowsedItem]) -> None:
         if event.node.data is not None:
             self.show(event.node.data)
 
-    def show(self, place: Place) -> None:
+    def show(self, place: BrowsedItem) -> None:
         """Shows a place, and begins to read its entries."""
         self._place = place
         self._start(None)

@@ -34,7 +34,7 @@ from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
 from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorMigration, StatePlan
 from dstl_core.savepoint.migrate.sql_cast import OPTIONS
 from dstl_core.savepoint.migrate.value_conversion import Misfits, Values, kind_of
-from dstl_core.savepoint.read.keyed_copy import RunList, Sink, copy_states
+from dstl_core.savepoint.read.keyed_copy import CopyTarget, RunList, copy_states
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
@@ -214,7 +214,7 @@ class KeyedMigration:
         return KeyedSections(self._header, key_groups, self.max_parallelism, memory=MEMORY)
 
     def _fill(
-        self, sink: Sink, key_groups: KeyGroupRange | None, states: Sequence[StatePlan]
+        self, sink: CopyTarget, key_groups: KeyGroupRange | None, states: Sequence[StatePlan]
     ) -> None:
         """Adds the records that some key groups of the source give; None means all."""
         places = {id(state): at for at, state in enumerate(self._states)}
@@ -237,7 +237,7 @@ class KeyedMigration:
     # ------------------------------------------------------------------------------ conversion
 
     def _convert(
-        self, sink: Sink, at: int, state: StatePlan, key_groups: KeyGroupRange | None
+        self, sink: CopyTarget, at: int, state: StatePlan, key_groups: KeyGroupRange | None
     ) -> None:
         key_type = self.plan.key_type
         assert key_type is not None and state.operator is not None and state.old is not None

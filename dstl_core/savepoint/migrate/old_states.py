@@ -9,7 +9,7 @@ from dstl_core.savepoint.migrate.declaration import StateRule
 from dstl_core.savepoint.migrate.migration_plan import OperatorMigration
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.read.snapshot_names import Place, SnapshotNames
+from dstl_core.savepoint.read.snapshot_names import OperatorOrState, SnapshotNames
 
 
 class OldStates:
@@ -24,7 +24,7 @@ class OldStates:
 
     def places(
         self, name: str, rule: StateRule | None, sources: Sequence[OperatorSnapshot]
-    ) -> list[Place]:
+    ) -> list[OperatorOrState]:
         """Where the old state may be: without ``from`` in every source, under the name that it has
         in the new job. Otherwise ``from`` is ``STATE`` of the sources, or ``OP/STATE``.
 
@@ -37,11 +37,11 @@ class OldStates:
             ConfigError: ``from`` is ambiguous.
         """
         if rule is None or rule.from_ is None:
-            return [Place(operator, name) for operator in sources]
+            return [OperatorOrState(operator, name) for operator in sources]
         return self._names.states_among("from", rule.from_, sources)
 
 
-def stored_at(places: Sequence[Place]) -> StateInfo | None:
+def stored_at(places: Sequence[OperatorOrState]) -> StateInfo | None:
     """The first state that is stored at one of some places."""
     for place in places:
         operator = place.operator.with_timer_queues
@@ -51,7 +51,9 @@ def stored_at(places: Sequence[Place]) -> StateInfo | None:
     return None
 
 
-def missing_state(plan: OperatorMigration, places: Sequence[Place], name: str) -> ConfigError:
+def missing_state(
+    plan: OperatorMigration, places: Sequence[OperatorOrState], name: str
+) -> ConfigError:
     """The error for a name of no old state. It lists the states of the old operator."""
     sources = [each.operator for each in places] or plan.sources
     known = ", ".join(info.name for op in sources for info in op.states + op.operator_states)

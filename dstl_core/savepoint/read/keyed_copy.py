@@ -48,7 +48,7 @@ ROWS_PER_BATCH = 1 << 18
 BYTES_PER_BATCH = 64 << 20
 
 
-class Sink(Protocol):
+class CopyTarget(Protocol):
     """Where records go: sections, or a list of runs for sections in another process."""
 
     @property
@@ -79,7 +79,7 @@ class RunList:
 
 
 def add_states(
-    sink: Sink,
+    sink: CopyTarget,
     source: StatesOf,
     max_parallelism: int,
     wanted: KeyGroupRange,
@@ -103,7 +103,7 @@ def add_states(
 
 
 def copy_states(
-    sink: Sink,
+    sink: CopyTarget,
     operator: OperatorCatalog,
     ids: Mapping[StateKey, int],
     max_parallelism: int,
@@ -190,7 +190,7 @@ class _Copy:
 
     def __init__(
         self,
-        sink: Sink,
+        sink: CopyTarget,
         max_parallelism: int,
         ids: Mapping[StateKey, int] | None = None,
     ) -> None:

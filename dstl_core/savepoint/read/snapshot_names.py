@@ -97,7 +97,7 @@ def relocations(option: str, texts: Iterable[str] | None) -> dict[str, str]:
 
 
 @dataclass(frozen=True)
-class Place:
+class OperatorOrState:
     """An operator, or one of its states. ``state`` may be one that the operator lacks."""
 
     operator: OperatorSnapshot
@@ -128,10 +128,10 @@ class SnapshotNames:
         """
         text = operator.label if state is None else f"{operator.label}/{state}"
         whole = self._operator(text)
-        places = [*([] if whole is None else [Place(whole)]), *self._states(text)]
+        places = [*([] if whole is None else [OperatorOrState(whole)]), *self._states(text)]
         if state is not None:
             places += self._of_any_operator(text)
-        if places == [Place(operator, state)]:
+        if places == [OperatorOrState(operator, state)]:
             return text
         by_hash = f"hash:{operator.operator_id.hex}"
         return by_hash if state is None else f"{by_hash}/{state}"
@@ -144,7 +144,7 @@ class SnapshotNames:
             return text
         return f"hash:{operator.operator_id.hex}={new}"
 
-    def operator_or_state(self, option: str, name: str) -> Place:
+    def operator_or_state(self, option: str, name: str) -> OperatorOrState:
         """The operator or the state that ``OP`` or ``OP/STATE`` names.
 
         Raises:
@@ -152,11 +152,11 @@ class SnapshotNames:
             NoSuchOperatorError: No operator has such a name.
         """
         whole = self._operator(name)
-        fitting = [] if whole is None else [Place(whole)]
+        fitting = [] if whole is None else [OperatorOrState(whole)]
         fitting += self._states(name)
         return self._only(option, name, fitting) or self._nearest(name)
 
-    def state(self, option: str, name: str) -> Place:
+    def state(self, option: str, name: str) -> OperatorOrState:
         """The state that ``OP/STATE`` names. If the operator lacks it, what asks for it says so.
 
         Raises:
@@ -171,7 +171,9 @@ class SnapshotNames:
         """Whether ``states`` finds something, or finds too much."""
         return bool(self._states(name) or self._of_any_operator(name))
 
-    def states(self, option: str, name: str, form: str = "STATE or OP/STATE") -> list[Place]:
+    def states(
+        self, option: str, name: str, form: str = "STATE or OP/STATE"
+    ) -> list[OperatorOrState]:
         """The states that ``STATE`` or ``OP/STATE`` names: those of every operator, or of one.
 
         Args:
@@ -197,7 +199,9 @@ class SnapshotNames:
         )
         raise self._unknown(option, f"no state has the name {name!r}", known, form)
 
-    def states_among(self, option: str, name: str, own: Sequence[OperatorSnapshot]) -> list[Place]:
+    def states_among(
+        self, option: str, name: str, own: Sequence[OperatorSnapshot]
+    ) -> list[OperatorOrState]:
         """The states that ``STATE`` of some operators, or ``OP/STATE`` of any one, names. If no
         operator has it, ``OP/STATE`` is a state that its operator lacks.
 
@@ -205,7 +209,7 @@ class SnapshotNames:
             ConfigError: The name is ambiguous.
         """
         of_own = [
-            Place(operator, name)
+            OperatorOrState(operator, name)
             for operator in own
             if any(info.name == name for info in operator.states_or_none())
         ]
@@ -299,13 +303,13 @@ class SnapshotNames:
         operators = self._snapshot.named(name)
         return operators[0] if len(operators) == 1 else None
 
-    def _states(self, name: str) -> list[Place]:
+    def _states(self, name: str) -> list[OperatorOrState]:
         """Every reading as an operator and one of its states, each state once."""
-        places: dict[tuple[str, str], Place] = {}
+        places: dict[tuple[str, str], OperatorOrState] = {}
         for left, right in cuts(name, "/"):
             operator = self._operator(left)
             if operator is not None and right in self._names_in(operator):
-                places[operator.operator_id.hex, right] = Place(operator, right)
+                places[operator.operator_id.hex, right] = OperatorOrState(operator, right)
         return list(places.values())
 
     def _names_in(self, operator: OperatorSnapshot) -> frozenset[str]:
@@ -316,9 +320,9 @@ class SnapshotNames:
             self._known[operator.operator_id] = names
         return names
 
-    def _of_any_operator(self, name: str) -> list[Place]:
+    def _of_any_operator(self, name: str) -> list[OperatorOrState]:
         """The states that have the whole name."""
-        return [Place(operator, name) for operator in self._having.get(name, ())]
+        return [OperatorOrState(operator, name) for operator in self._having.get(name, ())]
 
     @cached_property
     def _having(self) -> Mapping[str, list[OperatorSnapshot]]:
@@ -330,18 +334,20 @@ class SnapshotNames:
                 operators.setdefault(state, []).append(operator)
         return operators
 
-    def _only(self, option: str, name: str, fitting: list[Place]) -> Place | None:
+    def _only(
+        self, option: str, name: str, fitting: list[OperatorOrState]
+    ) -> OperatorOrState | None:
         if len(fitting) > 1:
             raise _ambiguous(option, name, [str(each) for each in fitting])
         return fitting[0] if fitting else None
 
-    def _nearest(self, name: str) -> Place:
+    def _nearest(self, name: str) -> OperatorOrState:
         """The operator with the longest name before a slash, and a state that it lacks."""
         for left, right in reversed(list(cuts(name, "/"))):
             operator = self._operator(left)
             if operator is not None:
-                return Place(operator, right)
-        return Place(self._snapshot[name])
+                return OperatorOrState(operator, right)
+        return OperatorOrState(self._snapshot[name])
 
 
 class ValuesOfStates(Generic[Value]):

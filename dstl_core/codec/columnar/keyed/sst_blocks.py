@@ -59,7 +59,7 @@ Bytes = npt.NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Entries:
+class TableEntries:
     """Entries in the order of their keys, ``[entries, ENTRY_WORDS]``; ``kept`` has their bytes."""
 
     lines: Int64s
@@ -81,7 +81,7 @@ class StoredBlocks:
     begin: int
     raw: bytes
 
-    def entries(self, start: bytes, stop: bytes | None, least_key: int) -> Entries:
+    def entries(self, start: bytes, stop: bytes | None, least_key: int) -> TableEntries:
         """The entries of those blocks that may hold keys in ``[start, stop)``.
 
         Args:
@@ -149,17 +149,17 @@ class TableReader:
 
     def entries(
         self, start: bytes, stop: bytes | None, least_key: int, stored: StoredBlocks
-    ) -> Entries:
+    ) -> TableEntries:
         """See ``StoredBlocks.entries``."""
         places = self.places(start, stop)
         if not len(places):
-            return Entries(np.empty((0, ENTRY_WORDS), np.int64), [])
+            return TableEntries(np.empty((0, ENTRY_WORDS), np.int64), [])
         begin = int(places[0, BLOCK_START])
         raw = stored.part(begin, int(places[-1, BLOCK_END]))
         data, bounds = self._unpacked(raw, places, begin)
         lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
         self.file.check_count(len(lines), start, stop)
-        return Entries(lines, [data, keys])
+        return TableEntries(lines, [data, keys])
 
     def stored_bytes(self, start: bytes, stop: bytes | None) -> int:
         """Size of these blocks in the file."""

@@ -22,7 +22,7 @@ from dstl_core.codec.columnar.keyed.spans import (
     SpanBatch,
     SpanRecord,
 )
-from dstl_core.codec.columnar.keyed.sst_blocks import Entries, TableReader
+from dstl_core.codec.columnar.keyed.sst_blocks import TableEntries, TableReader
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words
@@ -148,7 +148,7 @@ def _bounds(first: int, last: int, prefix_bytes: int) -> tuple[bytes, bytes | No
     return b"" if first == 0 else first.to_bytes(prefix_bytes, "big"), stop
 
 
-def _merged(every: list[Entries], first: int, last: int, prefix_bytes: int) -> SstRows:
+def _merged(every: list[TableEntries], first: int, last: int, prefix_bytes: int) -> SstRows:
     total = sum(map(len, every))
     runs = np.empty((len(every), 2), np.int64)
     for at, run in enumerate(every):
