@@ -15,8 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from dstl_core import Snapshot, check_restore  # noqa: E402
-from dstl_core.savepoint import check_jar  # noqa: E402
-from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck  # noqa: E402
+from dstl_core.savepoint.check.restore_result import VERDICT_TEXTS, RestoreResult  # noqa: E402
 from dstl_core.state.tables.compatibility import Verdict  # noqa: E402
 from tests.golden_files import CHANGED_CLASSES, GOLDEN, UPGRADE_JOBS  # noqa: E402
 from tests.integration.flink.changed_classes import WHAT  # noqa: E402
@@ -57,7 +56,7 @@ LINES = {
 }
 
 
-def _verdicts(check: RestoreCheck) -> Mapping[str, Verdict]:
+def _verdicts(check: RestoreResult) -> Mapping[str, Verdict]:
     worst: dict[str, Verdict] = {}
     for line in check.lines:
         worst[line.operator] = max(line.verdict, worst.get(line.operator, line.verdict))
@@ -71,7 +70,7 @@ def _of_classes() -> list[tuple[str, str, Verdict, Verdict, Verdict]]:
     outcomes = json.loads((CHANGED_CLASSES / "outcomes.json").read_bytes())
     old, new = (Snapshot.load(CHANGED_CLASSES / each) for each in ("old", "new"))
     jars = [CHANGED_CLASSES / "new.jar"]
-    by_jar = _verdicts(check_jar(old, jars, to="2.2", unchanged=["source"]))
+    by_jar = _verdicts(check_restore(old, jars[0], to="2.2", unchanged=["source"]))
     texts = {text: verdict for verdict, text in VERDICT_TEXTS.items()}
     by_run = json.loads((CHANGED_CLASSES / "run.json").read_bytes())
     by_savepoint = _verdicts(check_restore(old, new, to="2.2", jars=jars))
@@ -121,7 +120,7 @@ def _of_lines() -> list[tuple[str, str, Verdict]]:
         outcome = json.loads((job / "outcome.json").read_bytes())
         restores = outcome["hashmap"]["restores"]
         done = "restores it with other contents" if restores else "refuses it, or fails"
-        check = check_jar(Snapshot.load(path), [job / "job.jar"], to="2.2")
+        check = check_restore(Snapshot.load(path), job / "job.jar", to="2.2")
         results.append((what, done, check.verdict))
     return results
 

@@ -19,7 +19,7 @@ from dstl_core.cli.output import print_lines, write_json
 from dstl_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dstl_core.savepoint.check.restore_check import RestoreCheck
+    from dstl_core.savepoint.check.restore_result import RestoreResult
     from dstl_core.savepoint.read.snapshot import Snapshot
 
 
@@ -120,34 +120,24 @@ def check(
     def snapshot(folder: str, types: list[str] | None) -> Snapshot:
         return load(folder, allow_root, relocate, changelog_base, types)
 
-    if path is not None:
-        from dstl_core.savepoint.check.flink_answers import FlinkInstallation
-        from dstl_core.savepoint.check.jar_check import check_jar
+    from dstl_core.savepoint.check.flink_answers import FlinkInstallation
+    from dstl_core.savepoint.check.restore_check import check_restore
 
-        result = check_jar(
-            snapshot(path, key_type),
-            [first, *(jar or ())],
-            to=to,
-            drop=drop or (),
-            unchanged=unchanged or (),
-            main=main,
-            flink=FlinkInstallation.find(flink) if run else None,
-        )
-    else:
-        from dstl_core.savepoint.check.restore_check import check_restore
-
-        result = check_restore(
-            snapshot(first, key_type),
-            snapshot(str(expect), None),
-            to=to,
-            drop=drop or (),
-            columns_kept=columns_kept,
-            jars=jar or (),
-        )
+    result = check_restore(
+        snapshot(first if path is None else path, key_type),
+        snapshot(str(expect), None) if path is None else first,
+        to=to,
+        drop=drop or (),
+        columns_kept=columns_kept,
+        unchanged=unchanged or (),
+        main=main,
+        jars=jar or (),
+        flink=FlinkInstallation.find(flink) if run else None,
+    )
     _show(result, as_json=as_json)
 
 
-def _show(result: RestoreCheck, *, as_json: bool) -> None:
+def _show(result: RestoreResult, *, as_json: bool) -> None:
     if as_json:
         write_json([result.to_json()], indent=1)
     else:
@@ -156,7 +146,7 @@ def _show(result: RestoreCheck, *, as_json: bool) -> None:
         raise typer.Exit(1)
 
 
-def _print(result: RestoreCheck) -> None:
+def _print(result: RestoreResult) -> None:
     from dstl_core.state.tables.compatibility import Verdict
 
     styles = {Verdict.INCOMPATIBLE: "red", Verdict.UNKNOWN: "yellow"}

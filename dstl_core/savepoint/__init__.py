@@ -11,14 +11,12 @@ if TYPE_CHECKING:
     from dstl_core.codec.columnar.types.type_registry import ColumnOptions as ColumnOptions
     from dstl_core.model.ids import OperatorIdentifier as OperatorIdentifier
     from dstl_core.savepoint.check.flink_answers import FlinkInstallation as FlinkInstallation
-    from dstl_core.savepoint.check.jar_check import check_jar as check_jar
-    from dstl_core.savepoint.check.restore_check import check_restore as check_restore
-    from dstl_core.savepoint.check.restore_plan import (
+    from dstl_core.savepoint.check.job_match import (
         JobDescription as JobDescription,
         JobOperator as JobOperator,
         JobState as JobState,
-        plan_restore as plan_restore,
     )
+    from dstl_core.savepoint.check.restore_check import check_restore as check_restore
     from dstl_core.savepoint.check.verify import verify_snapshot as verify_snapshot
     from dstl_core.savepoint.edit.rewrite import rewrite_savepoint as rewrite_savepoint
     from dstl_core.savepoint.edit.savepoint_edit import (

@@ -1,17 +1,13 @@
 """Asset checks of a future restore: whether operators match and types fit. They need no Spark."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 import dagster as dg
 
-from dstl_core.savepoint.check.restore_plan import (
-    JobDescription,
-    OperatorFate,
-    RestorePlan,
-    StateFate,
-    plan_restore,
-)
+from dstl_core.savepoint.check.job_match import JobDescription
+from dstl_core.savepoint.check.restore_check import check_restore
+from dstl_core.savepoint.check.restore_result import RestoreLine, RestoreResult
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.compatibility import Verdict
 from dstl_dagster.checks.snapshot_check import (
@@ -37,16 +33,18 @@ snapshot that the job wrote.
 class RestoreCheck(SnapshotCheck):
     """Checks whether a job can restore a snapshot; shows matched, dropped and new operators.
 
-    The check fails if Flink would refuse the restore: for state that no operator of the job has
-    (unless ``allow_dropped``), another max parallelism, another key, types that cannot evolve. It
-    warns of ``doubts``, which no file can settle: the max parallelism of a snapshot of the job may
-    be one that the job sets.
+    It asks ``check_restore``, as ``dstl check`` does. The check fails if Flink would refuse the
+    restore, or would lose or change values: for state that the job does not have (unless
+    ``allow_dropped``), another max parallelism, another key, types that cannot evolve. It warns of
+    ``doubts`` about operators, which no file can settle: the max parallelism of a snapshot of the
+    job may be one that the job sets. States of which the job shows too little are counted as
+    ``unknown``; they do not fail the check.
 
     Args:
         job: The job: a snapshot that it wrote (``snapshot_at(place)``), a ``JobDescription``, or a
-            function that asks Flink (``JobDescription.from_rest_plan``).
+            function that asks Flink (``FlinkClient.plan``).
         name: Name of the check.
-        allow_dropped: Whether operators may lose their state.
+        allow_dropped: Whether state may be lost.
         allow_new: Whether operators may start empty.
         blocking: Whether a failure stops downstream assets.
     """
@@ -64,32 +62,33 @@ class RestoreCheck(SnapshotCheck):
 
         @dg.asset_check(asset=asset, name=self.name, blocking=self.blocking)
         def restore_plan(storage: DstlStorageResource) -> dg.AssetCheckResult:
-            return self._result(_plan(self.job, source, storage))
+            return self._result(_checked(self.job, source, storage))
 
         return restore_plan
 
-    def _result(self, plan: RestorePlan) -> dg.AssetCheckResult:
-        by_fate: dict[str, list[OperatorFate]] = {"matched": [], "dropped": [], "new": []}
-        for operator in plan.operators:
-            by_fate[operator.fate].append(operator)
-        problems = list(plan.problems)
-        if not self.allow_dropped:
-            lost = [operator for operator in by_fate["dropped"] if operator.size]
-            problems += [f"{each.operator} would lose {each.size:,} bytes" for each in lost]
-        if not self.allow_new:
-            problems += [f"{each.operator} would start empty" for each in by_fate["new"]]
+    def _result(self, restore: RestoreResult) -> dg.AssetCheckResult:
         fates = {
-            fate: lines_of([f"{each.operator}, {each.size:,} bytes" for each in operators])
-            for fate, operators in by_fate.items()
+            fate: [operator for operator in restore.operators if operator.fate == fate]
+            for fate in ("matched", "dropped", "new")
         }
+        lines = [line for line in restore.lines if line.fate != "dropped" or not self.allow_dropped]
+        problems = _texts(line for line in lines if line.verdict is Verdict.INCOMPATIBLE)
+        if not self.allow_new:
+            problems += [f"{operator.operator} would start empty" for operator in fates["new"]]
+        unknown = [line for line in lines if line.verdict is Verdict.UNKNOWN]
+        doubts = [line for line in unknown if line.state is None and line.fate != "unknown"]
         return dg.AssetCheckResult(
-            passed=not problems and not plan.doubts,
+            passed=not problems and not doubts,
             severity=ERROR if problems else WARN,
             metadata={
-                **fates,
+                **{
+                    fate: lines_of([f"{each.operator}, {each.size:,} bytes" for each in operators])
+                    for fate, operators in fates.items()
+                },
                 "problems": lines_of(problems),
-                "doubts": lines_of(plan.doubts),
-                "notes": lines_of(plan.notes),
+                "doubts": lines_of(_texts(doubts)),
+                "unknown": lines_of(_texts(line for line in unknown if line not in doubts)),
+                "notes": lines_of(restore.notes),
             },
         )
 
@@ -123,14 +122,13 @@ class SchemaCheck(SnapshotCheck):
 
         @dg.asset_check(asset=asset, name=self.name, blocking=self.blocking)
         def schema(storage: DstlStorageResource) -> dg.AssetCheckResult:
-            compared = list(_compared(_plan(self.job, source, storage)))
+            lines = _checked(self.job, source, storage).lines
+            compared = [line for line in lines if line.state is not None and line.fate == "matched"]
             worst = Verdict.INCOMPATIBLE if self.allow_migration else Verdict.AFTER_MIGRATION
-            problems = [
-                f"{operator.operator}.{state.name}: {state.compatibility.reason}"
-                for operator, state in compared
-                if state.compatibility.verdict in (worst, Verdict.INCOMPATIBLE)
-            ]
-            verdicts = [state.compatibility.verdict for _, state in compared]
+            problems = _texts(
+                line for line in compared if line.verdict in (worst, Verdict.INCOMPATIBLE)
+            )
+            verdicts = [line.verdict for line in compared]
             return dg.AssetCheckResult(
                 passed=not problems,
                 severity=severity,
@@ -150,23 +148,24 @@ def _check_job(job: ExpectedJob) -> None:
         check_source("job of a check", job)
 
 
-def _plan(job: ExpectedJob, source: SnapshotSource, storage: DstlStorageResource) -> RestorePlan:
-    return plan_restore(load_from(source, storage), _expected(job, storage))
+def _checked(
+    job: ExpectedJob, source: SnapshotSource, storage: DstlStorageResource
+) -> RestoreResult:
+    return check_restore(load_from(source, storage), _expected(job, storage))
 
 
-def _expected(job: ExpectedJob, storage: DstlStorageResource) -> JobDescription:
-    """What the job expects; that of the job which wrote it, if ``job`` finds a snapshot."""
+def _expected(job: ExpectedJob, storage: DstlStorageResource) -> JobDescription | Snapshot:
+    """The description of the job, or the snapshot that it wrote."""
     if isinstance(job, JobDescription):
         return job
     described = job(storage)
     if isinstance(described, JobDescription):
         return described
-    snapshot = Snapshot.load(described, serializers=registry_of(job))  # type: ignore[arg-type]
-    return JobDescription.from_snapshot(snapshot)
+    return Snapshot.load(described, serializers=registry_of(job))  # type: ignore[arg-type]
 
 
-def _compared(plan: RestorePlan) -> Iterator[tuple[OperatorFate, StateFate]]:
-    for operator in plan.operators:
-        for state in operator.states:
-            if state.fate == "matched":
-                yield operator, state
+def _texts(lines: Iterable[RestoreLine]) -> list[str]:
+    return [
+        f"{line.operator if line.state is None else f'{line.operator}.{line.state}'}: {line.reason}"
+        for line in lines
+    ]

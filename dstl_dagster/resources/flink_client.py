@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from dstl_core.errors import ConfigError, DstlError
-from dstl_core.savepoint.check.restore_plan import JobDescription
+from dstl_core.savepoint.check.job_match import JobDescription
 from dstl_core.storage.redaction import redacted
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ class FlinkClient:
     def plan(self, job_id: str) -> JobDescription:
         """The operators in the plan of a job: the first operator of each chain.
 
-        ``plan_restore`` takes it.
+        ``check_restore`` takes it.
         """
         return JobDescription.from_rest_plan(self._request("GET", f"/jobs/{job_id}/plan"))
 

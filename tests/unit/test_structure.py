@@ -92,6 +92,16 @@ def test_a_module_of_dstl_core_has_a_name_of_its_own() -> None:
     assert len(SAME_STEMS) <= 3
 
 
+def test_no_two_classes_have_one_name() -> None:
+    names = Counter(
+        node.name
+        for path in MODULES.values()
+        for node in ast.walk(tree_of(path))
+        if isinstance(node, ast.ClassDef)
+    )
+    assert {name for name, count in names.items() if count > 1} == set()
+
+
 WIDE = {"DstlError", "Exception", "BaseException"}
 SILENT = {
     "dstl_core.job.task.column_state": "a local copy: the restore reads the store itself",

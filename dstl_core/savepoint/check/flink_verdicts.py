@@ -22,7 +22,7 @@ from dstl_core.savepoint.check.hidden_changes import (
     values_of_subclasses,
     verdict_on_removed_fields,
 )
-from dstl_core.savepoint.check.restore_check import RestoreLine
+from dstl_core.savepoint.check.restore_result import RestoreLine
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_records import read_records

@@ -32,14 +32,19 @@ from dstl_core.savepoint.check.hidden_changes import (
     values_of_subclasses,
     verdict_on_removed_fields,
 )
-from dstl_core.savepoint.check.restore_check import (
+from dstl_core.savepoint.check.job_match import (
+    JobOperator,
+    OperatorFate,
+    line_of,
+    mixed_numbers,
+)
+from dstl_core.savepoint.check.restore_result import (
     DroppedState,
-    RestoreCheck,
     RestoreLine,
+    RestoreResult,
     metadata_lines,
     misplaced_lines,
 )
-from dstl_core.savepoint.check.restore_plan import JobOperator, line_of, mixed_numbers
 from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -68,47 +73,9 @@ _KEYED_FUNCTIONS = (
 _ADVICE = "compare with a savepoint of the new job (--expect), or say that it did not change"
 
 
-def check_jar(
-    snapshot: Snapshot,
-    jars: Sequence[str | os.PathLike[str]],
-    *,
-    to: str | None = None,
-    drop: Sequence[str] = (),
-    unchanged: Sequence[str] = (),
-    main: str | None = None,
-    flink: FlinkInstallation | None = None,
-) -> RestoreCheck:
-    """Checks whether the job in a jar restores a snapshot, and whether values stay what they are.
+class JarCheck:
+    """Checks the job in a jar."""
 
-    It reads the values of states with POJOs, since no header names the subclasses in them.
-
-    Args:
-        snapshot: The snapshot to restore.
-        jars: The jar of the new job; then further jars with its classes.
-        to: The version of Flink that restores, e.g. ``2.2``; by default the newest known one.
-        drop: Operators (uid, hash or name) and states (``OPERATOR/STATE``) that may be lost.
-        unchanged: Operators and states whose declarations did not change: their uid, keys, names,
-            kinds and types. The classes in their types are still compared.
-        main: The main class of the job, for a jar with several jobs.
-        flink: A Flink that is asked, too. This runs code of the jars: static initializers,
-            constructors and ``open`` of functions, methods of values.
-
-    Raises:
-        ConfigError: The rules of a version are not known, a name matches nothing, the main class
-            is not in the jar, or ``flink`` does not run or is of another version than ``to``.
-        FormatError: A snapshot or a jar is damaged.
-        StateFileNotFoundError: A jar does not exist.
-    """
-    if flink is not None and to is not None and parse_flink_version(to) != flink.version:
-        raise ConfigError(
-            f"The version of Flink is wrong: expected {to} (to, --to), got {flink.release} in the "
-            f"installation that runs (flink, --flink); name another one, or leave the version out."
-        )
-    to = to if flink is None else flink.release
-    return _JarCheck(snapshot, jars, to, drop, unchanged, main).run(flink)
-
-
-class _JarCheck:
     def __init__(
         self,
         snapshot: Snapshot,
@@ -135,7 +102,7 @@ class _JarCheck:
         self._unchanged = _Names(snapshot, unchanged)
         self._states: dict[tuple[str, str | None], StateOfJob] = {}
 
-    def run(self, asked: FlinkInstallation | None = None) -> RestoreCheck:
+    def run(self, asked: FlinkInstallation | None = None) -> RestoreResult:
         flink = self._rules.version
         lines = metadata_lines(self._snapshot, flink)
         lines += misplaced_lines(self._snapshot, flink, self._drop)
@@ -161,8 +128,17 @@ class _JarCheck:
         is_refused = any(each.verdict is Verdict.INCOMPATIBLE for each in lines)
         if is_refused and self._rules.stored_line == 1 and flink >= (2, 0):
             notes.append("Flink 1 wrote the savepoint: convert it first (dstl upgrade)")
-        return RestoreCheck(
-            str(self._snapshot.folder), os.fspath(self._jars[0]), flink, lines, notes
+        return RestoreResult(
+            str(self._snapshot.folder),
+            os.fspath(self._jars[0]),
+            flink,
+            lines,
+            notes,
+            [
+                OperatorFate(operator.label, "matched", operator.state.state_size)
+                for operator in self._snapshot.operators
+                if operator.operator_id in self._functions
+            ],
         )
 
     # -------------------------------------------------------------------------- operators
@@ -183,7 +159,7 @@ class _JarCheck:
         label = operator.label
         if self._drop.takes(label):
             reason = "dropped as asked: start the job with --allowNonRestoredState"
-            yield RestoreLine(label, Verdict.COMPATIBLE_AS_IS, reason)
+            yield RestoreLine(label, Verdict.COMPATIBLE_AS_IS, reason, fate="dropped")
             return
         is_same = self._unchanged.has(label)
         if operator.operator_id not in self._functions and not is_same:
@@ -193,6 +169,7 @@ class _JarCheck:
                 "no class of the jar gives an operator this uid as a constant: if the job has no "
                 "such operator, Flink refuses the restore, or drops the state with "
                 f"--allowNonRestoredState; {self._advice(operator)}",
+                fate="unknown",
             )
             return
         function = self._functions.get(operator.operator_id)

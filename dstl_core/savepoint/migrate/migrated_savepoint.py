@@ -26,7 +26,8 @@ from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS, RestoreCheck, check_restore
+from dstl_core.savepoint.check.restore_check import check_restore
+from dstl_core.savepoint.check.restore_result import VERDICT_TEXTS, RestoreResult
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
 from dstl_core.savepoint.migrate.declaration import Migration
@@ -92,7 +93,7 @@ class SavepointMigration:
         """How many key groups of each operator were computed again, and are equal."""
         self.counts: dict[tuple[str, str], StateCount] = {}
         """What happened to each state, by operator and state, after ``write``."""
-        self.check: RestoreCheck | None = None
+        self.check: RestoreResult | None = None
         """What ``dstl check`` says of the result and the template, after ``write``."""
 
     @cached_property

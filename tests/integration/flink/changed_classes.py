@@ -19,9 +19,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from dstl_core import Snapshot, rewrite_savepoint
+from dstl_core import Snapshot, check_restore, rewrite_savepoint
 from dstl_core.codec.metadata.metadata_format import write_metadata
-from dstl_core.savepoint import check_jar
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation
 from dstl_core.savepoint.check.restore_check import VERDICT_TEXTS
 from tests.golden_files import CHANGED_CLASSES, snapshot
@@ -587,7 +586,7 @@ def verdicts_by_flink(flink: FlinkInstallation) -> dict[str, str]:
     """The verdict of ``dstl check --run`` for each case."""
     old = Snapshot.load(CHANGED_CLASSES / "old")
     jar = CHANGED_CLASSES / "new.jar"
-    lines = check_jar(old, [jar], unchanged=["source"], flink=flink).lines
+    lines = check_restore(old, jar, unchanged=["source"], flink=flink).lines
     verdicts = {
         name: max(each.verdict for each in lines if each.operator == name) for name in CASES
     }

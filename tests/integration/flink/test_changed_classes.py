@@ -13,9 +13,8 @@ from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot
+from dstl_core import Snapshot, check_restore
 from dstl_core.errors import ConfigError, UnreadableValueError
-from dstl_core.savepoint import check_jar
 from dstl_core.savepoint.check.flink_answers import FlinkInstallation, Question
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.state.tables.compatibility import Verdict
@@ -85,7 +84,7 @@ def test_flink_knows_descriptors_that_are_no_constants(
     def hidden(*_: object) -> None:
         raise UnreadableValueError("the jar does not show the descriptor")
 
-    monkeypatch.setattr("dstl_core.savepoint.check.jar_check._JarCheck._descriptor", hidden)
+    monkeypatch.setattr("dstl_core.savepoint.check.jar_check.JarCheck._descriptor", hidden)
     has_ttl = {"ttladded", "ttlkept", "ttlremoved"}
     assert check_outcomes(verdicts_by_flink(flink)) == MEANING | has_ttl
 
@@ -139,7 +138,7 @@ def test_keys_of_a_function_with_base_classes_of_the_job(tmp_path: Path) -> None
     command = [str(Java.find().javac), "-nowarn", "-proc:none", "-cp", classpath]
     subprocess.run([*command, "-d", str(tmp_path / "classes"), *files], check=True)
     jar = jar_of(tmp_path / "classes", tmp_path / "job.jar")
-    lines = check_jar(Snapshot.load(CHANGED_CLASSES / "old"), [jar]).lines
+    lines = check_restore(Snapshot.load(CHANGED_CLASSES / "old"), jar).lines
     verdicts_of_states = {each.state: each.verdict for each in lines if each.operator == "same"}
     assert set(verdicts_of_states) == {
         "_timer_state/event_user-timers",

@@ -13,8 +13,7 @@ from jsonschema import Draft202012Validator
 
 from dstl_core import Snapshot, check_restore
 from dstl_core.errors import ConfigError, StateFileNotFoundError
-from dstl_core.savepoint import check_jar
-from dstl_core.savepoint.check.restore_check import RestoreCheck
+from dstl_core.savepoint.check.restore_result import RestoreResult
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.tables.compatibility import Verdict
@@ -31,19 +30,19 @@ LOSES = ("fieldrenamed", "staterenamed", "optional")
 
 
 @cache
-def changed() -> RestoreCheck:
+def changed() -> RestoreResult:
     """All changed classes at once: each is an operator of its own."""
     old = Snapshot.load(CHANGED_CLASSES / "old")
-    return check_jar(old, [CHANGED_CLASSES / "new.jar"], to="2.2", unchanged=["source"])
+    return check_restore(old, CHANGED_CLASSES / "new.jar", to="2.2", unchanged=["source"])
 
 
-def verdict(check: RestoreCheck, operator: str) -> Verdict:
+def verdict(check: RestoreResult, operator: str) -> Verdict:
     lines = [each.verdict for each in check.lines if each.operator == operator]
     assert lines
     return max(lines)
 
 
-def reason(check: RestoreCheck, operator: str) -> str:
+def reason(check: RestoreResult, operator: str) -> str:
     lines = [each for each in check.lines if each.operator == operator]
     return max(lines, key=lambda line: line.verdict).reason
 
@@ -66,7 +65,7 @@ def test_no_verdict_contradicts_flink(name: str) -> None:
 
 def test_the_same_jar_is_compatible_but_for_what_no_header_shows() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old")
-    check = check_jar(old, [CHANGED_CLASSES / "old.jar"], unchanged=["source"])
+    check = check_restore(old, CHANGED_CLASSES / "old.jar", unchanged=["source"])
     unsure = {name for name in OUTCOMES if verdict(check, name) is not Verdict.COMPATIBLE_AS_IS}
     assert unsure == {"generic", "genericsame", "optional", "becamepojo"} | {
         name for name in OUTCOMES if name.startswith(("kryo", "abstract", "subclass"))
@@ -103,11 +102,11 @@ def test_flink_2_does_not_take_jobs_of_flink_1(name: str) -> None:
     [path] = job.glob("savepoint-*")
     outcome = json.loads((job / "outcome.json").read_bytes())
     assert not any(outcome[each].get("equal") for each in ("hashmap", "rocksdb"))
-    check = check_jar(Snapshot.load(path), [job / "job.jar"], to="2.2")
+    check = check_restore(Snapshot.load(path), job / "job.jar", to="2.2")
     assert check.verdict is Verdict.INCOMPATIBLE
     assert check.notes[-1].endswith("convert it first (dstl upgrade)")
     # The same Flink as before does.
-    check = check_jar(Snapshot.load(path), [job / "job.jar"], to="1.20")
+    check = check_restore(Snapshot.load(path), job / "job.jar", to="1.20")
     assert check.verdict <= Verdict.UNKNOWN
 
 
@@ -117,7 +116,7 @@ def test_what_is_upgraded_is_compatible(tmp_path: Path) -> None:
     upgrade = SavepointUpgrade(Snapshot.load(path, jars=[job / "job.jar"]))
     upgraded = Snapshot.load(upgrade.write(tmp_path / "upgraded"))
     [source] = [each for each in upgraded.operators if "SourceReaderState" in names(each)]
-    check = check_jar(upgraded, [job / "job.jar"], unchanged=[source.label])
+    check = check_restore(upgraded, job / "job.jar", unchanged=[source.label])
     assert check.verdict is Verdict.COMPATIBLE_AS_IS
 
 
@@ -128,7 +127,7 @@ def test_a_declaration_that_did_not_change_has_the_classes_of_the_jar() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old")
     jars = [CHANGED_CLASSES / "new.jar"]
     names = ["staterenamed/total", "factory", "partwidened", "fieldadded/fieldadded-state"]
-    check = check_jar(old, jars, unchanged=names)
+    check = check_restore(old, jars[0], jars=jars[1:], unchanged=names)
     assert verdict(check, "staterenamed") is Verdict.COMPATIBLE_AS_IS
     assert verdict(check, "factory") is Verdict.UNKNOWN
     assert verdict(check, "partwidened") is Verdict.INCOMPATIBLE
@@ -139,7 +138,7 @@ def test_a_declaration_that_did_not_change_has_the_classes_of_the_jar() -> None:
 def test_a_loss_is_accepted_by_name() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old")
     jars = [CHANGED_CLASSES / "new.jar"]
-    check = check_jar(old, jars, drop=["uidchanged", "staterenamed/total"])
+    check = check_restore(old, jars[0], jars=jars[1:], drop=["uidchanged", "staterenamed/total"])
     assert verdict(check, "uidchanged") is Verdict.COMPATIBLE_AS_IS
     assert verdict(check, "staterenamed") is Verdict.COMPATIBLE_AS_IS
 
@@ -147,9 +146,9 @@ def test_a_loss_is_accepted_by_name() -> None:
 def test_wrong_arguments_are_one_sentence() -> None:
     old, jar = Snapshot.load(CHANGED_CLASSES / "old"), CHANGED_CLASSES / "new.jar"
     with pytest.raises(ConfigError, match="State 'none' of 'same' is not in the snapshot"):
-        check_jar(old, [jar], unchanged=["same/none"])
+        check_restore(old, jar, unchanged=["same/none"])
     with pytest.raises(StateFileNotFoundError, match="jar does not exist"):
-        check_jar(old, [CHANGED_CLASSES / "none.jar"])
+        check_restore(old, CHANGED_CLASSES / "none.jar")
 
 
 @pytest.mark.slow
@@ -196,7 +195,7 @@ def test_subclasses_are_found_in_a_snapshot_with_its_jar() -> None:
     old = Snapshot.load(CHANGED_CLASSES / "old", jars=[CHANGED_CLASSES / "old.jar"])
     new = Snapshot.load(CHANGED_CLASSES / "new")
     by_savepoint = check_restore(old, new)
-    by_jar = check_jar(old, [CHANGED_CLASSES / "new.jar"])
+    by_jar = check_restore(old, CHANGED_CLASSES / "new.jar")
     for check in (by_savepoint, by_jar):
         for name in ("subclassgone", "subclassadded", "abstractsame"):
             assert reason(check, name).startswith("values are of a subclass")
@@ -213,19 +212,19 @@ def test_of_several_jobs_in_a_jar_one_is_named(tmp_path: Path) -> None:
                         out.writestr(entry, job.read(entry))
     [path] = (UPGRADE_JOBS / "orders").glob("savepoint-*")
     old = Snapshot.load(path)
-    check = check_jar(old, [both])
+    check = check_restore(old, both)
     assert reason(check, "job") == (
         "the jar has several jobs; name the main class (--class): orders.Orders, carts.Carts"
     )
     [label] = [each.label for each in old.operators if each.states]
-    check = check_jar(old, [both], main="orders.Orders", to="1.20")
+    check = check_restore(old, both, main="orders.Orders", to="1.20")
     assert not [each for each in check.lines if each.operator == "job"]
     assert "Kryo stores no field names" in reason(check, label)
     # The other job has no operator with this uid.
-    check = check_jar(old, [both], main="carts.Carts", to="1.20")
+    check = check_restore(old, both, main="carts.Carts", to="1.20")
     assert "no class of the jar gives an operator this uid" in reason(check, label)
     with pytest.raises(ConfigError, match=r"class orders\.None is not in the jar"):
-        check_jar(old, [both], main="orders.None")
+        check_restore(old, both, main="orders.None")
 
 
 def test_what_a_run_needs_is_one_sentence(

@@ -16,7 +16,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, Operat
 from dstl_core.model.handle import OperatorStreamStateHandle, StreamStateHandle
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.check.diff import diff_snapshots
-from dstl_core.savepoint.check.restore_plan import JobDescription, plan_restore
+from dstl_core.savepoint.check.job_match import JobDescription, match_job
 from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.check.summary import snapshot_summary
 from dstl_core.savepoint.check.verify import verify_snapshot
@@ -83,7 +83,7 @@ WORK: dict[str, Callable[[Snapshot, Path], object]] = {
     "committables": lambda snapshot, _: list(pending_commits(snapshot)),
     "diff": lambda snapshot, _: list(diff_snapshots(snapshot, snapshot)),
     "structure": lambda snapshot, _: list(structure_differences(snapshot, snapshot)),
-    "check": lambda snapshot, _: plan_restore(snapshot, JobDescription.from_snapshot(snapshot)),
+    "check": lambda snapshot, _: match_job(snapshot, JobDescription.from_snapshot(snapshot)),
     "plan": lambda snapshot, _: edit_savepoint(snapshot).with_max_parallelism(256).plan(),
     "rewrite": renamed,
     "find": lambda snapshot, _: [snapshot[each.label] for each in snapshot.operators],

@@ -10,7 +10,13 @@ from collections.abc import Mapping
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check.restore_plan import OperatorFate, StateFate, plan_restore
+from dstl_core.savepoint.check.job_match import (
+    JobDescription,
+    OperatorFate,
+    StateFate,
+    match_job,
+    rules_of,
+)
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.tables.compatibility import Verdict
 
@@ -37,7 +43,7 @@ def flink_outcomes(old: Snapshot, new: Snapshot) -> Mapping[OperatorID, str]:
     theirs = {each.operator_id: each for each in new.operators}
     by_label = {each.label: each for each in old.operators}
     outcomes = {}
-    for fate in plan_restore(old, new).operators:
+    for fate in match_job(old, JobDescription.from_snapshot(new), rules_of(old, new)).operators:
         operator = by_label.get(fate.operator)
         if operator is None or not fate.size:
             continue

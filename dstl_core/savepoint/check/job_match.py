@@ -1,12 +1,12 @@
-"""Predicts a restore: which operators of a snapshot match a job, and whether the types fit.
+"""Matches the operators and states of a snapshot with those of a job, and compares their types.
 
-A job is given as a description, as a template snapshot, or as a plan of Flink's REST API.
+A job is a description. A template snapshot and a plan of Flink's REST API become one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from dstl_core.codec.serializers import AnySerializer
@@ -35,7 +35,8 @@ from dstl_core.state.tables.compatibility import (
     compatibility_of_state,
 )
 
-Fate = Literal["matched", "dropped", "new"]
+Fate = Literal["matched", "dropped", "new", "unknown"]
+"""Whether a job has an operator or a state of a snapshot."""
 
 
 @dataclass(frozen=True)
@@ -156,100 +157,44 @@ class OperatorFate:
 
 
 @dataclass(frozen=True)
-class RestorePlan:
-    """The result that a restore would have."""
+class JobMatch:
+    """The operators of a snapshot and of a job.
+
+    Args:
+        operators: Those whose fate is known.
+        unknown: Labels of those that an incomplete description may leave out.
+    """
 
     operators: Sequence[OperatorFate]
-    notes: Sequence[str] = field(default_factory=tuple)
-
-    @property
-    def needs_non_restored_state_allowed(self) -> bool:
-        """Whether Flink restores only if ``allowNonRestoredState`` is set."""
-        return any(each.fate == "dropped" and each.size for each in self.operators)
-
-    @property
-    def problems(self) -> list[str]:
-        """The reasons for which Flink would refuse the restore, except for dropped state."""
-        texts = []
-        for operator in self.operators:
-            texts += [f"{operator.operator}: {problem}" for problem in operator.problems]
-            texts += [
-                f"{operator.operator}, state {state.name!r}: {state.compatibility.reason}"
-                for state in operator.states
-                if state.compatibility.verdict is Verdict.INCOMPATIBLE
-            ]
-        return texts
-
-    @property
-    def doubts(self) -> list[str]:
-        """Possible reasons for which Flink would refuse the restore or lose state."""
-        return [
-            f"{operator.operator}: {doubt}"
-            for operator in self.operators
-            for doubt in operator.doubts
-        ]
-
-    def to_json(self) -> dict[str, Any]:
-        return {
-            "problems": self.problems,
-            "needs_non_restored_state_allowed": self.needs_non_restored_state_allowed,
-            "notes": list(self.notes),
-            "operators": [
-                {
-                    "operator": operator.operator,
-                    "fate": operator.fate,
-                    "bytes": operator.size,
-                    "problems": list(operator.problems),
-                    "doubts": list(operator.doubts),
-                    "states": [
-                        {
-                            "name": state.name,
-                            "kind": state.kind,
-                            "fate": state.fate,
-                            "compatibility": state.compatibility.verdict.name.lower(),
-                            "reason": state.compatibility.reason,
-                        }
-                        for state in operator.states
-                    ],
-                }
-                for operator in self.operators
-            ],
-        }
+    unknown: Sequence[str] = ()
 
 
-def plan_restore(
-    snapshot: Snapshot, job: JobDescription | Snapshot, rules: Rules | None = None
-) -> RestorePlan:
-    """Finds the operators that a job restores, drops or starts empty, and what would fail.
+def match_job(snapshot: Snapshot, job: JobDescription, rules: Rules = NEWEST) -> JobMatch:
+    """Finds the operators that a job restores, drops or starts empty, and compares their types.
+
+    It reads headers only.
 
     Args:
         snapshot: The snapshot to restore.
-        job: A description of the job, or a snapshot that the job wrote.
-        rules: The version of Flink that restores, and the one that wrote the snapshot. By default
-            ``rules_of`` two snapshots, and the same line of versions for a description.
+        job: The job.
+        rules: The version of Flink that restores, and the one that wrote the snapshot.
     """
-    if rules is None:
-        rules = rules_of(snapshot, job) if isinstance(job, Snapshot) else NEWEST
-    wanted = JobDescription.from_snapshot(job) if isinstance(job, Snapshot) else job
     by_id: dict[OperatorID, JobOperator] = {
-        own.identifier.operator_id: own for own in wanted.operators
+        own.identifier.operator_id: own for own in job.operators
     }
     # A job plan of Flink's REST API names one operator of each vertex.
-    mixed = mixed_numbers(snapshot, by_id) if wanted.is_complete else {}
+    mixed = mixed_numbers(snapshot, by_id) if job.is_complete else {}
     fates, unknown = [], []
     for operator in snapshot.operators:
         declared = by_id.pop(operator.operator_id, None)
         if declared is not None:
             fates.append(_matched(operator, declared, rules, mixed.get(operator.operator_id)))
-        elif wanted.is_complete:
+        elif job.is_complete:
             fates.append(OperatorFate(operator.label, "dropped", operator.state.state_size))
         else:
             unknown.append(operator.label)
-    fates += [OperatorFate(str(each.identifier), "new", 0) for each in by_id.values()]
-    notes = [wanted.note] if wanted.note else []
-    if unknown:
-        notes.append(f"not known whether the job has: {', '.join(unknown)}")
-    return RestorePlan(fates, notes)
+    fates += [OperatorFate(str(own.identifier), "new", 0) for own in by_id.values()]
+    return JobMatch(fates, unknown)
 
 
 METADATA_OF_FLINK_2 = 5

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot
+from dstl_core import Snapshot, check_restore
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.avro import AvroSerializer
 from dstl_core.codec.serializers.optional_map import OptionalSnapshot
@@ -16,7 +16,8 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint import JobDescription, JobOperator, JobState, plan_restore
+from dstl_core.savepoint import JobDescription, JobOperator, JobState
+from dstl_core.savepoint.check.restore_result import RestoreResult
 from dstl_core.state.tables.compatibility import (
     Verdict,
     compatibility_of,
@@ -31,19 +32,26 @@ def golden(name: str = "a-hashmap-canonical") -> Snapshot:
     return Snapshot.load(snapshot(name))
 
 
+def problems(check: RestoreResult) -> list[str]:
+    return [each.reason for each in check.lines if each.verdict is Verdict.INCOMPATIBLE]
+
+
 def test_the_same_job_takes_everything() -> None:
-    plan = plan_restore(golden(), golden("a-rocksdb-canonical"))
-    assert {each.fate for each in plan.operators} == {"matched"}
-    assert plan.problems == []
-    assert not plan.needs_non_restored_state_allowed
+    check = check_restore(golden(), golden("a-rocksdb-canonical"))
+    assert {each.fate for each in check.operators} == {"matched"}
+    assert {each.fate for each in check.lines} == {"matched"}
+    assert problems(check) == []
 
 
 def test_operators_are_matched_dropped_and_new() -> None:
-    plan = plan_restore(golden(), JobDescription([JobOperator(UID("other"))]))
-    fates = {each.operator: each.fate for each in plan.operators}
+    check = check_restore(golden(), JobDescription([JobOperator(UID("other"))]))
+    fates = {each.operator: each.fate for each in check.operators}
     assert fates["a-keyed"] == "dropped"
     assert fates["other"] == "new"
-    assert plan.needs_non_restored_state_allowed
+    [line] = [each for each in check.lines if each.operator == "a-keyed"]
+    assert (line.verdict, line.fate) == (Verdict.INCOMPATIBLE, "dropped")
+    assert "drops the state with --allowNonRestoredState" in line.reason
+    assert check_restore(golden(), JobDescription([]), drop=["a-keyed"]).lines[0].fate == "dropped"
 
 
 def test_kinds_types_keys_and_max_parallelism_are_compared() -> None:
@@ -59,21 +67,43 @@ def test_kinds_types_keys_and_max_parallelism_are_compared() -> None:
             )
         ]
     )
-    plan = plan_restore(golden(), job)
-    text = "\n".join(plan.problems)
+    check = check_restore(golden(), job)
+    text = "\n".join(problems(check))
     assert "the kind changed from list to value" in text
     assert "key: the type changed from String to Long" in text
     assert "max parallelism 128 cannot become 256" in text
-    fates = next(each for each in plan.operators if each.operator == "a-keyed")
-    assert {each.name: each.fate for each in fates.states}["fresh"] == "new"
+    assert "state 'fresh' of operator 'a-keyed' is new and starts empty" in check.notes
+    ignored = [
+        each for each in check.lines if each.operator == "a-keyed" and each.fate == "dropped"
+    ]
+    assert {each.state for each in ignored} == {each.name for each in keyed.states} - {info.name}
 
 
 def test_a_rest_plan_names_heads_of_chains_only() -> None:
     keyed = golden()["a-keyed"]
     rest = {"plan": {"nodes": [{"id": keyed.operator_id.hex, "parallelism": 2}]}}
-    plan = plan_restore(golden(), JobDescription.from_rest_plan(rest))
-    assert [(each.operator, each.fate) for each in plan.operators] == [("a-keyed", "matched")]
-    assert any("not known whether the job has: " in note for note in plan.notes)
+    check = check_restore(golden(), rest)
+    assert [(each.operator, each.fate) for each in check.operators] == [("a-keyed", "matched")]
+    assert "a job plan names the first operator of each chain only" in check.notes
+    assert {each.fate for each in check.lines} == {"unknown"}
+    reasons = {each.operator: each.reason for each in check.lines}
+    assert reasons["a-keyed"].startswith("the job does not show its states")
+    others = {each.label for each in golden().operators} - {"a-keyed"}
+    assert {name for name in reasons if "not known whether" in reasons[name]} == others
+    assert check.verdict is Verdict.UNKNOWN
+
+
+def test_a_running_job_and_its_description_are_one_question() -> None:
+    keyed = golden()["a-keyed"]
+    rest = {"plan": {"nodes": [{"id": keyed.operator_id.hex, "parallelism": 2}]}}
+    described = check_restore(golden(), JobDescription.from_rest_plan(rest))
+    assert check_restore(golden(), rest) == described
+
+
+@pytest.mark.parametrize("options", [{"unchanged": ["a"]}, {"main": "a.B"}])
+def test_options_of_a_jar_do_not_fit_a_snapshot(options: Any) -> None:
+    with pytest.raises(ConfigError, match="go with the jar of a job"):
+        check_restore(golden(), golden(), **options)
 
 
 @pytest.mark.parametrize("rest", [{}, {"plan": {}}, {"plan": {"nodes": [{"id": "x"}]}}])
