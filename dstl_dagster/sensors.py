@@ -68,9 +68,7 @@ def build_truncation_sensor(
         except FileNotFoundError:
             return dg.SkipReason("the checkpoint was retired while it was looked at")
         seen = f"{size.log:,} bytes of log on {size.materialized:,} of state"
-        too_large = size.log_ratio > max_log_ratio
-        too_large |= max_log_bytes is not None and size.log > max_log_bytes
-        if not too_large or size.log == 0:
+        if not size.has_large_log(max_log_ratio, least=1, most=max_log_bytes):
             return dg.SkipReason(f"nothing to truncate: {seen}")
         working = working_runs(context.instance, store)
         if working:

@@ -11,6 +11,9 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 
+SMALL_LOG_BYTES = 1 << 20
+"""A log below this size is not worth a materialization."""
+
 
 @dataclass(frozen=True)
 class StateSize:
@@ -22,6 +25,20 @@ class StateSize:
     @property
     def log_ratio(self) -> float:
         return self.log / max(self.materialized, 1)
+
+    def has_large_log(
+        self, ratio: float = 1.0, *, least: int = SMALL_LOG_BYTES, most: int | None = None
+    ) -> bool:
+        """Whether it is time for a materialization, which folds the log into the base.
+
+        Args:
+            ratio: Largest ratio of the log to the full state.
+            least: A log of fewer bytes stays as it is, whatever the ratio.
+            most: A log of more bytes is large, whatever the ratio; None: there is no such number.
+        """
+        if most is not None and self.log > most:
+            return True
+        return self.log >= least and self.log_ratio > ratio
 
     @classmethod
     def of(cls, metadata: CheckpointMetadata) -> StateSize:

@@ -130,9 +130,9 @@ def _log_size(
 ) -> dg.AssetCheckResult:
     """The changelog is small, or not too large against the full state."""
     size = pipeline.store(storage).size()
-    is_small = size.log < pipeline.small_log_bytes
+    is_large = size.has_large_log(max_log_ratio, least=pipeline.small_log_bytes)
     return dg.AssetCheckResult(
-        passed=is_small or size.log_ratio <= max_log_ratio,
+        passed=not is_large,
         severity=WARN,
         metadata={"log_bytes": size.log, "state_bytes": size.materialized},
     )

@@ -8,6 +8,7 @@ import dagster as dg
 
 from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.errors import ConfigError
+from dstl_core.model.state_size import SMALL_LOG_BYTES
 from dstl_dagster.attributes import shown
 from dstl_dagster.checks.state_checks import StateCheck
 from dstl_dagster.components.models import (
@@ -25,7 +26,7 @@ from dstl_dagster.pipeline_defs import build_pipeline_defs
 from dstl_dagster.pipelines.aggregates import aggregating_pipeline
 from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES, dstl_assets
 from dstl_dagster.pipelines.epochs import run_epochs
-from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
+from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.edits import Rewrite
 from dstl_dagster.translator import SPARK, DstlTranslatorData

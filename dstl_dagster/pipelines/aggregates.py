@@ -10,7 +10,8 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import DurationLike
 from dstl_core.functions import WINDOW_CONTENTS
-from dstl_dagster.pipelines.pipeline import NUM_RETAINED, SMALL_LOG_BYTES, StatefulPipeline
+from dstl_core.model.state_size import SMALL_LOG_BYTES
+from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import SPARK, DagsterDstlTranslator
 

@@ -123,8 +123,7 @@ def materialize_if_large(
         return
     try:
         size = job.state_size()
-        is_small = size.log < pipeline.small_log_bytes
-        if not is_small and size.log_ratio > pipeline.materialize_at_ratio:
+        if size.has_large_log(pipeline.materialize_at_ratio, least=pipeline.small_log_bytes):
             job.materialize()
             context.log.info(
                 f"materialized: the log had {size.log:,} bytes on {size.materialized:,} of state"

@@ -18,6 +18,7 @@ from dstl_core.config import plain
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import parse_duration_ms
 from dstl_core.job.spec.state_changes import StateChanges
+from dstl_core.model.state_size import SMALL_LOG_BYTES
 from dstl_core.state.tables.named_objects import load_object, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
@@ -35,8 +36,6 @@ if TYPE_CHECKING:
 JobFactory = Callable[[Any, str], "StatefulJob"]
 NUM_RETAINED = 32
 """Enough to go back 14 windows, each with a materialization after it."""
-SMALL_LOG_BYTES = 1 << 20
-"""A log below this size is not worth a Spark job that folds it into the base."""
 PIPELINE, KIND, UID, NAME = "dstl/pipeline", "dstl/kind", "dstl/operator", "dstl/name"
 """Metadata of the definition of a pipeline's assets: what the IO manager finds its rows by."""
 NUM_RETAINED_KEY, RETAIN_KEY = "dstl/num_retained", "dstl/retain"

@@ -129,8 +129,8 @@ def build_materialize_op(pipeline: StatefulPipeline, *, name: str | None = None)
         storage, run_id = context.resources.storage, context.run.run_id
         store = _begun(context, pipeline)
         before = store.size()
-        is_small = before.log <= config.above_log_bytes
-        if is_small or before.log_ratio <= config.above_log_ratio:
+        least = config.above_log_bytes + 1
+        if not before.has_large_log(config.above_log_ratio, least=least):
             context.log.info(f"the log of {before.log:,} bytes is not larger than asked for")
             return 0
         with (
