@@ -20,12 +20,15 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.edit.kept_state import Files
     from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
     from dstl_core.savepoint.write.folder import KeyedForm
+    from dstl_core.storage.location import Location
 
 # The modules of the commands import what they need when they run: the help starts without it.
 
 PathArgument = Annotated[
     str,
-    typer.Argument(metavar="PATH", help="Folder of a savepoint or checkpoint, or its _metadata."),
+    typer.Argument(
+        metavar="PATH", help="Folder of a savepoint or checkpoint, or of a job, for its newest one."
+    ),
 ]
 OperatorOption = Annotated[
     list[str] | None,
@@ -293,7 +296,8 @@ def load(
     state_type: list[str] | None = None,
     proto: list[str] | None = None,
 ) -> Snapshot:
-    """The snapshot that the arguments name.
+    """The snapshot that the arguments name: for the folder of a job or a pipeline, the newest
+    checkpoint.
 
     Raises:
         StateFileNotFoundError: There is none. The message names the snapshots below the path.
@@ -306,9 +310,10 @@ def load(
         operator: parse_type(text)
         for operator, text in cut_pairs("--key-type", key_type, "OP=TYPE", is_last).items()
     }
-    try:
+
+    def snapshot_at(place: str) -> Snapshot:
         return Snapshot.load(
-            path,
+            place,
             allow_roots=allow_root or (),
             relocate=relocations("--relocate", relocate),
             serializers=serializers_in_use(),
@@ -318,10 +323,24 @@ def load(
             state_types=cut_pairs("--type", state_type, "STATE=TYPE", is_last),
             protos=proto or (),
         )
+
+    try:
+        return snapshot_at(path)
     except StateFileNotFoundError as error:
+        newest = newest_at(path)
+        if newest is not None:
+            return snapshot_at(str(newest))
         raise StateFileNotFoundError(
             f"{error.message}{_others_at(path)}", **error.context
         ) from None
+
+
+def newest_at(path: str) -> Location | None:
+    """The newest checkpoint of a job or a pipeline; None if the path is neither."""
+    from dstl_core.savepoint.check.job_folder import JobFolder
+
+    job = JobFolder.at(path)
+    return None if job is None else job.newest()
 
 
 def _others_at(path: str) -> str:

@@ -19,6 +19,7 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.savepoint.access.units import Jobs
+from dstl_core.savepoint.check.job_folder import history_of
 from dstl_core.savepoint.check.structure_diff import structure_differences
 from dstl_core.savepoint.check.summary import snapshot_summary
 from dstl_core.savepoint.connectors.pending_commits import COMMITTED_AT_RESTORE, pending_commits
@@ -90,6 +91,7 @@ def report_figures(
     figures = {
         **summary,
         "written_ms": snapshot.written_ms,
+        "history": history_of(snapshot.folder),
         "at_ms": None if contents is None else contents.at_ms,
         "shows_keys": contents is not None and contents.show_keys,
         "inline_bytes": _inline_bytes(snapshot),

@@ -11,7 +11,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
 from dstl_core.savepoint.connectors.source_positions import holder_text
-from dstl_core.savepoint.report.charts import bars
+from dstl_core.savepoint.report.charts import bars, line
 from dstl_core.shown import duration_text, moment_text, printable, size_text
 
 MOST_SHOWN = 1_000
@@ -66,6 +66,7 @@ def templates() -> Environment:
     }
     environment.globals |= {
         "bars": lambda shares, label: Markup(bars(shares, label)),
+        "growth_line": _growth_line,
         "holder": holder_text,
         "entries_of": _entries_of,
         "ages_of": _ages_of,
@@ -106,6 +107,14 @@ def _distance(part: dict[str, Any]) -> str:
     if to_ms <= 0:
         return f"{duration_text(-to_ms)} to {duration_text(-from_ms)} behind"
     return f"{duration_text(from_ms)} to {duration_text(to_ms)} ahead"
+
+
+def _growth_line(history: Sequence[dict[str, Any]], label: str) -> Markup:
+    """A line of the bytes of checkpoints: by time, or by their order if a time is not known."""
+    times = [point["at_ms"] for point in history]
+    in_order = None not in times and times == sorted(times) and times[0] < times[-1]
+    places = times if in_order else range(len(times))
+    return Markup(line(list(places), [point["bytes"] for point in history], label))
 
 
 def _entries_of(operators: Sequence[dict[str, Any]]) -> int:
