@@ -7,7 +7,7 @@ from datetime import datetime
 from functools import partial
 
 from airflow.sdk import DAG, Asset, task
-from dstl_airflow import CommittedSensor, EpochOperator
+from airflow_dstl import CommittedSensor, EpochOperator
 from payments import file_of, payments_job, run_day
 
 DATA = os.environ.get("PAYMENTS_DATA", "/data/payments")

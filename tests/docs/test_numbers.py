@@ -60,7 +60,7 @@ def test_the_table_of_options_of_the_changelog_has_the_defaults() -> None:
 
 NUMBERS = [
     ("how-to/changelog", r"\((\d+) s in a stateful job\)", job_spec.UPLOAD_TIMEOUT_MS // 1000),
-    ("how-to/jobs", r"They are at most (\d+) MiB", epoch.MAX_BROADCAST_BYTES // MIB),
+    ("how-to/functions", r"They are at most (\d+) MiB", epoch.MAX_BROADCAST_BYTES // MIB),
     ("how-to/operate-a-job", r"`write_buffer_bytes`, by default (\d+) MiB", rocksdb_mib()),
     ("how-to/operate-a-job", r"([\d,]+) entries \(`max_entries`", LocalCopies().max_entries),
     ("how-to/dagster", r"`materialize_at_ratio=([\d.]+)`", StatefulPipeline.materialize_at_ratio),

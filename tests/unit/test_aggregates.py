@@ -161,7 +161,7 @@ def test_a_class_describes_its_arguments_and_a_page_its_states(how):
     assert list(aggregate.example) == names
     for name in names:
         assert re.search(rf"^    +{name}: \S", aggregate.__doc__, re.MULTILINE), name
-    page = (Path(__file__).parents[2] / "docs" / "how-to" / "jobs.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "how-to" / "aggregates.md").read_text()
     assert re.search(rf"^\| [^|]*`{how}`", page, re.MULTILINE)
 
 

@@ -153,6 +153,7 @@ BOUNDS: dict[str, Sum | str] = {
     f"{VERDICTS}_MOST_VALUES": f"{VERDICTS}_MOST_BYTES_TOGETHER",
     "dstl_core/savepoint/check/flink_answers.py:_MOST_ANSWERS": Sum.TOTAL,
     "dstl_core/savepoint/check/flink_answers.py:_MOST_MESSAGE": Sum.SHOWN,
+    "dstl_core/savepoint/check/job_folder.py:MOST_POINTS": Sum.SHOWN,
     "dstl_core/savepoint/check/range_check.py:MAX_FINDINGS_OF_A_KIND": Sum.SHOWN,
     "dstl_core/savepoint/connectors/kafka_topics.py:_LONGEST_TOPIC": Sum.VALUE,
     "dstl_core/savepoint/connectors/set_positions.py:_LIMIT": Sum.VALUE,

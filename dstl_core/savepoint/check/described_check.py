@@ -99,7 +99,7 @@ class DescribedJobCheck:
             "a description" if self._expected is None else str(self._expected.folder),
             self._flink,
             lines,
-            self._notes,
+            tuple(self._notes),
             match.operators,
         )
 

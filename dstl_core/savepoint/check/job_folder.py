@@ -137,8 +137,8 @@ class JobFolder:
                 entries = self.file_io.list_folder(folder)
                 written = [each for each in entries if each.location.name == METADATA_FILE_NAME]
                 for entry in islice(written, 1):
-                    found = FoundSnapshot(folder, entry.modified_ms)
-                    shown = describe(found, self.layout.root, self.file_io)
+                    snapshot = FoundSnapshot(folder, entry.modified_ms)
+                    shown = describe(snapshot, self.layout.root, self.file_io)
                     if shown["problem"] is None:
                         yield HistoryPoint(number, entry.modified_ms, shown["bytes"])
             except DAMAGED:
