@@ -54,14 +54,14 @@ def has_scala_keys(operator: OperatorSnapshot) -> bool:
 
 
 @dataclass(frozen=True)
-class _Parts:
+class _TypeParts:
     """What a person names of a state: the value, the element or the map value; and user keys."""
 
     value: AnySerializer
     key: AnySerializer | None = None
 
     @classmethod
-    def of(cls, meta: StateMetaInfoSnapshot) -> _Parts:
+    def of(cls, meta: StateMetaInfoSnapshot) -> _TypeParts:
         value = meta.value_serializer
         if meta.backend_state_type is BackendStateType.BROADCAST:
             return cls(value, meta.serializer(KEY_SERIALIZER))
@@ -104,7 +104,7 @@ class TypesOfNewJob:
             UnreadableValueError: Its new type is not known, or has no place for a part of the old
                 one.
         """
-        old, new = _Parts.of(info.meta), self._new_parts(operator, info)
+        old, new = _TypeParts.of(info.meta), self._new_parts(operator, info)
         # Without a value, the state of a key is what None is in Java.
         is_value = info.meta.backend_state_type is BackendStateType.KEY_VALUE and not isinstance(
             info.meta.value_serializer, ListSerializer
@@ -157,8 +157,8 @@ class TypesOfNewJob:
         drops_none = nullable and isinstance(inner, ScalaOptionSerializer)
         return TypeChange(new, convert, drops_none and not isinstance(new, NullableSerializer))
 
-    def _new_parts(self, operator: OperatorSnapshot, info: StateInfo) -> _Parts:
-        old = _Parts.of(info.meta)
+    def _new_parts(self, operator: OperatorSnapshot, info: StateInfo) -> _TypeParts:
+        old = _TypeParts.of(info.meta)
         declared = self._declared(operator, info.name)
         if not declared:
             of_template = self._of_template(operator, info)
@@ -181,7 +181,7 @@ class TypesOfNewJob:
                     f"{getattr(wanted, 'name', '?')}"
                 )
             key, wanted = arguments
-        return _Parts(self._of(old.value, wanted), old.key and self._of(old.key, key))
+        return _TypeParts(self._of(old.value, wanted), old.key and self._of(old.key, key))
 
     def _of(self, old: AnySerializer, wanted: JavaType | None) -> AnySerializer:
         if wanted is None:
@@ -190,7 +190,7 @@ class TypesOfNewJob:
             return replace(old, value=self._of(old.value, wanted))
         return self._types.of(wanted)
 
-    def _of_template(self, operator: OperatorSnapshot, info: StateInfo) -> _Parts | None:
+    def _of_template(self, operator: OperatorSnapshot, info: StateInfo) -> _TypeParts | None:
         for candidate in () if self._template is None else self._template.operators:
             if candidate.operator_id != operator.operator_id:
                 continue
@@ -202,7 +202,7 @@ class TypesOfNewJob:
                         f"The new job has another kind of state: expected {info.kind}, got "
                         f"{other.kind}"
                     )
-                return _Parts.of(other.meta)
+                return _TypeParts.of(other.meta)
         return None
 
 
