@@ -26,7 +26,7 @@ test: setup ## all tests that need neither Flink nor a browser
 	@$(PYTEST) -n 4 tests/docs tests/integration/dagster tests/integration/spark tests/install \
 	  tests/contract tests/simulation tests/property tests/unit tests/fuzz -m "not soak"
 
-test-fast: setup ## unit and property tests without Spark, with a tenth of the examples and without the slow ones
+test-fast: setup ## unit and property tests without Spark, with few examples and without the slow ones
 	@DSTL_PROFILE=fast $(PYTEST) -n auto tests/unit tests/property -m "not slow and not spark and not dagster and not flink and not browser and not soak"
 
 test-flink: setup ## restore what we write in real Flink (fetches its jars once)
@@ -52,7 +52,7 @@ format: setup ## write the format and the safe fixes
 	@.venv/bin/ruff check --fix .
 	@.venv/bin/ruff format .
 
-soak: setup ## the long runs, every byte of every file, and property tests with 12 times the examples of make test (SECONDS=300 SEED=0)
+soak: setup ## the long runs, every byte of every file, and property tests with 25 times the examples of make test (SECONDS=300 SEED=0)
 	@DSTL_SOAK_SECONDS=$(SECONDS) DSTL_SOAK_SEED=$(SEED) $(PYTEST) -m soak
 	@DSTL_SOAK_SECONDS=$(SECONDS) $(PYTEST) -n auto --hypothesis-seed=$(SEED) tests/property -m "not soak"
 	@DSTL_SOAK_SECONDS=$(SECONDS) $(PYTEST) -n auto tests/unit -m "slow and not soak"

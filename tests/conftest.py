@@ -1,7 +1,7 @@
 """Settings that every test shares.
 
-Property tests run under a fixed seed (profile ``ci``). ``make test`` takes 40 of 100 examples,
-``make test-fast`` 10 (``DSTL_PROFILE=fast``), and ``make soak`` 500. The long runs take their seed
+Property tests run under a fixed seed (profile ``ci``). ``make test`` takes 20 of 100 examples,
+``make test-fast`` 5 (``DSTL_PROFILE=fast``), and ``make soak`` 500. The long runs take their seed
 and time from the environment: ``DSTL_SOAK_SEED`` (default 0), ``DSTL_SOAK_SECONDS`` (default 60).
 """
 
@@ -46,10 +46,10 @@ if _WARM_WORKERS not in os.environ.get("PYTHONPATH", "").split(os.pathsep):
     )
 
 hypothesis.settings.register_profile(
-    "ci", derandomize=True, deadline=None, database=None, max_examples=40
+    "ci", derandomize=True, deadline=None, database=None, max_examples=20
 )
 hypothesis.settings.register_profile(
-    "fast", derandomize=True, deadline=None, database=None, max_examples=10
+    "fast", derandomize=True, deadline=None, database=None, max_examples=5
 )
 hypothesis.settings.register_profile("soak", deadline=None, database=None, max_examples=500)
 hypothesis.settings.load_profile(

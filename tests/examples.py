@@ -1,6 +1,6 @@
 """How much a test takes: all of it in ``make soak``, a share of it in ``make test``.
 
-Of 100 examples ``make test`` takes 40, ``make test-fast`` 10, and ``make soak`` 500. Many tests go
+Of 100 examples ``make test`` takes 20, ``make test-fast`` 5, and ``make soak`` 500. Many tests go
 over each byte of a file, or over each file, in ``make soak`` only.
 """
 

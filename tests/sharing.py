@@ -16,6 +16,9 @@ PAGES = "tests/docs/"
 WITH_SESSIONS = (PAGES, "tests/integration/")
 SESSION_PROCESSES = ("gw0", "gw1")
 
+GUARDED = ("property/test_columnar_", "columnar/test_kryo_converter.py")
+"""Files over guarded memory, whose kernels take half a minute: one process compiles them."""
+
 LONGEST = (
     "[docs/start/tutorial.md]",
     "[README.md]",
@@ -38,8 +41,7 @@ LONGEST = (
     "spark/test_secrets.py",
     "spark/test_odd_inputs.py",
     "install/test_core_install.py",
-    "test_kryo_converter.py",
-    "property/test_columnar",
+    *GUARDED,
     "local/test_local_kills.py",
     "local/test_job_state_files.py",
     "property/test_file_damage.py",
@@ -66,14 +68,17 @@ def in_order(items: list[pytest.Item]) -> list[pytest.Item]:
 
 
 class SessionsApart(LoadFileScheduling):
-    """Gives out files, and the pages of the documentation one by one, in the order of the items."""
+    """Gives out files and pages in the order of the items; those over guarded memory are one."""
 
     def __init__(self, config: pytest.Config, log: Any = None) -> None:
         config.option.loadscopereorder = False
         super().__init__(config, log)
 
     def _split_scope(self, nodeid: str) -> str:
-        return nodeid if nodeid.startswith(PAGES) else super()._split_scope(nodeid)
+        if nodeid.startswith(PAGES):
+            return nodeid
+        is_guarded = any(name in nodeid for name in GUARDED)
+        return "guarded memory" if is_guarded else super()._split_scope(nodeid)
 
     def _assign_work_unit(self, node: Any) -> None:
         takes_sessions = node.gateway.id in SESSION_PROCESSES

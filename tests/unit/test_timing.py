@@ -15,8 +15,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 FILES = sorted((ROOT / "tests").rglob("*.py"))
-CLOCK = re.compile(r"\b(perf_counter|monotonic|process_time|thread_time|getrusage)(_ns)?\(")
-"""Calls that tell seconds. ``time.time()`` dates files, and a difference of dates is none."""
+CLOCK = re.compile(r"\b(perf_counter|monotonic|process_time|thread_time|getrusage|timeit)(_ns)?\(")
+"""Calls that tell seconds."""
+DATE = re.compile(r"\btime\.time(_ns)?\(|\b(now|utcnow)\(")
+"""Calls that tell a date. A date alone is what files have; a difference from it is seconds."""
 ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 
 
@@ -25,12 +27,18 @@ def _reads_a_clock(node: ast.AST, names: set[str]) -> bool:
     for part in ast.walk(node):
         if isinstance(part, ast.Call) and CLOCK.search(f"{ast.unparse(part.func)}("):
             return True
+        if isinstance(part, ast.BinOp) and _is_time_since(part):
+            return True
         if isinstance(part, ast.Constant) and isinstance(part.value, str):
             if CLOCK.search(part.value):
                 return True
         elif isinstance(part, ast.Name | ast.Attribute) and _name(part) in names:
             return True
     return False
+
+
+def _is_time_since(node: ast.BinOp) -> bool:
+    return isinstance(node.op, ast.Sub) and DATE.search(ast.unparse(node.left)) is not None
 
 
 def _name(node: ast.AST) -> str:
@@ -62,7 +70,7 @@ def _newly_timed(tree: ast.Module, names: set[str]) -> Iterator[str]:
 
 def timed_assertions(source: str) -> list[int]:
     """The lines of assertions that say how large or small a number of seconds is."""
-    if not CLOCK.search(source):
+    if not CLOCK.search(source) and not DATE.search(source):
         return []
     tree = ast.parse(source)
     names = _timed_names(tree) - {""}
@@ -83,6 +91,11 @@ def timed_assertions(source: str) -> list[int]:
         ("t = time.monotonic()\nwork()\ntook = time.monotonic() - t\nassert took < 1", [4]),
         ("def took():\n    return process_time()\nassert took() < 3", [3]),
         ("code = 'import time; print(time.process_time())'\ns = run(code)\nassert s < 3", [3]),
+        ("start = time.time()\nwork()\nassert time.time() - start < 3", [3]),
+        ("t = datetime.now()\ntook = datetime.now() - t\nassert took.seconds < 3", [3]),
+        ("assert timeit(work, number=9) < 3", [1]),
+        ("t = time.perf_counter_ns()\nassert 0 < time.perf_counter_ns() - t <= 10**9", [2]),
+        ("assert facts.committed_at <= time.time()", []),
         ("while time.monotonic() < end:\n    assert work()", []),
         ("assert path.stat().st_mtime_ns == 1", []),
     ],
