@@ -1,12 +1,13 @@
 """A line of progress for long test runs: how many tests are done, and how long the rest takes.
 
-Tests of a folder weigh what they take on average, so that the estimate holds although the long
-tests come first. The estimate begins with the figures of a machine with two cores, and follows the
-machine that the run is on.
+Tests of a folder weigh what they take of a core on average, so that the estimate holds although the
+long tests come first. The estimate begins with all cores at work, and follows the machine that the
+run is on.
 """
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
@@ -17,17 +18,17 @@ EVERY_S = 30.0
 TABLE_S = 60.0
 """Seconds of the table that the estimate starts with, so that the first test does not decide."""
 SECONDS: Mapping[str, float] = {
-    "tests/docs": 0.9,
-    "tests/integration/dagster": 1.4,
-    "tests/integration/spark": 1.2,
+    "tests/docs": 0.25,
+    "tests/integration/dagster": 0.3,
+    "tests/integration/spark": 2.3,
     "tests/integration/flink": 1.2,
     "tests/integration/browser": 15.0,
-    "tests/property": 0.5,
+    "tests/property": 0.3,
     "tests/simulation": 1.0,
     "tests/contract": 0.1,
-    "tests": 0.04,
+    "tests": 0.025,
 }
-"""What a test of a folder takes on average; the longest name that fits counts."""
+"""What a test of a folder takes of a core on average; the longest name that fits counts."""
 
 
 def seconds_of(nodeid: str) -> float:
@@ -40,15 +41,15 @@ class Progress:
     Args:
         write: Takes a line.
         clock: Seconds, from any moment.
-        processes: How many tests run at a time.
+        cores: How many cores the tests have.
     """
 
     def __init__(
-        self, write: Callable[[str], None], clock: Callable[[], float], processes: int
+        self, write: Callable[[str], None], clock: Callable[[], float], cores: int
     ) -> None:
         self._write = write
         self._clock = clock
-        self._processes = processes
+        self._cores = cores
         self._started = self._told = clock()
         self._total: list[str] = []
         self._done: Counter[str] = Counter()
@@ -69,11 +70,11 @@ class Progress:
             self._write(f"{count}, {_minutes(self._left(now))} left")
 
     def _expected(self) -> float:
-        return sum(map(seconds_of, self._total)) / self._processes
+        return sum(map(seconds_of, self._total)) / self._cores
 
     def _left(self, now: float) -> float:
         """The rest of the work, at the speed of the work that is done."""
-        done = sum(map(seconds_of, self._done)) / self._processes
+        done = sum(map(seconds_of, self._done)) / self._cores
         pace = (now - self._started + TABLE_S) / (done + TABLE_S)
         return (self._expected() - done) * pace
 
@@ -88,7 +89,8 @@ class ProgressPlugin:
     def __init__(self, config: pytest.Config) -> None:
         self._reporter = config.pluginmanager.get_plugin("terminalreporter")
         processes = config.getoption("numprocesses", default=None) or 1
-        self._progress = Progress(self._write, time.monotonic, processes)
+        cores = min(processes, os.cpu_count() or 1)
+        self._progress = Progress(self._write, time.monotonic, cores)
 
     def _write(self, line: str) -> None:
         self._reporter.ensure_newline()

@@ -8,19 +8,19 @@ from tests.progress import SECONDS, Progress, seconds_of
 def test_the_estimate_follows_the_machine() -> None:
     lines: list[str] = []
     now = [0.0]
-    progress = Progress(lines.append, lambda: now[0], processes=2)
+    progress = Progress(lines.append, lambda: now[0], cores=2)
     slow = [f"tests/integration/browser/test_ui.py::test_{number}" for number in range(10)]
     quick = [f"tests/unit/test_a.py::test_{number}" for number in range(3000)]
     progress.begin([*slow, *quick])
     progress.begin([*slow, *quick])
-    assert lines == ["3,010 tests, about 2 min"]  # (10 * 15 + 3000 * 0.04) / 2 s
+    assert lines == ["3,010 tests, about 2 min"]  # (10 * 15 + 3000 * 0.025) / 2 s
 
     for nodeid in slow:  # 75 s by the table, and this machine takes 900
         now[0] += 90.0
         progress.finish(nodeid)
     assert len(lines) == 1 + len(slow)
-    # 60 s by the table, at (900 + 60) / (75 + 60) times its pace
-    assert lines[-1] == "10 of 3,010 tests, about 7 min left"
+    # 38 s by the table, at (900 + 60) / (75 + 60) times its pace
+    assert lines[-1] == "10 of 3,010 tests, about 4 min left"
 
 
 def test_every_folder_has_a_weight() -> None:
