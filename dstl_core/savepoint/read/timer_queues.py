@@ -65,8 +65,6 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
     if not raw:
         return operator
     derived = copy(operator)
-    for cached in ("states", "keyed_handles", "keyed_size"):  # found again, with the timers
-        vars(derived).pop(cached, None)
     if derived.key_type is None:
         del derived.key_type  # derived again, from the timers
     try:
@@ -78,6 +76,8 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
             location=str(operator.snapshot.folder),
         ) from error
     derived.timer_queues = tuple(each for each in queues if each is not None)
+    for cached in ("states", "keyed_handles", "keyed_size"):  # found again, with the timers
+        vars(derived).pop(cached, None)
     return derived
 
 
