@@ -161,6 +161,9 @@ class _Times(_ByArrow):
 class _Decimals(_ByArrow):
     """Decimals, each with its own scale."""
 
+    is_plain = Decimal.is_normal
+    """A finite number besides zero, which may be negative."""
+
     def normal(self, value: Any) -> Any:
         if type(value) is Decimal and value.is_finite() and -_FAR < value.adjusted() < _FAR:
             return value if value else value.copy_abs()  # Java has no negative zero
@@ -184,15 +187,21 @@ class _Decimals(_ByArrow):
     def _column(self, values: Sequence[Any], kind: pa.DataType) -> pa.Array:
         texts = pa.array([None if value is None else str(value) for value in values], pa.string())
         whole = pc.replace_substring(texts, ".", "")
-        is_plain = pc.fill_null(pc.match_substring_regex(whole, _PLAIN), True)
-        if pc.all(is_plain).as_py() is not False:
+        lengths = pc.fill_null(pc.binary_length(whole), 0)
+        if (pc.max(lengths).as_py() or 0) <= DIGITS and not _has_power(texts):
             return _java_decimals(texts, whole, kind)
+        is_plain = pc.fill_null(pc.match_substring_regex(whole, _PLAIN), True)
         # A power of ten in the text, or more digits than Arrow has.
         is_other = np.asarray(pc.invert(is_plain))
         others = ColumnForm.to_column(self, list(compress(values, is_other)), kind)
         texts, whole = (pc.if_else(is_plain, text, None) for text in (texts, whole))
         plain = _java_decimals(texts, whole, kind)
         return with_values(plain, is_other, others)
+
+
+def _has_power(texts: pa.Array) -> bool:
+    """Whether the text of a decimal has a power of ten."""
+    return bool(pc.any(pc.match_substring(texts, "E")).as_py())
 
 
 def _java_decimals(texts: pa.Array, whole: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -234,7 +243,7 @@ def column_form_of(kind: AnySerializer) -> ColumnForm | None:
         case Types.LOCAL_DATE:
             return _ByArrow(kind, dt.date, dt.date.min, dt.date.max)
         case Types.BIG_DEC:
-            return _Decimals(kind)
+            return _Decimals(kind, Decimal)
         case Types.FLOAT | Types.LOCAL_TIME:
             return ColumnForm(kind)
         case _:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import compress
 from typing import Any
 
@@ -143,16 +143,21 @@ class RowStates:
         """Begins a batch whose keys have these states; null is no value."""
         self.current.before = states
 
-    def is_large(self, numbers: Sequence[int]) -> bool:
+    def is_large(self, numbers: Sequence[int], *, in_order: bool) -> bool:
         """Whether the batch should end, because values without a bound on their size are large.
 
         Args:
             numbers: The keys that the function has had since the last call.
+            in_order: Whether they are in ascending order, without gaps.
         """
         large = False
         for name, held in self._held.items():
             if held.slots and self.current.forms[name].has_size:
-                values = map(held.slots.__getitem__, set(numbers))
+                values: Iterable[Any] = (
+                    held.slots[numbers[0] : numbers[-1] + 1]
+                    if in_order
+                    else map(held.slots.__getitem__, set(numbers))
+                )
                 large |= not held.grows(sum(map(len, filter(None, values))))
         return large
 

@@ -207,12 +207,12 @@ def parts_of(
     """Rows as Python objects with their times, ``ROWS_IN_PYTHON`` at a time."""
     for start in range(0, rows.num_rows, ROWS_IN_PYTHON):
         part = rows.slice(start, ROWS_IN_PYTHON)
-        yield rows_of(part), _times(part, event_time) or repeat(None)
+        yield rows_of(part), times_of(part, event_time)
 
 
-def _times(batch: pa.RecordBatch, column: str | None) -> list[int | None] | None:
-    """The time of each row in milliseconds."""
+def times_of(batch: pa.RecordBatch, column: str | None) -> Iterable[int | None]:
+    """The time of each row in milliseconds; without a column an endless row of None."""
     if column is None:
-        return None
+        return repeat(None)
     times: list[int | None] = millis_of(batch.column(column)).to_pylist()
     return times

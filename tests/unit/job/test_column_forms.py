@@ -1,6 +1,7 @@
 """Values of every type that functions by row have in columns: what they read is what they gave."""
 
 import datetime as dt
+import random
 from decimal import Decimal
 from zoneinfo import ZoneInfo
 
@@ -8,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from dstl_core import KeyedOperator, LocalEngine, StatefulJob
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ColumnValueError, UserFunctionError
 from dstl_core.functions import KeyedProcessFunction
@@ -19,6 +21,7 @@ from tests.unit.job.subtasks import Subtask
 
 UTC = dt.UTC
 BERLIN = ZoneInfo("Europe/Berlin")
+LARGEST = Decimal("9" * 38)
 LONG_NUMBER = Decimal("1234567890123456789012345678901234567890.5")
 GIVEN: dict[str, dict] = {
     "bigint": {-(1 << 63): -(1 << 63), 7: 7},
@@ -40,6 +43,7 @@ GIVEN: dict[str, dict] = {
         Decimal("1E+3"): Decimal("1E+3"),
         Decimal("1E-9"): Decimal("1E-9"),
         LONG_NUMBER: LONG_NUMBER,
+        -LARGEST: -LARGEST,
     },
 }
 """What a function gives its state, and what it reads later."""
@@ -173,8 +177,9 @@ def test_large_texts_end_a_batch_before_its_rows_do(tmp_path, monkeypatch):
     rows, process = [], rows_in_columns.RowsInColumns._process_first
 
     def noted(self, part, output):
-        rows.append(process(self, part, output))
-        return rows[-1]
+        rest = process(self, part, output)
+        rows.append(part.num_rows - rest.num_rows)
+        return rest
 
     monkeypatch.setattr(rows_in_columns.RowsInColumns, "_process_first", noted)
     texts_of_keys = [letter * 40 for letter in "abcdefg"]
@@ -187,6 +192,54 @@ def test_large_texts_end_a_batch_before_its_rows_do(tmp_path, monkeypatch):
     subtask.run(*[9.0] * 7)
     assert subtask.function.seen == [(text, text) for text in texts_of_keys]
     assert rows == [2, 2, 2, 1]
+
+
+class Joins(KeyedProcessFunction):
+    """Joins the texts of a key, in the order in which they come."""
+
+    order_insensitive = True
+
+    def open(self, runtime_context):
+        self.joined = runtime_context.get_state(ValueStateDescriptor("joined", "string"))
+        self.total = runtime_context.get_state(ValueStateDescriptor("total", "decimal(18,2)"))
+
+    def process_element(self, value, ctx):
+        assert value["k"] == ctx.get_current_key()
+        self.joined.update((self.joined.value() or "") + value["text"])
+        self.total.update((self.total.value() or 0) + value["amount"])
+        yield {"k": value["k"], "joined": self.joined.value(), "total": self.total.value()}
+
+
+@pytest.mark.parametrize("key_type", [pa.string(), pa.large_string()], ids=str)
+@pytest.mark.parametrize("most_bytes", [100, 1 << 20])
+def test_rows_of_a_key_keep_their_order(tmp_path, monkeypatch, key_type, most_bytes):
+    monkeypatch.setattr(held_values, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(rows_in_columns, "MOST_BYTES", most_bytes)
+    monkeypatch.setattr(rows_in_columns, "ROWS_IN_PYTHON", 7)
+    chooser = random.Random(1)
+    amounts = [Decimal("-1.00"), Decimal("1.00"), Decimal("0.01"), None]
+    rows = [
+        {"k": f"key {chooser.randrange(9)}", "text": f"{at:03}", "amount": chooser.choice(amounts)}
+        for at in range(90)
+    ]
+    for row in rows[::2]:
+        row["amount"] = row["amount"] or Decimal("-0.00")
+    rows = [row for row in rows if row["amount"] is not None]
+    schema = pa.schema([("k", key_type), ("text", pa.string()), ("amount", pa.decimal128(18, 2))])
+    operator = KeyedOperator(
+        "u", "k", "string", Joins(), "k string, joined string, total decimal(18,2)"
+    )
+    job = StatefulJob(LocalEngine(), "j", str(tmp_path), operator, parallelism=1)
+    expected = {}
+    for epoch in range(2):
+        of_epoch, batch = [], rows[epoch::2]
+        for row in batch:
+            text, total = expected.get(row["k"], ("", Decimal(0)))
+            expected[row["k"]] = text + row["text"], total + row["amount"]
+            of_epoch.append((row["k"], *expected[row["k"]]))
+        done = job.run(pa.Table.from_pylist(batch, schema), epoch)
+        stored = pa.Table.from_batches(done.outputs["u"].batches()).to_pylist()
+        assert sorted(tuple(row.values()) for row in stored) == sorted(of_epoch)
 
 
 def test_some_values_of_a_column_are_replaced():
