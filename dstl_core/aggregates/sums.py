@@ -209,16 +209,26 @@ class DecimalSum(NumberMerge):
         scale = max(new.type.scale, largest_scale(held[0]))
         try:
             old = decimals_of(held[0], scale)
-            wide = pa.decimal256(DIGITS + 1, scale)
-            total = pc.coalesce(
-                pc.add(old.cast(wide), new.cast(wide)), old.cast(wide), new.cast(wide)
-            )
-            return [total.cast(pa.decimal128(DIGITS, scale))]
+            try:
+                return [_added(old, new, pa.decimal128(DIGITS - 1, scale))]
+            except pa.ArrowInvalid:  # a number has 38 digits
+                return [_added(old, new, pa.decimal256(DIGITS + 1, scale))]
         except pa.ArrowInvalid:
             raise self._overflow("double") from None
 
     def parts_of(self, held: Columns) -> Columns:
         return [held[0], held[0].is_valid().cast(pa.int64())]
+
+
+def _added(old: pa.Array, new: pa.Array, kind: pa.DataType) -> pa.Array:
+    """The sums of decimals that are added as one type; null is nothing.
+
+    Raises:
+        pa.ArrowInvalid: A number or a sum does not fit.
+    """
+    old, new = old.cast(kind), new.cast(kind)
+    total = pc.coalesce(pc.add(old, new), old, new)
+    return total.cast(pa.decimal128(DIGITS, kind.scale))
 
 
 class Average(NumberMerge):

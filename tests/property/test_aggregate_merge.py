@@ -108,6 +108,29 @@ def test_a_sum_of_decimals_is_exact(held: Decimal | None, batch: Decimal | None)
     assert total.to_pylist() == [sum(known, Decimal(0)) if known else None]
 
 
+LARGEST = 10**38 - 1
+
+
+@pytest.mark.parametrize(
+    ("held", "batch"),
+    [
+        *((LARGEST, 0), (LARGEST, -LARGEST), (-LARGEST, 1), (10**37, 10**37 - 1)),
+        *((10**37 - 1, 10**37 - 1), (5 * 10**37, 5 * 10**37), (LARGEST, 1), (-1, -LARGEST)),
+    ],
+)
+def test_a_sum_of_decimals_has_up_to_38_digits(held: int, batch: int) -> None:
+    parts = [pa.array([Decimal(batch), None], pa.decimal128(38)), pa.array([1, 0])]
+    merge = DecimalSum("u", "s", Types.BIG_DEC)
+    state = {"unscaled": held.to_bytes(16, "big", signed=True), "scale": 0}
+    states = pa.array([state] * 2, layout_of(Types.BIG_DEC).arrow_type)
+    if abs(held + batch) > LARGEST:
+        with pytest.raises(ConfigError):
+            merge.merge([states], parts)
+        return
+    [total] = merge.merge([states], parts)
+    assert total.to_pylist() == [Decimal(held + batch), Decimal(held)]
+
+
 @pytest.mark.parametrize("scales", [(4, 2), (2, 4), (0, 10)])
 @pytest.mark.parametrize(
     ("merge", "expected"),

@@ -105,9 +105,15 @@ def _shortest_integers(column: pa.Array) -> pa.Array:
     is_short = bool((halves[:, 1] == halves[:, 0] >> 63).all())
     width = _DECIMAL_BYTES // 2 if is_short else _DECIMAL_BYTES
     digits = halves.view(np.uint8)[:, width - 1 :: -1]
-    # A leading byte is redundant if it and the following sign bit are all zeros or all ones.
-    spare = (digits[:, :-1] == np.where(digits[:, 1:] & 0x80, 0xFF, 0x00)).cumprod(axis=1)
-    starts = spare.sum(axis=1)
+    if is_short:
+        magnitudes = halves[:, 0] ^ halves[:, 0] >> 63
+        starts = np.full(len(exact), width - 1)
+        for bits in range(7, 8 * width - 1, 8):
+            starts -= magnitudes >= 1 << bits
+    else:
+        # A leading byte is redundant if it and the following sign bit are all zeros or all ones.
+        spare = digits[:, :-1] == np.where(digits[:, 1:] & 0x80, 0xFF, 0x00)
+        starts = spare.cumprod(axis=1).sum(axis=1)
     # Only redundant sign bytes are removed; 0 and -1 keep one byte.
     kept = np.arange(width) >= starts[:, None]
     offsets = np.concatenate([[0], np.cumsum(width - starts)]).astype(np.int32)

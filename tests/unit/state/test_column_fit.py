@@ -46,6 +46,17 @@ def test_decimals_have_the_bytes_of_java(scale):
     assert expected[UNSCALED.index(-128)] == bytes.fromhex("00000005 80") + scale.to_bytes(4, "big")
 
 
+def test_decimals_have_the_bytes_of_java_where_another_byte_begins():
+    ends = [sign * (1 << 8 * size - 1) for size in range(1, 9) for sign in (1, -1)]
+    whole = [end + step for end in ends for step in (-1, 0, 1) if abs(end + step) < 10**18]
+    fitted = fit(pa.array(map(Decimal, whole), pa.decimal128(18, 0)), BIG_DECIMAL, "Column")
+    sizes = [(value if value >= 0 else ~value).bit_length() // 8 + 1 for value in whole]
+    expected = [
+        value.to_bytes(size, "big", signed=True) for value, size in zip(whole, sizes, strict=True)
+    ]
+    assert fitted.field("unscaled").to_pylist() == expected
+
+
 @pytest.mark.parametrize("number", [1 << 62, (1 << 63) - 1, 1 << 63, (1 << 63) + 1, 1 << 64])
 def test_decimals_have_the_bytes_of_java_where_half_of_them_ends(number):
     whole = [number, -number, -1, 0, 300]
