@@ -20,6 +20,8 @@ from dstl_core.job.downstream.sink import check_position, check_types, foreign_t
 
 READER, POSITION = "dstl.reader", "dstl.position"
 """Properties of the table."""
+_RETRIES = "commit.retry.num-retries"
+"""A commit that is tried again on top of another merge would add rows that the other one has."""
 
 
 @dataclass(frozen=True)
@@ -123,7 +125,7 @@ class IcebergSink:
         Raises:
             CheckpointError: Another commit was faster.
         """
-        from pyiceberg.exceptions import CommitFailedException
+        from pyiceberg.exceptions import CommitFailedException, ValidationException
 
         transaction = table.transaction()
         with warnings.catch_warnings():
@@ -132,7 +134,7 @@ class IcebergSink:
         transaction.set_properties(_place(reader, position))
         try:
             transaction.commit_transaction()
-        except CommitFailedException as error:
+        except (CommitFailedException, ValidationException) as error:
             raise CheckpointError(
                 f"The table {self.path} was changed while a merge wrote it: {error}; nothing is "
                 f"written. Run the merge again."
@@ -143,7 +145,7 @@ class IcebergSink:
 
 
 def _place(reader: str, position: int) -> dict[str, str]:
-    return {READER: reader, POSITION: str(position)}
+    return {READER: reader, POSITION: str(position), _RETRIES: "0"}
 
 
 def _stored(rows: pa.Table) -> pa.Table:
