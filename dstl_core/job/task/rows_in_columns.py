@@ -10,7 +10,6 @@ from contextlib import suppress
 import numpy as np
 import pyarrow as pa
 
-from dstl_core.codec.columnar.keyed.hash_order import order_of
 from dstl_core.codec.python_values import AsPython
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import UNREADABLE, ConfigError, InvariantViolation, UserFunctionError
@@ -42,6 +41,7 @@ from dstl_core.state.backends.state_backend import (
     StateBackend,
 )
 from dstl_core.state.backends.timers import TimerService
+from dstl_core.state.columns.column_store import order_of
 from dstl_core.state.held.held_values import MOST_BYTES
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.store import HEAP
