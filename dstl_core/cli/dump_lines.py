@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from dstl_core.cli.options import duration_ms, lines_of_file, require_state
 from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
@@ -13,7 +14,10 @@ from dstl_core.savepoint.access.units import Unit, jobs_for, run_units, units_of
 from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, UnreadableCounts
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
+from dstl_core.state.restore.kernel_sizes import SMALL_BYTES, are_read_by_kernels
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.check.column_lines import ColumnLines
 
 
 def dump_lines(
@@ -164,15 +168,17 @@ class _Dump:
         self._opaque = opaque
         self._expiry = expiry
         is_plain = expiry is None and operator.forms is None
-        self._by_columns = is_plain and are_read_by_kernels(operator.keyed_size)
-
-    def __call__(self, unit: Unit) -> _Dumped:
-        handle = self._operator.keyed_handles[unit.handle]
-        if self._by_columns:
+        self._columns: ColumnLines | None = None
+        if is_plain and are_read_by_kernels(operator.keyed_size):
             # Loads Arrow and the compiler, which small state does not pay for.
             from dstl_core.savepoint.check.column_lines import ColumnLines
 
-            lines = ColumnLines(self._operator, self._state).lines(handle, unit.key_groups)
+            self._columns = ColumnLines(operator, state)
+
+    def __call__(self, unit: Unit) -> _Dumped:
+        handle = self._operator.keyed_handles[unit.handle]
+        if self._columns is not None and unit.size >= SMALL_BYTES:
+            lines = self._columns.lines(handle, unit.key_groups)
             if lines is not None:
                 return _Dumped("".join(lines), [], UnreadableCounts())
         reader = self._operator.entries(self._state)

@@ -164,9 +164,9 @@ class FsspecFileIO:
         return data
 
     def _read(self, location: Location, start: int, end: int | None) -> bytes:
-        fs, path = self._at(location)
         if self._protocol == "file":
-            return local_files.read_regular(path, start, end)
+            return local_files.read_regular(self._local_path(location), start, end)
+        fs, path = self._at(location)
         if start == 0 and end is None:
             whole: bytes = fs.cat_file(path)
             return whole
@@ -257,9 +257,9 @@ class FsspecFileIO:
 
     def size(self, location: Location) -> int | None:
         with self._mapped("look up", location):
-            fs, path = self._at(location)
             if self._protocol == "file":
-                return local_files.size_of(path)
+                return local_files.size_of(self._local_path(location))
+            fs, path = self._at(location)
             try:
                 info = fs.info(path)
             except FileNotFoundError:
@@ -313,14 +313,18 @@ class FsspecFileIO:
             else:
                 _delete_tree(fs, path)
 
-    def _at(self, location: Location) -> tuple[Any, str]:
-        """The file system for a location, and the location's path in it."""
+    def _local_path(self, location: Location) -> str:
         if location.scheme != self.scheme:
             raise ConfigError(
                 f"A path belongs to another file system: expected {self.scheme!r}, got {location}."
             )
+        return location.path
+
+    def _at(self, location: Location) -> tuple[Any, str]:
+        """The file system for a location, and the location's path in it."""
+        path = self._local_path(location)
         if self._protocol in _LOCAL_PROTOCOLS:
-            return file_system(self._protocol, {}), location.path
+            return file_system(self._protocol, {}), path
         options = options_for(location) if self._options is None else self._options
         return file_system_at(self._protocol, location.path[1:], options)
 

@@ -87,6 +87,8 @@ class HandleResolver:
         self._roots = [real_location(root) for root in roots]
         self._ends: dict[Location, int] = {}
         """How far files are known to reach."""
+        self._last: tuple[StreamStateHandle, ResolvedStream] | None = None
+        """The handle that was resolved last: a reader asks for each of a million several times."""
 
     @property
     def relocates(self) -> bool:
@@ -100,6 +102,12 @@ class HandleResolver:
             PathNotAllowedError: The handle is outside the allowed folders. The message has the
                 options.
         """
+        last = self._last
+        if last is None or last[0] is not handle:
+            last = self._last = handle, self._resolved(handle)
+        return last[1]
+
+    def _resolved(self, handle: StreamStateHandle) -> ResolvedStream:
         match handle:
             case ByteStreamStateHandle():
                 return ResolvedStream(None, 0, len(handle.data), handle.data)

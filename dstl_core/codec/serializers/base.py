@@ -135,10 +135,13 @@ class SerializerRegistry:
 
     def __init__(self, readers: dict[str, SnapshotReader] | None = None) -> None:
         self._readers: dict[str, SnapshotReader] = dict(readers or {})
+        self.changes = 0
+        """How often a reader was added: what was parsed before may be parsed another way now."""
 
     def register(self, snapshot_class: str, reader: SnapshotReader) -> None:
         """Adds or replaces the reader of a snapshot class."""
         self._readers[snapshot_class] = reader
+        self.changes += 1
 
     def copy(self) -> SerializerRegistry:
         return SerializerRegistry(self._readers)

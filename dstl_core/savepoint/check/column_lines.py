@@ -48,7 +48,7 @@ from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entries import EVENT_TIMER, PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.read.stored_columns import StoredRange
+from dstl_core.savepoint.read.stored_columns import StateDecoders, StoredRange
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 _TYPES = ColumnOptions(maps="entries")
@@ -68,6 +68,7 @@ class ColumnLines:
     def __init__(self, operator: OperatorSnapshot, state: str | None) -> None:
         self._operator = operator
         self._only = state
+        self._decoders = StateDecoders(_TYPES)
 
     def lines(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> Texts | None:
         """The lines of some key groups, in the order of the entries.
@@ -75,7 +76,7 @@ class ColumnLines:
         None if a type is not supported; then the caller reads the entries.
         """
         try:
-            stored = StoredRange(self._operator, handle, key_groups, _TYPES)
+            stored = StoredRange(self._operator, handle, key_groups, self._decoders)
             states = [_StateLines(self._operator.label, each) for each in stored.formats]
             if not all(state.is_plain for state in states):
                 return None

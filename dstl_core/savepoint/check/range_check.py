@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.codec.serializers import AnySerializer, OpaqueValue
 from dstl_core.codec.serializers.runtime import Timer
@@ -23,9 +23,12 @@ from dstl_core.savepoint.access.units import Unit
 from dstl_core.savepoint.read.entries import unread_part
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
+from dstl_core.state.restore.kernel_sizes import SMALL_BYTES, are_read_by_kernels
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.state_table import MapTable, StateTable
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.read.stored_columns import StateDecoders
 
 NO_FILE = (PathNotAllowedError, StateFileNotFoundError)
 FAULTS = (*UNREADABLE, *NO_FILE)
@@ -84,15 +87,22 @@ class RangeCheck:
 
     def __init__(self, operator: OperatorSnapshot) -> None:
         self._operator = operator
-        self._by_kernels = are_read_by_kernels(operator.keyed_size)
+        self._decoders: StateDecoders | None = None
+        if are_read_by_kernels(operator.keyed_size):
+            # Loads Arrow and the compiler, which takes longer than checking small state.
+            from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
+            from dstl_core.savepoint.read.stored_columns import StateDecoders
+
+            self._decoders = StateDecoders(EXACT_OPTIONS)
 
     def __call__(self, unit: Unit) -> RangeReport:
         handle, key_groups = self._operator.keyed_handles[unit.handle], unit.key_groups
         report = RangeReport()
         try:
-            checked = self._by_columns(handle, key_groups)
-            if checked is not None:
-                return checked
+            if unit.size >= SMALL_BYTES:
+                checked = self._by_columns(handle, key_groups)
+                if checked is not None:
+                    return checked
             self._entries(report, self._restore(handle, key_groups), key_groups)
         except NO_FILE as error:
             report.lacks_files = True
@@ -108,12 +118,11 @@ class RangeCheck:
         self, handle: KeyedStateHandle, key_groups: KeyGroupRange
     ) -> RangeReport | None:
         """The report if all is well; None if the record-wise code has to look."""
-        if not self._by_kernels:
+        if self._decoders is None:
             return None
-        # Loads Arrow and the compiler, which takes longer than checking small state.
         from dstl_core.savepoint.read.stored_columns import check_range
 
-        checked = check_range(self._operator, handle, key_groups)
+        checked = check_range(self._operator, handle, key_groups, self._decoders)
         if checked is None:
             return None
         return RangeReport(checked.entries, checked.entries, Counter(checked.records))

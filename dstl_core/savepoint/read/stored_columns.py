@@ -20,12 +20,39 @@ from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat, part_of
 from dstl_core.codec.serializers import TimerSerializer
-from dstl_core.codec.state_meta import KeyedStateType
+from dstl_core.codec.state_meta import KeyedBackendHeader, KeyedStateType
 from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_records import open_part_records
+
+
+class StateDecoders:
+    """The decoders of an operator's states, for one file after the other. Most files have the
+    header of the one before.
+    """
+
+    def __init__(self, options: ColumnOptions) -> None:
+        self._options = options
+        self._known: tuple[KeyedBackendHeader, int] | None = None
+        self.formats: list[RecordFormat] = []
+        self.decoders: list[StateDecoder] = []
+
+    def follow(self, header: KeyedBackendHeader, prefix_bytes: int) -> None:
+        """Makes the decoders of a header, unless they are there.
+
+        Raises:
+            NotInColumnsError: A state has no columnar form.
+        """
+        if self._known == (header, prefix_bytes):
+            return
+        self._known = None
+        self.formats = [
+            RecordFormat(meta.as_key_value(), header.key_serializer) for meta in header.states
+        ]
+        self.decoders = [StateDecoder(each, prefix_bytes, self._options) for each in self.formats]
+        self._known = header, prefix_bytes
 
 
 class StoredRange:
@@ -35,7 +62,7 @@ class StoredRange:
         operator: The operator to read.
         handle: A handle of any form.
         key_groups: Key groups to read; they are held in memory together.
-        options: Representation of types as columns.
+        states: The decoders of the operator's states.
 
     Raises:
         NotInColumnsError, FormatError: Use the record-wise code.
@@ -46,18 +73,14 @@ class StoredRange:
         operator: OperatorSnapshot,
         handle: KeyedStateHandle,
         key_groups: KeyGroupRange,
-        options: ColumnOptions,
+        states: StateDecoders,
     ) -> None:
         stored = open_part_records(operator, handle, key_groups, handle.key_group_range)
-        self.formats: list[RecordFormat] = []
-        self.decoders: list[StateDecoder] = []
         self._stored = stored
-        if stored is None:
-            return
-        for meta in stored.header.states:
-            record_format = RecordFormat(meta.as_key_value(), stored.header.key_serializer)
-            self.formats.append(record_format)
-            self.decoders.append(StateDecoder(record_format, stored.prefix_bytes, options))
+        if stored is not None:
+            states.follow(stored.header, stored.prefix_bytes)
+        self.formats = [] if stored is None else states.formats
+        self.decoders = [] if stored is None else states.decoders
 
     def batches(self) -> Iterator[SpanBatch]:
         """The records of all states. Those of one state ascend by key group."""
@@ -75,14 +98,17 @@ class RangeCounts:
 
 
 def check_range(
-    operator: OperatorSnapshot, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    operator: OperatorSnapshot,
+    handle: KeyedStateHandle,
+    key_groups: KeyGroupRange,
+    known: StateDecoders,
 ) -> RangeCounts | None:
     """What is in the range, if it is correct; None if the record-wise code must check it.
 
     Correct means that every record decodes, no key occurs twice, and every key is in its key group.
     """
     try:
-        stored = StoredRange(operator, handle, key_groups, EXACT_OPTIONS)
+        stored = StoredRange(operator, handle, key_groups, known)
         if any(decoder.keeps_bytes for decoder in stored.decoders):
             return None  # the record-wise code reads values that have no columnar form
         parts: list[list[tuple[Ranges, Ranges]]] = [[] for _ in stored.formats]

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from weakref import WeakKeyDictionary
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import read_section
@@ -11,6 +13,7 @@ from dstl_core.codec.snappy_frames import decompress_frames
 from dstl_core.codec.state_meta import KeyedBackendHeader, read_keyed_header
 from dstl_core.errors import FormatError, TruncatedDataError, error_context
 from dstl_core.model.handle import (
+    ByteStreamStateHandle,
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
@@ -22,7 +25,13 @@ from dstl_core.storage.handle_resolver import HandleResolver
 
 _HEADER_BYTES = 1 << 20
 """More than headers have. One with an unknown serializer is only read from its exact bytes."""
+_HEADER_KEPT = 1 << 16
+_READ_AT_ONCE = 1 << 20
+"""A stream of this size is read as a whole where all of its key groups are wanted."""
 KeyGroupsHandle = KeyGroupsSavepointStateHandle | KeyGroupsStateHandle
+_HEADERS: WeakKeyDictionary[SerializerRegistry, tuple[int, bytes, KeyedBackendHeader]]
+_HEADERS = WeakKeyDictionary()
+"""The header that was read last with a registry. The streams of an operator mostly have one."""
 
 
 def read_stream_header(
@@ -38,11 +47,36 @@ def read_stream_header(
         size = min(end, _HEADER_BYTES)
         while True:
             try:
-                return read_keyed_header(DataInput(resolver.read(stream, 0, size)), registry)
+                return _parsed_header(resolver.read(stream, 0, size), registry)
             except TruncatedDataError:
                 if size == end:
                     raise
                 size = min(end, 16 * size)
+
+
+def _parsed_header(raw: bytes, registry: SerializerRegistry) -> KeyedBackendHeader:
+    known = _HEADERS.get(registry)
+    if known is not None and known[0] == registry.changes and known[1] == raw:
+        return known[2]
+    header = read_keyed_header(DataInput(raw), registry)
+    if len(raw) <= _HEADER_KEPT:
+        _HEADERS[registry] = registry.changes, raw, header
+    return header
+
+
+def held_stream(
+    handle: KeyGroupsHandle, key_groups: KeyGroupRange, resolver: HandleResolver
+) -> KeyGroupsHandle:
+    """The handle with a stream in memory, if it is small and all of it is wanted: a file is then
+    opened once.
+    """
+    stream, own = handle.stream, handle.key_group_range
+    is_wanted = own.get_intersection(key_groups) == own
+    if not is_wanted or stream.state_size > _READ_AT_ONCE:
+        return handle
+    return replace(
+        handle, stream=ByteStreamStateHandle(resolver.describe(stream), resolver.read(stream))
+    )
 
 
 def read_key_groups(
@@ -75,9 +109,11 @@ def load_canonical(
     registry: SerializerRegistry,
 ) -> None:
     """Loads the wanted key groups of a handle into the tables of a state."""
-    header = read_stream_header(handle, resolver, registry)
-    tables = [state.table(meta, header.key_serializer) for meta in header.states]
-    with error_context(location=resolver.describe(handle.stream)):
+    place = resolver.describe(handle.stream)
+    handle = held_stream(handle, state.key_groups, resolver)
+    with error_context(location=place):
+        header = read_stream_header(handle, resolver, registry)
+        tables = [state.table(meta, header.key_serializer) for meta in header.states]
         for key_group, data in read_key_groups(
             handle.offsets, handle.stream, state.key_groups, resolver
         ):

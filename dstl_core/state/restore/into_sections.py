@@ -17,7 +17,7 @@ from dstl_core.codec.columnar.keyed.heap_rows import StoredKeyGroup, read_heap_r
 from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import FormatError, NotInColumnsError
+from dstl_core.errors import FormatError, NotInColumnsError, error_context
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     IncrementalRemoteKeyedStateHandle,
@@ -26,7 +26,7 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
+from dstl_core.state.restore.canonical import held_stream, read_key_groups, read_stream_header
 from dstl_core.state.restore.changelog_columns import open_changelog_rows
 from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.into_tables import restore_keyed_state
@@ -108,10 +108,14 @@ class KeyGroupsOpener:
             case KeyGroupsStateHandle() if not is_canonical(handle, resolver):
                 return open_heap_rows(handle, own, prefix_bytes, resolver, registry)
             case KeyGroupsSavepointStateHandle() | KeyGroupsStateHandle():
+                place = resolver.describe(handle.stream)
+                handle = held_stream(handle, own, resolver)
+                with error_context(location=place):
+                    header = read_stream_header(handle, resolver, registry)
                 return StoredKeyGroups(
-                    read_stream_header(handle, resolver, registry),
+                    header,
                     prefix_bytes,
-                    resolver.describe(handle.stream),
+                    place,
                     handle.offsets.sections(handle.stream.state_size, own),
                     partial(resolver.read, handle.stream),
                 )

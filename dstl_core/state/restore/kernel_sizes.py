@@ -14,6 +14,11 @@ FROM_BYTES = 4 << 20
 LOADED_FROM_BYTES = 64 << 10
 """In one that has, such as the run of a job."""
 
+SMALL_BYTES = 1 << 10
+"""Less than this is read record by record, whatever is loaded: the calls around a kernel take as
+long as ten records.
+"""
+
 
 def are_read_by_kernels(size: int) -> bool:
     """Whether stored bytes of this size are."""

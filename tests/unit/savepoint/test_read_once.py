@@ -13,6 +13,7 @@ from dstl_core import Snapshot, report_snapshot, verify_snapshot
 from dstl_core.codec import operator_state
 from dstl_core.codec.columnar.keyed import sst_rows
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
+from dstl_core.codec.state_meta import read_keyed_header
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     ChangelogStateHandleStream,
@@ -25,7 +26,7 @@ from dstl_core.savepoint.check.column_lines import ColumnLines
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
-from dstl_core.state.restore import divided_log, into_tables, open_tables, rocksdb
+from dstl_core.state.restore import canonical, divided_log, into_tables, open_tables, rocksdb
 from tests.counting_file_io import CountingFileIO, counted_snapshot
 from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture, as_lines
 from tests.golden_files import snapshot as golden
@@ -205,6 +206,28 @@ def test_a_read_of_table_files_asks_for_no_size() -> None:
     snapshot, files = counted_snapshot(TABLES)
     assert len(list(snapshot["big"].dump())) == ENTRIES
     assert files.sizes == 0
+
+
+@pytest.mark.parametrize("by_columns", [False, True])
+def test_a_file_of_canonical_state_is_read_once_and_its_header_parsed_for_all(
+    monkeypatch: pytest.MonkeyPatch, by_columns: bool
+) -> None:
+    """A snapshot may have a million files, whose headers are mostly equal."""
+    for module in (range_check, into_tables):
+        monkeypatch.setattr(module, "are_read_by_kernels", lambda size: by_columns)
+    parsed: list[object] = []
+
+    def counted_header(data: Any, registry: SerializerRegistry) -> object:
+        parsed.append(registry)
+        return read_keyed_header(data, registry)
+
+    monkeypatch.setattr(canonical, "read_keyed_header", counted_header)
+    snapshot, files = counted_snapshot(golden("a-hashmap-canonical-files"))
+    snapshot.registry = BUILT_IN.copy()  # one that has parsed nothing
+    assert verify_snapshot(snapshot).findings == []
+    assert len(files.reads) > 1
+    assert set(files.reads.values()) == {1}
+    assert len(parsed) == 1
 
 
 def test_the_size_of_a_file_is_asked_for_once(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,11 +8,12 @@ from itertools import count
 import pytest
 
 from dstl_core import Snapshot, verify_snapshot
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.errors import StorageError
 from dstl_core.savepoint.check.column_lines import ColumnLines
 from dstl_core.savepoint.check.summary import snapshot_summary
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.read.stored_columns import check_range
+from dstl_core.savepoint.read.stored_columns import StateDecoders, check_range
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import report_figures
 from dstl_core.storage.file_io import FileIO, open_file_io
@@ -47,7 +48,7 @@ def keyed(loaded: Snapshot) -> OperatorSnapshot:
 
 def checked(operator: OperatorSnapshot) -> object:
     handle = operator.keyed_handles[0]
-    return check_range(operator, handle, handle.key_group_range)
+    return check_range(operator, handle, handle.key_group_range, StateDecoders(EXACT_OPTIONS))
 
 
 def lines(operator: OperatorSnapshot) -> object:
@@ -61,7 +62,7 @@ def test_state_is_not_read_by_record_because_a_store_fails(
 ) -> None:
     loaded, reads = with_failing_read(-1)
     read(keyed(loaded))
-    assert reads() >= 2
+    assert reads() >= 1
     for number in range(reads()):
         failing, _ = with_failing_read(number)
         with pytest.raises(StorageError, match="no answer"):
@@ -71,8 +72,8 @@ def test_state_is_not_read_by_record_because_a_store_fails(
 def test_a_check_ends_when_the_store_fails_and_calls_nothing_damaged() -> None:
     loaded, reads = with_failing_read(-1)
     assert verify_snapshot(loaded).findings == []
-    assert reads() > 8
-    for number in range(0, reads(), 7):
+    assert reads() >= 5
+    for number in range(reads()):
         failing, _ = with_failing_read(number)
         with pytest.raises(StorageError, match="no answer"):
             verify_snapshot(failing)
