@@ -161,9 +161,6 @@ class _Times(_ByArrow):
 class _Decimals(_ByArrow):
     """Decimals, each with its own scale."""
 
-    is_plain = Decimal.is_normal
-    """A finite number besides zero, which may be negative."""
-
     def normal(self, value: Any) -> Any:
         if type(value) is Decimal and value.is_finite() and -_FAR < value.adjusted() < _FAR:
             return value if value else value.copy_abs()  # Java has no negative zero
@@ -243,7 +240,7 @@ def column_form_of(kind: AnySerializer) -> ColumnForm | None:
         case Types.LOCAL_DATE:
             return _ByArrow(kind, dt.date, dt.date.min, dt.date.max)
         case Types.BIG_DEC:
-            return _Decimals(kind, Decimal)
+            return _Decimals(kind)
         case Types.FLOAT | Types.LOCAL_TIME:
             return ColumnForm(kind)
         case _:

@@ -107,7 +107,6 @@ class _SingleValue(State[ValueTable]):
             self._slots, self._changed = self._held.slots, self._held.changed
             form: Any = self._held.form
             self._exact, self._low, self._high = form.exact, form.low, form.high
-            self._is_plain = type(form).is_plain
 
     def declare(self, declared: AnySerializer) -> Self:
         """Converts values from and to the declared type from now on."""
@@ -257,14 +256,12 @@ class ValueState(_SingleValue):
         return self._default if raw is None else deserialize_exactly(self._serializer, raw)
 
     def update(self, value: Any) -> None:
-        if self._slots and type(value) is self._exact:
-            is_plain = self._is_plain
-            if self._low <= value <= self._high if is_plain is None else is_plain(value):
-                slot = self._backend.slot
-                self._slots[slot] = value
-                self._changed[slot] = 1
-                return
-        self._set(value)
+        if self._slots and type(value) is self._exact and self._low <= value <= self._high:
+            slot = self._backend.slot
+            self._slots[slot] = value
+            self._changed[slot] = 1
+        else:
+            self._set(value)
 
 
 class ReducingState(_SingleValue):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import compress
 from typing import TYPE_CHECKING, Any
 
@@ -38,8 +38,6 @@ class HeldForm(ABC):
     """A value of exactly this class, from ``low`` to ``high``, is held unchanged."""
     low: Any = None
     high: Any = None
-    is_plain: Callable[[Any], bool] | None = None
-    """Takes the place of the comparison with ``low`` and ``high``. Python does not bind it."""
 
     @abstractmethod
     def decode(self, raw: Sequence[bytes]) -> list[Any]:
