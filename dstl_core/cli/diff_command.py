@@ -16,8 +16,10 @@ from dstl_core.cli.options import (
     ProtoOption,
     RelocateOption,
     RootOption,
+    SparkOption,
     StateTypeOption,
     load,
+    runner_of,
 )
 from dstl_core.cli.output import print_lines, progress, to_json, write_json
 
@@ -32,6 +34,7 @@ def diff(
     a: Annotated[str, typer.Argument(metavar="A", help="The snapshot to compare with.")],
     b: Annotated[str, typer.Argument(metavar="B", help="The snapshot that may differ.")],
     jobs: JobsOption = None,
+    spark: SparkOption = None,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -59,7 +62,7 @@ def diff(
     counts = _Counts()
     total = sum(each.state.state_size for snapshot in (one, two) for each in snapshot.operators)
     with progress("comparing", total, prints_lines=as_json) as advance:
-        differences = counts.watch(diff_snapshots(one, two, advance, jobs))
+        differences = counts.watch(diff_snapshots(one, two, advance, runner_of(jobs, spark)))
         if as_json:
             write_json(each.to_json() for each in differences)
         else:

@@ -16,10 +16,12 @@ from dstl_core.cli.options import (
     ProtoOption,
     RelocateOption,
     RootOption,
+    SparkOption,
     StateOption,
     StateTypeOption,
     load,
     require_state,
+    runner_of,
     selected,
 )
 from dstl_core.cli.output import complain, write_json
@@ -54,6 +56,7 @@ def dump(
         typer.Option("--key-file", metavar="FILE", help="Only the keys in a file, one a line."),
     ] = None,
     jobs: JobsOption = None,
+    spark: SparkOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
@@ -76,8 +79,9 @@ def dump(
     if keys:
         dump_keys(snapshot, operators, state, keys, opaque=opaque, expiry=expiry)
         return
+    runner = runner_of(jobs, spark)
     if not dump_lines(
-        snapshot, operators, state, opaque=opaque, expiry=expiry, named=bool(op), jobs=jobs
+        snapshot, operators, state, opaque=opaque, expiry=expiry, named=bool(op), jobs=runner
     ):
         raise typer.Exit(2)
 

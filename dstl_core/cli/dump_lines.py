@@ -10,7 +10,7 @@ from dstl_core.cli.options import duration_ms, lines_of_file, require_state
 from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, DstlError
-from dstl_core.savepoint.access.units import Unit, jobs_for, run_units, units_of
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_of
 from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, UnreadableCounts
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -28,7 +28,7 @@ def dump_lines(
     opaque: bool,
     expiry: Expiry | None,
     named: bool,
-    jobs: int | None = 1,
+    jobs: Jobs = 1,
 ) -> bool:
     """Prints the entries of operators. False if one cannot be read, while others may be.
 
@@ -214,7 +214,7 @@ class _Printer:
         state: str | None,
         opaque: bool,
         expiry: Expiry | None,
-        jobs: int | None,
+        jobs: Jobs,
         advance: Advance,
     ) -> None:
         self._state = state
@@ -249,8 +249,8 @@ class _Printer:
             operator.state_info(self._state)
         dump = _Dump(operator, self._state, self._opaque, self._expiry)
         opaque: list[str] = []
-        jobs = jobs_for(operator.keyed_size, self._jobs)
-        for unit, part in run_units(dump, units_of(operator), jobs):
+        processes = jobs_for(operator.keyed_size, self._jobs)
+        for unit, part in run_units(dump, units_of(operator), processes):
             opaque += self._print(part)
             self._advance(unit.size)
         opaque += self._print(dump.rest())

@@ -9,6 +9,7 @@ import typer
 from dstl_core.cli.examples import epilog
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    DryRunOption,
     FormatOption,
     JobsOption,
     JsonOption,
@@ -16,8 +17,10 @@ from dstl_core.cli.options import (
     OverwriteOption,
     RelocateOption,
     RootOption,
+    SparkOption,
     form_of,
     load,
+    runner_of,
     serializers_in_use,
 )
 from dstl_core.cli.output import (
@@ -123,8 +126,10 @@ def apply(
     file: FileArgument,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Folder of the new savepoint.")],
     form: FormatOption = None,
+    dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
     jobs: JobsOption = None,
+    spark: SparkOption = None,
     keep_compression: KeepCompressionOption = False,
     as_json: JsonOption = False,
     from_: FromOption = None,
@@ -152,7 +157,14 @@ def apply(
     migration = Migration.load(file)
     old = _old(migration, from_, allow_root, relocate, changelog_base)
     prepared = _migration(migration, old, to_template, show_keys, share, form_of(form))
-    how = Encoding(jobs, keep_compression)
+    how = Encoding(runner_of(jobs, spark), keep_compression)
+    if dry_run:
+        forecast = prepared.forecast(out, how.jobs, how.keep_compression)
+        if as_json:
+            write_json([{"path": None, "forecast": forecast.to_json()}], indent=1)
+        else:
+            print_lines([str(forecast), "nothing was written"])
+        return
     written = write_savepoint(prepared, out, overwrite=overwrite, what="migrating", encoding=how)
     if as_json:
         write_json([{"path": written, **prepared.report}], indent=1)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 import re
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from contextvars import ContextVar
 from datetime import UTC, datetime
 from itertools import islice
@@ -14,9 +16,11 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dstl_core.errors import ConfigError, NoSuchStateError, StateFileNotFoundError
+from dstl_core.extras import require
 
 if TYPE_CHECKING:
     from dstl_core.codec.serializers import SerializerRegistry
+    from dstl_core.savepoint.access.units import Jobs
     from dstl_core.savepoint.edit.kept_state import Files
     from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
     from dstl_core.savepoint.write.folder import KeyedForm
@@ -95,6 +99,21 @@ JobsOption = Annotated[
         "--jobs",
         metavar="N",
         help="Number of processes that read keyed state; by default all cores for large state.",
+    ),
+]
+DryRunOption = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run",
+        help="Show what it does, and how much it reads, writes and holds; write nothing.",
+    ),
+]
+SparkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--spark",
+        metavar="MASTER",
+        help="Read keyed state on Spark, e.g. spark://host:7077, instead of processes (--jobs).",
     ),
 ]
 KeepCompressionOption = Annotated[
@@ -231,6 +250,25 @@ def form_of(form: str | None) -> KeyedForm | None:
     if form in forms:
         return forms[form]
     raise ConfigError(f"--format is wrong: expected canonical or native, got {form!r}.")
+
+
+def runner_of(jobs: int | None, spark: str | None) -> Jobs:
+    """What runs units: a number of processes, or a session of Spark, which ends with the process.
+
+    Raises:
+        ConfigError: Both are given.
+        MissingPackageError: Spark is not installed.
+    """
+    if spark is None:
+        return jobs
+    if jobs is not None:
+        raise ConfigError("--jobs and --spark exclude each other; give one.")
+    require("pyspark", "--spark")
+    from dstl_core.spark.session_start import units_on
+
+    stack = ExitStack()
+    atexit.register(stack.close)
+    return stack.enter_context(units_on(spark))
 
 
 def selected(snapshot: Snapshot, names: list[str] | None) -> list[OperatorSnapshot]:

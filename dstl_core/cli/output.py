@@ -10,10 +10,13 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.shown import printable, printable_lines, size_text
+
+if TYPE_CHECKING:
+    from dstl_core.savepoint.access.units import Jobs
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -99,7 +102,7 @@ class Copy(Protocol):
         mode: Literal["error", "overwrite"] = ...,
         *,
         on_progress: Advance = ...,
-        jobs: int | None = ...,
+        jobs: Jobs = ...,
         keep_compression: bool = ...,
     ) -> str:
         """Writes it into a folder and gives the folder."""
@@ -107,9 +110,9 @@ class Copy(Protocol):
 
 @dataclass(frozen=True)
 class Encoding:
-    """How keyed state is encoded: by how many processes, and compressed as what."""
+    """How keyed state is encoded: by what, and compressed as what."""
 
-    jobs: int | None = 1
+    jobs: Jobs = 1
     keep_compression: bool = False
 
 

@@ -16,9 +16,11 @@ from dstl_core.cli.options import (
     PathArgument,
     RelocateOption,
     RootOption,
+    SparkOption,
     duration_ms,
     load,
     moment_ms,
+    runner_of,
 )
 from dstl_core.cli.output import print_lines, progress, write_json
 from dstl_core.errors import ConfigError
@@ -63,6 +65,7 @@ def report(
     at: AtOption = None,
     as_json: JsonOption = False,
     jobs: JobsOption = None,
+    spark: SparkOption = None,
     jar: JarOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -97,7 +100,7 @@ def report(
             ttls=ttls,
             at_ms=at_ms,
             on_progress=advance,
-            jobs=jobs,
+            jobs=runner_of(jobs, spark),
         )
     if output is not None:
         snapshot_report.write(output)

@@ -10,6 +10,7 @@ from dstl_core.cli.options import (
     CanonicalOption,
     ChangelogBaseOption,
     CopyOption,
+    DryRunOption,
     FormatOption,
     JarOption,
     JobsOption,
@@ -21,9 +22,11 @@ from dstl_core.cli.options import (
     RelocateOption,
     RootOption,
     ShareOption,
+    SparkOption,
     files_of,
     form_of,
     load,
+    runner_of,
 )
 from dstl_core.cli.output import (
     Encoding,
@@ -37,6 +40,7 @@ from dstl_core.shown import size_text
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
+    from dstl_core.savepoint.edit.trial import Forecast
 
 MaxParallelismOption = Annotated[
     int | None,
@@ -108,11 +112,10 @@ def rewrite(
     copy: CopyOption = False,
     canonical: CanonicalOption = False,
     form: FormatOption = None,
-    dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Check and show the plan; write nothing.")
-    ] = False,
+    dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
     jobs: JobsOption = None,
+    spark: SparkOption = None,
     keep_compression: KeepCompressionOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
@@ -148,21 +151,30 @@ def rewrite(
         form=form_of(form),
     )
     plan = edit.plan()
-    how = Encoding(jobs, keep_compression)
+    how = Encoding(runner_of(jobs, spark), keep_compression)
+    forecast = edit.forecast(out, how.jobs, how.keep_compression) if dry_run else None
     written = None if dry_run else write_savepoint(edit, out, overwrite=overwrite, encoding=how)
-    _print(edit, plan, written, as_json=as_json)
+    _print(edit, plan, written, forecast, as_json=as_json)
 
 
 def _print(
-    edit: SavepointEdit, plan: list[dict[str, Any]], written: str | None, *, as_json: bool
+    edit: SavepointEdit,
+    plan: list[dict[str, Any]],
+    written: str | None,
+    forecast: Forecast | None,
+    *,
+    as_json: bool,
 ) -> None:
     if as_json:
+        told = {} if forecast is None else {"forecast": forecast.to_json()}
         shared = edit.shares_files_in
-        write_json([{"path": written, "operators": plan, "shares_files_in": shared}], indent=1)
+        said = {"path": written, "operators": plan, "shares_files_in": shared, **told}
+        write_json([said], indent=1)
         return
     lines = [*map(_sentence, plan), *sharing_note(edit), *native_note(edit.form)]
     if edit.source is not None and edit.checkpoint_id is not None:
         lines.append(f"checkpoint id {edit.source.metadata.checkpoint_id} -> {edit.checkpoint_id}")
+    lines += [] if forecast is None else [str(forecast)]
     end = "nothing was written" if written is None else f"written: {written}"
     print_lines([*lines, end])
 

@@ -10,6 +10,7 @@ import typer
 from dstl_core.cli.options import (
     ChangelogBaseOption,
     CopyOption,
+    DryRunOption,
     FormatOption,
     JarOption,
     JobsOption,
@@ -21,9 +22,11 @@ from dstl_core.cli.options import (
     RelocateOption,
     RootOption,
     ShareOption,
+    SparkOption,
     files_of,
     form_of,
     load,
+    runner_of,
     serializers_in_use,
 )
 from dstl_core.cli.output import (
@@ -38,7 +41,9 @@ from dstl_core.errors import ConfigError
 from dstl_core.shown import cut_text, size_text, table_lines
 
 if TYPE_CHECKING:
+    from dstl_core.savepoint.edit.trial import Forecast
     from dstl_core.savepoint.edit.upgrade import SavepointUpgrade, UpgradeStep
+    from dstl_core.savepoint.read.snapshot import Snapshot
 
 _WHAT = "converting"
 
@@ -104,8 +109,10 @@ def upgrade(
     share: ShareOption = False,
     copy: CopyOption = False,
     form: FormatOption = None,
+    dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
     jobs: JobsOption = None,
+    spark: SparkOption = None,
     keep_compression: KeepCompressionOption = False,
     as_json: JsonOption = False,
     allow_root: RootOption = None,
@@ -122,7 +129,6 @@ def upgrade(
     is 1 if a state is blocked.
     """
     from dstl_core.savepoint.edit.upgrade import BLOCKED, SavepointUpgrade
-    from dstl_core.savepoint.read.snapshot import Snapshot
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
     if out is None and not plan:
@@ -130,9 +136,6 @@ def upgrade(
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     named = cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last)
     files = files_of(share=share, copy=copy, canonical=False) or "canonical"
-    template = None
-    if to_template is not None:
-        template = Snapshot.load(to_template, serializers=serializers_in_use())
     planned = SavepointUpgrade(
         snapshot,
         to,
@@ -142,32 +145,49 @@ def upgrade(
         format=form_of(form) or "canonical",
         new_jars=new_jar or (),
         new_keys=cut_pairs("--new-key", new_key, "OP=TYPE", is_last),
-        template=template,
+        template=_template(to_template),
     )
-    steps = planned.plan()
-    written = None
+    steps, written, forecast = planned.plan(), None, None
     if out is not None and not plan:
-        how = Encoding(jobs, keep_compression)
-        written = write_savepoint(planned, out, overwrite=overwrite, what=_WHAT, encoding=how)
+        how = Encoding(runner_of(jobs, spark), keep_compression)
+        if dry_run:
+            forecast = planned.forecast(out, how.jobs, how.keep_compression)
+        else:
+            written = write_savepoint(planned, out, overwrite=overwrite, what=_WHAT, encoding=how)
     if as_json:
-        write_json([_report(planned, steps, written)], indent=1)
+        write_json([_report(planned, steps, written, forecast)], indent=1)
     else:
-        _print(planned, steps, written)
+        _print(planned, steps, written, forecast)
     if plan and any(step.action == BLOCKED for step in steps):
         raise typer.Exit(1)
 
 
+def _template(path: str | None) -> Snapshot | None:
+    from dstl_core.savepoint.read.snapshot import Snapshot
+
+    return None if path is None else Snapshot.load(path, serializers=serializers_in_use())
+
+
 def _report(
-    savepoint: SavepointUpgrade, steps: list[UpgradeStep], written: str | None
+    savepoint: SavepointUpgrade,
+    steps: list[UpgradeStep],
+    written: str | None,
+    forecast: Forecast | None,
 ) -> dict[str, object]:
     states = [
         {**asdict(step), "entries": savepoint.converted.get((step.operator, step.state))}
         for step in steps
     ]
-    return {"path": written, "bytes": savepoint.source_size, "states": states}
+    told = {} if forecast is None else {"forecast": forecast.to_json()}
+    return {"path": written, "bytes": savepoint.source_size, "states": states, **told}
 
 
-def _print(savepoint: SavepointUpgrade, steps: list[UpgradeStep], written: str | None) -> None:
+def _print(
+    savepoint: SavepointUpgrade,
+    steps: list[UpgradeStep],
+    written: str | None,
+    forecast: Forecast | None,
+) -> None:
     from dstl_core.savepoint.edit.upgrade import KEEP
 
     kept = sum(step.action == KEEP for step in steps)
@@ -178,7 +198,9 @@ def _print(savepoint: SavepointUpgrade, steps: list[UpgradeStep], written: str |
     ]
     lines = table_lines(("operator", "state", "action", "type"), rows) if rows else []
     lines.append(f"{kept} states are kept byte for byte")
-    if written is None:
+    if forecast is not None:
+        lines += [str(forecast), "nothing was written"]
+    elif written is None:
         lines.append(f"{size_text(savepoint.source_size)} of state to read; nothing was written")
     else:
         entries = sum(savepoint.converted.values())

@@ -15,7 +15,9 @@ from dstl_core.cli.options import (
     PathArgument,
     RelocateOption,
     RootOption,
+    SparkOption,
     load,
+    runner_of,
 )
 from dstl_core.cli.output import print_lines, progress, write_json
 
@@ -27,6 +29,7 @@ def verify(
     path: PathArgument,
     as_json: JsonOption = False,
     jobs: JobsOption = None,
+    spark: SparkOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
@@ -42,7 +45,7 @@ def verify(
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     total = sum(operator.state.state_size for operator in snapshot.operators)
     with progress("checking", total) as advance:
-        report = verify_snapshot(snapshot, on_progress=advance, jobs=jobs)
+        report = verify_snapshot(snapshot, on_progress=advance, jobs=runner_of(jobs, spark))
     if as_json:
         write_json([report.to_json()], indent=1)
     else:

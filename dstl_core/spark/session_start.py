@@ -10,12 +10,17 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dstl_core.private_folders import private_folder, user_cache
 from dstl_core.spark import worker_daemon
+
+if TYPE_CHECKING:
+    from dstl_core.spark.savepoints.spark_units import SparkUnits
 
 OPTIONS = "spark.driver.extraJavaOptions"
 DAEMON = "spark.python.daemon.module"
@@ -72,6 +77,27 @@ def start_settings(options: str = "", *, is_local: bool = True) -> dict[str, str
     if archive is not None and "-XX:SharedArchiveFile" not in options:
         options = f'{options} "-XX:SharedArchiveFile={archive}" {_QUIET}'.strip()
     return {**settings, OPTIONS: options} if options else settings
+
+
+@contextmanager
+def units_on(master: str) -> Iterator[SparkUnits]:
+    """Starts a session for units of savepoints, and stops it at the end.
+
+    Args:
+        master: The address of Spark's master, e.g. ``local[4]`` or ``spark://host:7077``.
+    """
+    from pyspark.sql import SparkSession
+
+    from dstl_core.spark.savepoints.spark_units import SparkUnits
+
+    builder = SparkSession.builder.master(master).appName("dstl")
+    for name, value in start_settings(is_local=master.startswith("local")).items():
+        builder = builder.config(name, value)
+    spark = builder.getOrCreate()
+    try:
+        yield SparkUnits(spark)
+    finally:
+        spark.stop()
 
 
 def making(archive: Path) -> str:

@@ -116,6 +116,7 @@ SILENT = {
 
 
 ANSWERED = {
+    "dstl_core.spark.savepoints.spark_units": "raised again on the driver",
     "dstl_core.cli.browse.browsed_entries": "raised at the next page, after the entries before it",
     "dstl_core.cli.browse.browser": "the screen says it, and goes on",
     "dstl_core.changelog.inbox": "a callback of the user: the writer goes on, and logs it",

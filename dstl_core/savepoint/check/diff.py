@@ -220,6 +220,7 @@ class _OperatorDiff:
         steps = list(product(names, self._key_groups()))
         size = sum(operator.keyed_size for operator in (self._a, self._b) if operator is not None)
         processes = jobs_for(size, jobs)
+        is_alone = processes == 1
 
         def task(unit: Unit) -> Any:
             name, (first, second) = steps[unit.handle]
@@ -228,7 +229,7 @@ class _OperatorDiff:
             if one is not None and two is not None:
                 one.show_alike(two)
             compared = compare(one, two)
-            return compared if processes == 1 else packed(compared)
+            return compared if is_alone else packed(compared)
 
         units = [Unit(at, ranges[0], size // len(steps)) for at, (_, ranges) in enumerate(steps)]
         with closing(run_units(task, units, processes)) as results:

@@ -13,7 +13,8 @@ from contextlib import closing
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.state_meta import KeyedBackendHeader, write_keyed_header
 from dstl_core.model.handle import (
     KeyedStateHandle,
 )
@@ -32,6 +33,7 @@ from dstl_core.savepoint.edit.recorded_units import (
     run_recorded,
 )
 from dstl_core.savepoint.edit.rewriting import Output
+from dstl_core.savepoint.edit.trial import Trial
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.keyed_copy import RunList, add_states
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
@@ -133,6 +135,8 @@ def write_streams(
         The handle of each subtask. If no stream has a record, the first one has the header.
     """
     target = output.target
+    if output.trial is not None:
+        return _tried(streams, task, output.trial)
     known = RecordedStreams(target)
     done = {place: known.get(place) for place, stream in enumerate(streams) if stream is not None}
     units = {
@@ -170,6 +174,40 @@ def write_streams(
             for report in whole.reports:
                 take(report)
     return _with_header(streams, handles, target)
+
+
+def _tried(
+    streams: Sequence[NewStream | None], task: Callable[[Unit], Sections], trial: Trial
+) -> Handles:
+    units = [
+        unit
+        for place, stream in enumerate(streams)
+        if stream is not None
+        for unit in units_of_range(place, stream.key_groups, stream.size)
+    ]
+    parts: dict[int, dict[int, bytes]] = {}
+    for unit, result in trial.results(task, units):
+        parts.setdefault(unit.handle, {}).update(zip(unit.key_groups, result.parts, strict=True))
+
+    headers = [0 if stream is None else _header_size(stream.header) for stream in streams]
+
+    def write(files: StateFiles) -> int:
+        for place, own in parts.items():
+            stream = streams[place]
+            assert stream is not None  # it has units
+            sections = (own.get(key_group, b"") for key_group in stream.key_groups)
+            files.add_keyed_stream(stream.keyed(sections), keep_header=True)
+        return sum(headers[place] for place in parts)
+
+    trial.write(write, sum(headers))
+    trial.beside = max([trial.beside, *(stream.size for stream in streams if stream is not None)])
+    return [None] * len(streams)
+
+
+def _header_size(header: KeyedBackendHeader) -> int:
+    out = DataOutput()
+    write_keyed_header(out, header)
+    return len(out.to_bytes())
 
 
 def _with_header(
@@ -249,6 +287,15 @@ class Shuffle:
                 place, KeyGroupRange(0, operator.max_parallelism - 1), operator.keyed_size
             )
         ]
+        if output.trial is not None:
+            tried = output.trial.results(self.read, units)
+            held = 0
+            for _, (runs, _) in tried:
+                for part in runs:
+                    sections.add(part)
+                    held += len(part.data)
+            output.trial.holds(held, sections.memory)
+            return portion
         number = output.target.names.begin()
         runs_of_units = run_recorded(
             self.read, units, size, output.jobs, output.target, RunsForm(), number
@@ -266,6 +313,16 @@ def write_sections(
     sections: KeyedSections, ranges: Sequence[KeyGroupRange], output: Output, portion: Portion
 ) -> Handles:
     """Writes a stream for each range of key groups."""
+    if output.trial is not None:
+        headers = len(ranges) * _header_size(sections.header)
+
+        def write(files: StateFiles) -> int:
+            for own in ranges:
+                files.add_keyed_stream(sections.stream(own), keep_header=True)
+            return headers
+
+        output.trial.write(write, headers)
+        return [None] * len(ranges)
     handles, known = Handles(), RecordedStreams(output.target)
     for place, own in enumerate(ranges):
         output.target.names.begin()

@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from dstl_core.checkpoint.store.metadata_file import metadata_sha256
+from dstl_core.clock import Clock, SystemClock
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.metadata.savepoint_properties import savepoint_properties
 from dstl_core.codec.state_meta import KeyedBackendHeader
@@ -28,9 +29,10 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
+from dstl_core.savepoint.edit.trial import Forecast, Trial, TriedFiles, check_room
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder
+from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder, StateFiles
 from dstl_core.savepoint.write.work_record import open_record, plan_digest
 from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
 from dstl_core.storage.location import Location
@@ -51,12 +53,14 @@ class Output:
         kept: Keeps state in the form that it has; None where all state is written anew.
         jobs: The number of processes that was asked for; None leaves it to the size.
         keep_compression: Whether key groups are compressed as those of the source are.
+        trial: Takes a few units in place of all: nothing is written.
     """
 
-    target: SavepointFolder
+    target: StateFiles
     kept: KeptState | None = None
     jobs: Jobs = 1
     keep_compression: bool = False
+    trial: Trial | None = None
 
     def header(
         self, header: KeyedBackendHeader, sources: Iterable[OperatorCatalog]
@@ -184,11 +188,7 @@ class RewritingPlan:
     ) -> None:
         writing, reading = written_and_read_back(on_progress, self.source_size)
         target.advance = writing.add
-        kept = None
-        if self.source is not None:
-            target.learn(self.source.file.written.values())  # of files that stay where they are
-            if self.files != "canonical":
-                kept = KeptState(self.source, target, shares=self.files == "share")
+        kept = self._kept(target)
         output, states = Output(target, kept, jobs, keep_compression), []
         for step in self.steps:
             _LOG.info("%s: operator %s", target.folder, step.label)
@@ -210,6 +210,35 @@ class RewritingPlan:
         if before in (None, now):
             return metadata
         return replace(metadata, properties=savepoint_properties(now))
+
+    def _kept(self, target: StateFiles) -> KeptState | None:
+        if self.source is None:
+            return None
+        target.learn(self.source.file.written.values())  # of files that stay where they are
+        if self.files == "canonical":
+            return None
+        return KeptState(self.source, target, shares=self.files == "share")
+
+    def forecast(
+        self,
+        path: str | os.PathLike[str],
+        jobs: Jobs = 1,
+        keep_compression: bool = False,
+        clock: Clock | None = None,
+    ) -> Forecast:
+        """Says what ``write`` takes. It does a few units of each operator, and writes nothing.
+
+        Raises:
+            StorageError: There is no room for the output or for temporary files.
+        """
+        files = TriedFiles(path, self.form)
+        trial = Trial(clock or SystemClock(), files)
+        output = Output(files, self._kept(files), jobs, keep_compression, trial)
+        for step in self.steps:
+            step.write(output)
+        told = trial.forecast(self.source_size, jobs)
+        check_room(files.folder, told.written + told.beside)
+        return told
 
     def _facts(self) -> dict[str, Any]:
         if self.source is None:

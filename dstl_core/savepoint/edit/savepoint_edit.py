@@ -36,6 +36,7 @@ from dstl_core.savepoint.edit.operator_copy import (
 )
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
 from dstl_core.savepoint.edit.state_names import StateName
+from dstl_core.savepoint.edit.trial import Forecast
 from dstl_core.savepoint.read.handle_forms import ROCKSDB_FILES
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -540,6 +541,9 @@ class SavepointEdit:
             SavepointError: See ``plan``; or the folder holds a snapshot; or what is stored is not
                 what was written.
         """
+        return self._rewriting().write(path, mode, run_key, on_progress, jobs, keep_compression)
+
+    def _rewriting(self) -> RewritingPlan:
         self._check()
         steps = [
             OperatorStep(parts.label, partial(self._written, parts)) for parts in self._parts()
@@ -558,7 +562,18 @@ class SavepointEdit:
             self.shares_files_in,
             form=self.form or "canonical",
             plan=self._decided(),
-        ).write(path, mode, run_key, on_progress, jobs, keep_compression)
+        )
+
+    def forecast(
+        self, path: str | os.PathLike[str], jobs: Jobs = 1, keep_compression: bool = False
+    ) -> Forecast:
+        """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
+        each operator, and writes nothing.
+
+        Raises:
+            StorageError: There is no room for the output or for temporary files.
+        """
+        return self._rewriting().forecast(path, jobs, keep_compression)
 
     def _decided(self) -> Any:
         """What decides the bytes beside the source; None with new operators, whose state is not

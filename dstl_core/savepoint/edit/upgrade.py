@@ -46,6 +46,7 @@ from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.rekeyed_state import rekeyed_state
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
+from dstl_core.savepoint.edit.trial import Forecast
 from dstl_core.savepoint.edit.types_of_new_job import TypesOfNewJob, has_scala, has_scala_keys
 from dstl_core.savepoint.edit.unwritable_values import unwritable_value
 from dstl_core.savepoint.read.job_classes import open_job_classes
@@ -338,6 +339,9 @@ class SavepointUpgrade:
                 not what was written.
             UnreadableValueError: A value cannot be converted; the message says which state.
         """
+        return self._rewriting().write(path, mode, run_key, on_progress, jobs, keep_compression)
+
+    def _rewriting(self) -> RewritingPlan:
         steps = self.plan()
         blocked = [each for each in steps if each.action == BLOCKED]
         if blocked:
@@ -365,7 +369,18 @@ class SavepointUpgrade:
             self.converted,
             form=self.form,
             plan=[self._version, stable(steps)],
-        ).write(path, mode, run_key, on_progress, jobs, keep_compression)
+        )
+
+    def forecast(
+        self, path: str | os.PathLike[str], jobs: Jobs = 1, keep_compression: bool = False
+    ) -> Forecast:
+        """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
+        each operator, and writes nothing.
+
+        Raises:
+            StorageError: There is no room for the output or for temporary files.
+        """
+        return self._rewriting().forecast(path, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         old = self._source.metadata

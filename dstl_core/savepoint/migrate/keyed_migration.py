@@ -143,7 +143,9 @@ class KeyedMigration:
 
         with self._sections(everything) as sections:
             portion = Shuffle(sources, read, self._take).into(sections, self.output)
-            self._fill(sections, None, [state for state in self._states if state.merge is not None])
+            if self.output.trial is None:
+                merged = [state for state in self._states if state.merge is not None]
+                self._fill(sections, None, merged)
             self._take(self._report())
             self._finish()
             return write_sections(sections, ranges, self.output, portion)

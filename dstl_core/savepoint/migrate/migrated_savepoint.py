@@ -30,6 +30,7 @@ from dstl_core.savepoint.check.restore_check import check_restore
 from dstl_core.savepoint.check.restore_result import VERDICT_TEXTS, RestoreResult
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
+from dstl_core.savepoint.edit.trial import Forecast
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
@@ -151,6 +152,9 @@ class SavepointMigration:
                 is not what the plan says.
             ColumnValueError: Values do not fit; nothing is published.
         """
+        return self._rewriting().write(path, mode, run_key, on_progress, jobs, keep_compression)
+
+    def _rewriting(self) -> RewritingPlan:
         plan = self.plan
         if plan.problems:
             raise SavepointError(
@@ -175,7 +179,18 @@ class SavepointMigration:
                 json.loads(json.dumps(self.migration.document, default=str)),
                 None if self.template is None else self.template.file.sha256,
             ],
-        ).write(path, mode, run_key, on_progress, jobs, keep_compression)
+        )
+
+    def forecast(
+        self, path: str | os.PathLike[str], jobs: Jobs = 1, keep_compression: bool = False
+    ) -> Forecast:
+        """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
+        each operator, and writes nothing.
+
+        Raises:
+            StorageError: There is no room for the output or for temporary files.
+        """
+        return self._rewriting().forecast(path, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))

@@ -84,7 +84,7 @@ class KeyedSections:
         self.header = header
         self.key_groups = key_groups
         self.prefix_bytes = key_group_prefix_bytes(max_parallelism)
-        self._memory = memory
+        self.memory = memory
         self._check_duplicates = check_duplicates
         self._pieces: dict[int, list[Piece]] = {}
         self._held = 0
@@ -113,10 +113,10 @@ class KeyedSections:
         """
         folder = tempfile.gettempdir()
         free = shutil.disk_usage(folder).free
-        if size > self._memory and size > free:
+        if size > self.memory and size > free:
             raise StorageError(
                 f"The folder for temporary files is too small: expected {size_text(size)} free for "
-                f"records that do not fit into {size_text(self._memory)} of memory, got "
+                f"records that do not fit into {size_text(self.memory)} of memory, got "
                 f"{size_text(free)} in {folder}; set TMPDIR to a folder on a larger disk."
             )
 
@@ -144,7 +144,7 @@ class KeyedSections:
         self._held += len(data)
 
     def _spill_if_full(self) -> None:
-        if self._held <= self._memory:
+        if self._held <= self.memory:
             return
         try:
             self._spill()

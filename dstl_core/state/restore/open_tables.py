@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
@@ -58,6 +58,10 @@ class OpenTables:
     registry: SerializerRegistry
     _last: HandleTables | None = field(default=None, init=False, repr=False)
     _log: _Divided | None = field(default=None, init=False, repr=False)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Without tables: indexes know addresses of memory, and another process opens its own."""
+        return {**self.__dict__, "_last": None, "_log": None}
 
     def of(self, handle: IncrementalRemoteKeyedStateHandle) -> HandleTables:
         """The tables of a handle.

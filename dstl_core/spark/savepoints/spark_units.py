@@ -1,0 +1,82 @@
+"""Runs units of savepoints as Spark tasks: what reads, checks or writes keyed state by units."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+from pyspark import cloudpickle
+from pyspark.sql import SparkSession
+
+from dstl_core.errors import DstlError
+from dstl_core.savepoint.access.units import Unit
+from dstl_core.spark.engine.schema import spark_schema_of
+from dstl_core.spark.engine.table_frames import (
+    SMALL_BYTES,
+    frame_of_splits,
+    parallelism_of,
+    split_numbers,
+)
+from dstl_core.spark.engine.worker_errors import errors_of_workers
+
+_UNITS_OF_A_CORE = 4
+"""Units of one Spark job for each core: their results are in memory here, and progress is known
+when all of them are done.
+"""
+_SCHEMA = pa.schema([("place", pa.int64()), ("result", pa.binary())])
+
+
+@dataclass(frozen=True)
+class _RunUnits:
+    """Runs in tasks: gives the result of each unit, or the error of dstl that it raised."""
+
+    task: Callable[[Unit], Any]
+    units: Sequence[Unit]
+
+    @property
+    def label(self) -> str:
+        return "units of keyed state"
+
+    def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for place in split_numbers(batches):
+            try:
+                result: Any = self.task(self.units[place])
+            except DstlError as error:
+                result = error
+            packed = cloudpickle.dumps(result)  # type: ignore[no-untyped-call]
+            yield pa.RecordBatch.from_pydict({"place": [place], "result": [packed]}, _SCHEMA)
+
+
+class SparkUnits:
+    """Runs units of a snapshot as tasks of a session, classic or Spark Connect. It stands where a
+    number of processes (``jobs``) does. Workers must reach the snapshot, and the output, by their
+    paths.
+
+    Args:
+        spark: The session.
+    """
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+
+    def __call__(
+        self, task: Callable[[Unit], Any], units: Sequence[Unit]
+    ) -> Generator[tuple[Unit, Any], None, None]:
+        at_once = _UNITS_OF_A_CORE * parallelism_of(self._spark, SMALL_BYTES + 1)
+        for start in range(0, len(units), at_once):
+            own = units[start : start + at_once]
+            yield from zip(own, self._results(task, own), strict=True)
+
+    def _results(self, task: Callable[[Unit], Any], units: Sequence[Unit]) -> list[Any]:
+        function, schema = _RunUnits(task, units), spark_schema_of(_SCHEMA)
+        with errors_of_workers():
+            rows = frame_of_splits(self._spark, len(units), function, schema).collect()
+        results: dict[int, Any] = {}
+        for row in rows:
+            results[row["place"]] = cloudpickle.loads(bytes(row["result"]))
+        for place in range(len(units)):
+            if isinstance(results[place], DstlError):
+                raise results[place]
+        return [results[place] for place in range(len(units))]

@@ -1,0 +1,90 @@
+"""What a dry run says, judged by what the real run does."""
+
+from __future__ import annotations
+
+import json
+from collections import namedtuple
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from dstl_core import AggregateOperator, LocalEngine, Snapshot, StatefulJob, aggregates
+from dstl_core.savepoint.edit import keyed_units, trial
+from tests.command_line import run
+from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
+
+__all__ = ["run"]
+SOURCE = "a-rocksdb-native-incremental"
+_Usage = namedtuple("_Usage", "total used free")
+
+
+@pytest.fixture(scope="module")
+def even(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A savepoint with 20,000 keys."""
+    base = tmp_path_factory.mktemp("even")
+    schema = pa.schema({"k": pa.string(), "v": pa.int64()})
+    totals = {"total": aggregates.sum("v")}
+    operator = AggregateOperator("a-keyed", "k", totals, schema=schema)
+    job = StatefulJob(LocalEngine(), "even", str(base), operator)
+    keys = [f"key {number}" for number in range(20_000)]
+    job.run(pa.table({"k": keys, "v": [*range(20_000)]}, schema), input_id="1")
+    return job.savepoint(str(base / "savepoint"))
+
+
+def _written(folder: Path) -> int:
+    """Bytes of state, in files and inside of the metadata."""
+    return sum(operator.state.state_size for operator in Snapshot.load(folder).operators)
+
+
+@pytest.mark.parametrize(
+    ("options", "share"),
+    [
+        (("--copy", "--rename", "a-keyed=renamed"), 0.0),
+        (("--format", "native"), 0.1),
+        (("--canonical", "--max-parallelism", "100"), 0.1),
+    ],
+)
+def test_the_bytes_that_a_real_run_writes(
+    options: tuple[str, ...],
+    share: float,
+    tmp_path: Path,
+    run: Any,
+    even: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(keyed_units, "BYTES_AT_ONCE", 150_000)  # three of some units
+    source, out = str(snapshot(SOURCE)) if "--copy" in options else even, tmp_path / "out"
+    _, text, _ = run("rewrite", source, str(out), *options, "--dry-run", "--json")
+    assert not out.exists()
+    told = json.loads(text)["forecast"]
+    run("rewrite", source, str(out), *options)
+    assert told["bytes_written"] == pytest.approx(_written(out), rel=share)
+    assert told["is_exact"] == ("--copy" in options)
+    assert told["processes"] == 1
+    assert 10 << 20 < told["memory"] < 8 << 30
+
+
+def test_an_upgrade_and_a_migration_say_it(tmp_path: Path, run: Any) -> None:
+    job, pair = UPGRADE_JOBS / "carts", CHANGED_JOBS / "key-type"
+    [path] = job.glob("savepoint-*")
+    upgrade = ("upgrade", path, tmp_path / "out", "--jar", job / "job.jar")
+    migrate = ("migrate", "apply", "examples/migrate/key-type.yaml", tmp_path / "out")
+    places = ("--from", pair / "old", "--to-template", pair / "new")
+    for command in (upgrade, (*migrate, *places)):
+        code, text, errors = run(*map(str, command), "--dry-run")
+        assert code == 0, errors
+        assert "of memory a process" in text
+        assert text.endswith("nothing was written\n")
+        assert not (tmp_path / "out").exists()
+
+
+def test_a_disk_that_is_too_small_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Any
+) -> None:
+    monkeypatch.setattr(trial.shutil, "disk_usage", lambda path: _Usage(10, 10, 0))
+    places = (str(snapshot(SOURCE)), str(tmp_path / "out"))
+    code, _, errors = run("rewrite", *places, "--canonical", "--dry-run")
+    assert code == 2
+    assert "The disk of the output is too small: expected" in errors
