@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dstl_core.cli.options import duration_ms, lines_of_file, require_state
+from dstl_core.cli.options import duration_ms, require_state
 from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, DstlError
@@ -18,6 +18,7 @@ from dstl_core.state.restore.kernel_sizes import SMALL_BYTES, are_read_by_kernel
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.check.column_lines import ColumnLines
+from dstl_core.savepoint.read.snapshot_names import lines_of_file
 
 
 def dump_lines(

@@ -18,7 +18,6 @@ from dstl_core.cli.options import (
     RootOption,
     ShareOption,
     files_of,
-    lines_of_file,
     load,
     required_out,
 )
@@ -109,6 +108,8 @@ def offsets(
 
     snapshot = load(path, allow_root, relocate, changelog_base, None)
     files = files_of(share=share, copy=copy, canonical=canonical)
+    from dstl_core.savepoint.read.snapshot_names import lines_of_file
+
     positions = [*(set_ or []), *lines_of_file("--map", map_, "position")]
     if positions or earliest or topic or kafka_source:
         folder = required_out(out, f"{_EDITS} need")

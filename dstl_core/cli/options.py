@@ -301,29 +301,6 @@ def require_state(snapshot: Snapshot, operators: Sequence[OperatorSnapshot], sta
     )
 
 
-def lines_of_file(option: str, file: str | None, what: str) -> list[str]:
-    """The lines of the file that an option names; none without a file.
-
-    Raises:
-        ConfigError: The file cannot be read, or is empty.
-    """
-    if file is None:
-        return []
-    try:
-        with open(file, encoding="utf-8") as lines:
-            text = lines.read()  # only "\n" ends a line: a key may hold other separators
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"The file of {what}s {file!r} cannot be read ({error}); give a file in UTF-8 with a "
-            f"{what} a line ({option})."
-        ) from error
-    if not text:
-        raise ConfigError(
-            f"The file of {what}s {file!r} is empty; give a {what} a line ({option})."
-        )
-    return text.removesuffix("\n").split("\n")
-
-
 def load(
     path: str,
     allow_root: list[str] | None,

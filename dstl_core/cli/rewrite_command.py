@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -23,25 +24,42 @@ from dstl_core.cli.options import (
     RootOption,
     ShareOption,
     SparkOption,
+    duration_ms,
     files_of,
     form_of,
     load,
+    moment_ms,
     runner_of,
 )
 from dstl_core.cli.output import (
     Encoding,
+    complain,
     native_note,
     print_lines,
     sharing_note,
     write_json,
     write_savepoint,
 )
+from dstl_core.clock import SystemClock
 from dstl_core.shown import size_text
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
     from dstl_core.savepoint.edit.trial import Forecast
+    from dstl_core.savepoint.read.snapshot import Snapshot
+    from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
+RenameOption = Annotated[
+    list[str] | None,
+    typer.Option("--rename", metavar="OLD=NEW", help="Give an operator a new uid."),
+]
+RemoveOption = Annotated[
+    list[str] | None, typer.Option("--remove", metavar="OP", help="Leave an operator out.")
+]
+MergeOption = Annotated[
+    list[str] | None,
+    typer.Option("--merge", metavar="OP=INTO", help="Move all states of an operator to INTO."),
+]
 MaxParallelismOption = Annotated[
     int | None,
     typer.Option(
@@ -68,6 +86,38 @@ DropStateOption = Annotated[
     list[str] | None,
     typer.Option("--drop-state", metavar="OP/STATE", help="Leave a keyed state in RocksDB out."),
 ]
+EraseKeysOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--erase-keys",
+        metavar="[OP=]FILE",
+        help="Erase all state and timers of the keys in FILE, one on each line as dump shows it.",
+    ),
+]
+WhereOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--where",
+        metavar="OP/STATE=EXPR",
+        help="Keep the entries of a keyed state for which this is true: amount > 0 and key <> 'x'.",
+    ),
+]
+DropExpiredOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--drop-expired",
+        metavar="[[OP/]STATE=]TTL",
+        help="Leave out values last accessed so long ago, of a state or all with a time to live.",
+    ),
+]
+NowOption = Annotated[
+    str | None,
+    typer.Option(
+        "--now",
+        metavar="T",
+        help="When --drop-expired judges: milliseconds since 1970, or 2026-11-26T00:00:00Z.",
+    ),
+]
 DistinctOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -90,22 +140,18 @@ _PREPOSITIONS = {"split": "to", "merge": "into"}
 def rewrite(
     path: PathArgument,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Folder of the new savepoint.")],
-    rename: Annotated[
-        list[str] | None,
-        typer.Option("--rename", metavar="OLD=NEW", help="Give an operator a new uid."),
-    ] = None,
-    remove: Annotated[
-        list[str] | None, typer.Option("--remove", metavar="OP", help="Leave an operator out.")
-    ] = None,
+    rename: RenameOption = None,
+    remove: RemoveOption = None,
     max_parallelism: MaxParallelismOption = None,
     split: SplitOption = None,
-    merge: Annotated[
-        list[str] | None,
-        typer.Option("--merge", metavar="OP=INTO", help="Move all states of an operator to INTO."),
-    ] = None,
+    merge: MergeOption = None,
     rename_state: RenameStateOption = None,
     drop_state: DropStateOption = None,
     distinct: DistinctOption = None,
+    erase_keys: EraseKeysOption = None,
+    where: WhereOption = None,
+    drop_expired: DropExpiredOption = None,
+    now: NowOption = None,
     checkpoint_id: CheckpointIdOption = None,
     relocate: RelocateOption = None,
     share: ShareOption = False,
@@ -125,17 +171,18 @@ def rewrite(
 ) -> None:
     """Write an edited copy of a snapshot.
 
-    Edits rename, remove, rescale, split and merge operators, rename and drop states, shrink union
-    states, and change the number of the checkpoint. Native keyed state that no edit changes stays
-    native: files of a checkpoint are shared with the copy, files of a savepoint are copied.
-    Otherwise the copy is canonical, or native with --format native, and needs no file of the
-    original.
+    Edits rename, remove, rescale, split and merge operators, rename and drop states, erase keys,
+    entries and expired values, shrink union states, and change the number of the checkpoint. Native
+    keyed state that no edit changes stays native: files of a checkpoint are shared with the copy,
+    files of a savepoint are copied. Otherwise the copy is canonical, or native with --format
+    native, and needs no file of the original.
     """
     from dstl_core.savepoint.edit.rewrite import edit_by_names
     from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     names = SnapshotNames(snapshot)
+    expiring = _expiring(snapshot, names, drop_expired or (), now)
     edit = edit_by_names(
         snapshot,
         rename=names.renaming("--rename", rename),
@@ -149,12 +196,62 @@ def rewrite(
         drop_states=names.places("--drop-state", drop_state or ()),
         files=files_of(share=share, copy=copy, canonical=canonical),
         form=form_of(form),
+        erase_keys=_erased_keys(snapshot, names, erase_keys or ()),
+        where=names.renaming_states("--where", where or (), "OP/STATE=EXPR"),
+        drop_expired=expiring,
     )
     plan = edit.plan()
     how = Encoding(runner_of(jobs, spark), keep_compression)
     forecast = edit.forecast(out, how.jobs, how.keep_compression) if dry_run else None
     written = None if dry_run else write_savepoint(edit, out, overwrite=overwrite, encoding=how)
     _print(edit, plan, written, forecast, as_json=as_json)
+
+
+def _erased_keys(
+    snapshot: Snapshot, names: SnapshotNames, texts: Iterable[str]
+) -> dict[str, list[str]]:
+    """The keys of ``OP=FILE`` or ``FILE``, which goes for each operator with keyed state."""
+    from dstl_core.savepoint.read.snapshot_names import cuts, lines_of_file
+
+    keys: dict[str, list[str]] = {}
+    for text in texts:
+        fitting = [(name, file) for name, file in cuts(text, "=") if names.is_operator(name)]
+        name, file = (fitting or [("", text)])[0]
+        every = [operator for operator in snapshot.operators if operator.keyed_handles]
+        for operator in [snapshot[name]] if name else every:
+            own = lines_of_file("--erase-keys", file, "key")
+            keys.setdefault(f"hash:{operator.operator_id.hex}", []).extend(own)
+    return keys
+
+
+def _expiring(
+    snapshot: Snapshot, names: SnapshotNames, texts: Iterable[str], now: str | None
+) -> dict[tuple[str, str], tuple[int, int]]:
+    """The time to live of states: ``STATE=TTL``, ``OP/STATE=TTL``, or ``TTL`` of all others."""
+    option, form = "--drop-expired", "[[OP/]STATE=]TTL"
+    if not texts:
+        return {}
+    from dstl_core.savepoint.purge.rules import has_ttl
+    from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
+
+    ttls: dict[tuple[str, str], int] = {}
+    of_all: int | None = None
+    for text in texts:
+        if "=" not in text:
+            of_all = duration_ms(option, text)
+            continue
+        [(name, ttl)] = cut_pairs(option, [text], form, is_last).items()
+        for place in names.states(option, name, form):
+            key = f"hash:{place.operator.operator_id.hex}", place.state or ""
+            ttls[key] = duration_ms(option, ttl)
+    for operator in snapshot.operators if of_all is not None else ():
+        for info in operator.states if operator.keyed_handles else ():
+            if has_ttl(info.meta):
+                ttls.setdefault((f"hash:{operator.operator_id.hex}", info.name), of_all or 0)
+            else:
+                complain(f"no time to live, not touched: {names.text_of(operator, info.name)}")
+    now_ms = SystemClock().now_ms() if now is None else moment_ms("--now", now)
+    return {place: (ttl, now_ms) for place, ttl in ttls.items()}
 
 
 def _print(
@@ -168,13 +265,16 @@ def _print(
     if as_json:
         told = {} if forecast is None else {"forecast": forecast.to_json()}
         shared = edit.shares_files_in
-        said = {"path": written, "operators": plan, "shares_files_in": shared, **told}
+        purged = {} if written is None else {"purged": edit.purged}
+        said = {"path": written, "operators": plan, "shares_files_in": shared, **told, **purged}
         write_json([said], indent=1)
         return
     lines = [*map(_sentence, plan), *sharing_note(edit), *native_note(edit.form)]
     if edit.source is not None and edit.checkpoint_id is not None:
         lines.append(f"checkpoint id {edit.source.metadata.checkpoint_id} -> {edit.checkpoint_id}")
     lines += [] if forecast is None else [str(forecast)]
+    if written is not None:
+        lines += [*map(_purged, edit.purged.items())]
     end = "nothing was written" if written is None else f"written: {written}"
     print_lines([*lines, end])
 
@@ -187,6 +287,8 @@ def _sentence(line: dict[str, Any]) -> str:
         parts.append(f"states {', '.join(line['states'])}")
     if "new_state" in line:
         parts.append(f"as {line['new_state']}")
+    if line.get("keys"):
+        parts.append(f"{line['keys']:,} keys")
     if "elements" in line:
         before, after = line["elements"]
         parts.append(f"elements {before:,} -> {after:,}")
@@ -198,3 +300,10 @@ def _sentence(line: dict[str, Any]) -> str:
     if line.get("keyed_state", "canonical -> canonical") != "canonical -> canonical":
         parts.append(line["keyed_state"])
     return " ".join(parts)
+
+
+def _purged(item: tuple[str, Mapping[str, int]]) -> str:
+    """What went from an operator. Nothing of it was found again."""
+    operator, counts = item
+    shown = ", ".join(f"{count:,} of {state}" for state, count in sorted(counts.items()))
+    return f"entries gone from {operator}: {shown or 'none'}; none is left"

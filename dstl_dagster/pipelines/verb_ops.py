@@ -6,12 +6,13 @@ repository. A savepoint goes from op to op as its path.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 import dagster as dg
 from pydantic import Field
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.savepoint.edit.kept_state import Files
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.leases import refuse_beside_runs, working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
@@ -66,6 +67,19 @@ class RewriteConfig(dg.Config):
     rename: dict[str, str] = Field(default={}, description="Uid of an operator to its new uid.")
     remove: list[str] = Field(default=[], description="Uids of operators to leave out.")
     max_parallelism: int | None = Field(default=None, description="New number of key groups.")
+    files: str = Field(
+        default="canonical",
+        description="What becomes of state that does not change: canonical, copy or share.",
+    )
+    erase_keys: dict[str, str] = Field(
+        default={}, description="Uid of an operator to a file with keys that go, one on each line."
+    )
+    where: dict[str, str] = Field(
+        default={}, description="OP/STATE to the condition of the entries that stay."
+    )
+    drop_expired: dict[str, str] = Field(
+        default={}, description="OP/STATE to its time to live, e.g. 7 d: expired values go."
+    )
 
 
 def build_reset_op(pipeline: StatefulPipeline, *, name: str | None = None) -> dg.OpDefinition:
@@ -224,7 +238,12 @@ def build_rewrite_op(name: str) -> dg.OpDefinition:
     """
 
     @dg.op(name=name)
-    def rewrite(config: RewriteConfig, source: str, storage: DstlStorageResource) -> str:
+    def rewrite(
+        context: dg.OpExecutionContext,
+        config: RewriteConfig,
+        source: str,
+        storage: DstlStorageResource,
+    ) -> str:
         with no_retry_of_permanent_errors():
             copy = SavepointResource(storage=storage).rewrite(
                 source,
@@ -232,7 +251,14 @@ def build_rewrite_op(name: str) -> dg.OpDefinition:
                 rename=config.rename,
                 remove=config.remove,
                 max_parallelism=config.max_parallelism,
+                files=cast(Files, config.files),
+                erase_keys=config.erase_keys,
+                where=config.where,
+                drop_expired=config.drop_expired,
             )
+        notes = {} if copy.file.sidecar is None else copy.file.sidecar.notes
+        for operator, counts in notes.get("purged", {}).items():
+            context.log.info(f"entries gone from {operator}, and none is left: {counts}")
         return str(copy.folder)
 
     return rewrite

@@ -8,8 +8,10 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
+from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
+from dstl_core.flink_text import duration_ms
 from dstl_core.savepoint.check.verify import Report, verify_snapshot
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.rewrite import edit_by_names
@@ -17,6 +19,7 @@ from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames, lines_of_file
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
 from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -93,6 +96,9 @@ class SavepointResource(dg.ConfigurableResource):
         remove: Sequence[str] = (),
         max_parallelism: int | None = None,
         files: Files = "canonical",
+        erase_keys: Mapping[str, str] | None = None,
+        where: Mapping[str, str] | None = None,
+        drop_expired: Mapping[str, str] | None = None,
     ) -> Snapshot:
         """Writes an edited copy of a snapshot. If ``out`` holds that copy already, it returns it.
 
@@ -104,21 +110,29 @@ class SavepointResource(dg.ConfigurableResource):
             max_parallelism: New max parallelism of all operators.
             files: What becomes of state that does not change: ``canonical``, ``copy`` or ``share``,
                 as ``SavepointEdit.with_files`` says.
+            erase_keys: Operator to the path of a file with keys that go, one on each line.
+            where: ``OP/STATE`` to the condition of entries that stay.
+            drop_expired: ``OP/STATE`` to a time to live as ``7 d``: values that were last accessed
+                so long ago go.
 
         Raises:
             SavepointError: The edit is impossible, or ``out`` holds another snapshot: of another
                 source, or by another edit.
         """
         snapshot = self.load(source)
+        asked = erase_keys or {}, where or {}, drop_expired or {}
+        purge = _purge(SnapshotNames(snapshot), *asked)
         edit = edit_by_names(
             snapshot,
             rename=rename,
             remove=remove,
             max_parallelism=max_parallelism,
             files=files,
+            **purge,
         )
         choices: list[Any] = [dict(rename or {}), list(remove), max_parallelism]
         choices += [] if files == "canonical" else [files]
+        choices += [sorted(purge["erase_keys"].items()), where, drop_expired] if any(asked) else []
         return self._copied(edit.write, snapshot, out, choices)
 
     def upgrade(
@@ -218,6 +232,33 @@ class SavepointResource(dg.ConfigurableResource):
 
         path = self.storage.path_of(place)
         return load_state(session, path, uid=uid, state=state, serializers=self._registry)
+
+
+def _purge(
+    names: SnapshotNames,
+    erase_keys: Mapping[str, str],
+    where: Mapping[str, str],
+    drop_expired: Mapping[str, str],
+) -> dict[str, Any]:
+    """What goes from keyed state, as arguments of ``edit_by_names``."""
+
+    def place(option: str, name: str) -> tuple[str, str]:
+        [known] = names.places(option, [name])
+        return known
+
+    return {
+        "erase_keys": {
+            name: lines_of_file("erase_keys", file, "key") for name, file in erase_keys.items()
+        },
+        "where": {place("where", name): condition for name, condition in where.items()},
+        "drop_expired": {
+            place("drop_expired", name): (
+                duration_ms(ttl, f"Time to live of {name}", least=0),
+                SystemClock().now_ms(),
+            )
+            for name, ttl in drop_expired.items()
+        },
+    }
 
 
 def _is_copy(snapshot: Snapshot, source: Snapshot, run_key: str) -> bool:

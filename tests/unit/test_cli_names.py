@@ -197,19 +197,20 @@ NAMED = {
     "--output FILE", "--to VERSION", "--to-template SAVEPOINT", "--from SAVEPOINT",
     "--checkpoint-id N", "--new-jar JAR",
     "--serializers MODULE:NAME", "--proto FILE", "--jobs N", "--key KEY", "--key-file FILE",
-    "--map FILE", "--spark MASTER",
+    "--map FILE", "--now T", "--spark MASTER",
     "--format FORM",
 }  # fmt: skip
 """Options whose value is no name of an operator, a state or a split."""
 TRIED = {
     "--distinct OP/STATE", "--drop CHECKPOINT", "--drop-state OP/STATE", "--drop OP[/STATE]",
-    "--drop STATE", "--new-key OP=TYPE",
+    "--drop STATE", "--new-key OP=TYPE", "--drop-expired [[OP/]STATE=]TTL",
+    "--erase-keys [OP=]FILE",
     "--key-type OP=TYPE", "--merge OP=INTO", "--op OP", "--relocate OLD=NEW", "--remove OP",
     "--topic OLD=NEW", "--kafka-source OP=UID",
     "--rename OLD=NEW", "--rename-state OP/STATE=NEW", "--set SPLIT=POSITION",
     "--split OP/STATE=NEW", "--state STATE",
     "--ttl [[OP/]STATE=]TTL", "--type NAME=TYPE", "--type STATE=TYPE",
-    "--unchanged OP[/STATE]",
+    "--unchanged OP[/STATE]", "--where OP/STATE=EXPR",
 }  # fmt: skip
 
 

@@ -11,7 +11,7 @@ encoding omit the value size. Source: ``table/block_based`` and ``table/format.c
 from __future__ import annotations
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import cramjam
@@ -83,7 +83,7 @@ def unpack_block(raw: bytes, checksum_type: int, offset: int) -> bytes:
         raise FormatError("A block is too short", offset=offset, expected=">= 5", got=len(raw))
     packed, compression = raw[:-BLOCK_TRAILER_BYTES], raw[-BLOCK_TRAILER_BYTES]
     stored = int.from_bytes(raw[-4:], "little")
-    computed = _checksum(packed, compression, checksum_type, offset)
+    computed = block_checksum(packed, compression, checksum_type, offset)
     if computed is not None and computed != stored:
         raise FormatError(
             "The checksum of a block is wrong; the file is damaged",
@@ -94,7 +94,12 @@ def unpack_block(raw: bytes, checksum_type: int, offset: int) -> bytes:
     return _decompress(packed, compression, offset)
 
 
-def _checksum(packed: bytes, compression: int, checksum_type: int, offset: int) -> int | None:
+def block_checksum(packed: bytes, compression: int, checksum_type: int, offset: int) -> int | None:
+    """The checksum of a block and the byte behind it; None for files that have none.
+
+    Raises:
+        FormatError: The type is unknown.
+    """
     last = bytes((compression,))
     match checksum_type:
         case 0:
@@ -195,9 +200,15 @@ def block_entries(payload: bytes, offset: int) -> Iterator[tuple[bytes, bytes]]:
     at, end, key = 0, entries_end(payload, offset), b""
     room = limit = keys_limit(len(payload))
     while at < end:
-        shared, at = read_varint(payload, at, end, 5)
-        rest, at = read_varint(payload, at, end, 5)
-        size, at = read_varint(payload, at, end, 5)
+        shared = rest = size = 0x80
+        if at + 3 <= end:
+            shared, rest, size = payload[at], payload[at + 1], payload[at + 2]
+        if (shared | rest | size) < 0x80:
+            at += 3
+        else:
+            shared, at = read_varint(payload, at, end, 5)
+            rest, at = read_varint(payload, at, end, 5)
+            size, at = read_varint(payload, at, end, 5)
         if shared > len(key) or at + rest + size > end:
             raise _bad_entry(offset)
         room -= shared + rest
@@ -237,6 +248,24 @@ def index_entries(
             size = handle.size + ((zigzag >> 1) ^ -(zigzag & 1))
             handle = BlockHandle(handle.end, size)
         yield key, handle
+
+
+def whole_key_block(entries: Iterable[tuple[bytes, bytes]], *, has_sizes: bool = True) -> bytes:
+    """A block in which every key is whole.
+
+    Args:
+        entries: Keys and values, in order.
+        has_sizes: Whether an entry has the size of its value; an index with deltas has none.
+    """
+    parts: list[bytes] = []
+    restarts: list[bytes] = []
+    at = 0
+    for key, text in entries:
+        entry = b"\0" + varint(len(key)) + (varint(len(text)) if has_sizes else b"") + key + text
+        restarts.append(at.to_bytes(4, "little"))
+        parts.append(entry)
+        at += len(entry)
+    return b"".join([*parts, *restarts, len(restarts).to_bytes(4, "little")])
 
 
 def _bad_entry(offset: int) -> FormatError:

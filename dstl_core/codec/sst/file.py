@@ -86,7 +86,7 @@ class SstFile:
     def __init__(self, read: ReadRange, size: int) -> None:
         self.read = read
         self._size = size
-        self.checksum_type, meta_index, index = self._footer()
+        self.checksum_type, self.format_version, meta_index, index = self._footer()
         meta_blocks = dict(block_entries(self._block(meta_index), meta_index.offset))
         self.properties = self._properties(meta_blocks)
         self.column_family = self._named_family()
@@ -187,7 +187,7 @@ class SstFile:
 
     # ----------------------------------------------------------------------------- structure
 
-    def _footer(self) -> tuple[int, BlockHandle, BlockHandle]:
+    def _footer(self) -> tuple[int, int, BlockHandle, BlockHandle]:
         if self._size < FOOTER_BYTES:
             raise FormatError(
                 "A table file is too short", expected=f">= {FOOTER_BYTES}", got=self._size
@@ -212,7 +212,7 @@ class SstFile:
             )
         meta_index, end = read_handle(raw, 1, FOOTER_BYTES - 12)
         index, _ = read_handle(raw, end, FOOTER_BYTES - 12)
-        return raw[0], meta_index, index
+        return raw[0], version, meta_index, index
 
     def _block(self, handle: BlockHandle) -> bytes:
         if handle.end > self._size - FOOTER_BYTES:
@@ -289,6 +289,15 @@ class SstFile:
     def _index_entries(self) -> Iterator[tuple[bytes, BlockHandle]]:
         for handle, payload in zip(self._index_blocks, self.index_payloads(), strict=True):
             yield from self._entries_of(handle, payload)
+
+    def stored_index(self) -> Iterator[tuple[bytes, BlockHandle]]:
+        """The index as it is stored: keys with sequence number and kind, unless it has user keys.
+
+        Raises:
+            FormatError: The index is damaged.
+        """
+        for handle, payload in zip(self._index_blocks, self.index_payloads(), strict=True):
+            yield from index_entries(payload, handle.offset, delta_encoded=self.delta_index)
 
     def _entries_of(
         self, handle: BlockHandle, payload: bytes

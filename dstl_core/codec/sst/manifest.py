@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from enum import IntEnum
+from types import MappingProxyType
 
 from dstl_core.codec.checksums import masked_crc32c
 from dstl_core.codec.sst.block import read_varint, varint
@@ -26,6 +27,10 @@ HEADER_BYTES = 7
 _WHOLE, _FIRST, _MIDDLE, _LAST = 1, 2, 3, 4
 _COMPARATOR = b"leveldb.BytewiseComparator"
 _TERMINATE, _UNIQUE_ID, _PATH_ID, _MUST_BE_KNOWN = 1, 12, 65, 1 << 6
+_OF_CONTENT = {7, 8, 10, 11, _UNIQUE_ID, 14, 15}
+"""Fields of a file that follow from its content: checksum and its function, times of entries, id,
+size of range deletions, size of its tail.
+"""
 _NO_UNIQUE_ID = bytes(16)
 _MAY_BE_IGNORED = 1 << 13
 _PUT_TRAILER = (1).to_bytes(8, "little")
@@ -70,6 +75,12 @@ _NEW_FILES = {_Tag.NEW_FILE, _Tag.NEW_FILE_2, _Tag.NEW_FILE_3, _Tag.NEW_FILE_4}
 
 KeyRange = tuple[bytes, bytes | None]
 """The first key, and the first one behind the last; None: there is no key behind."""
+
+
+def starting_with(prefix: bytes) -> KeyRange:
+    """The keys that start with some bytes."""
+    behind = prefix.rstrip(b"\xff")
+    return prefix, behind[:-1] + bytes([behind[-1] + 1]) if behind else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -318,6 +329,22 @@ class _Reader:
         bounds = tuple(key[:-_TRAILER_BYTES] for key in keys)
         return _Field(tag, 0, 0, (level, number, size), unique_id, bounds)
 
+    def changed_file(self, new: ChangedFile) -> bytes:
+        """The only field of the edit, a new file, with another content."""
+        tag = self._number(_U32)
+        level, number = self._number(_U32), self._number()
+        if tag == _Tag.NEW_FILE_3:
+            self._number(_U32)
+        self._number(), self._text(), self._text()
+        sequences = [0, 0] if tag == _Tag.NEW_FILE else [self._number(), self._number()]
+        out = b"".join(map(varint, (_Tag.NEW_FILE_4, level, number, new.size)))
+        out += _text(new.smallest) + _text(new.largest) + b"".join(map(varint, sequences))
+        while tag == _Tag.NEW_FILE_4 and (custom := self._number(_U32)) != _TERMINATE:
+            value = self._text()
+            if custom not in _OF_CONTENT:
+                out += varint(custom) + _text(value)
+        return out + varint(_UNIQUE_ID) + _text(new.unique_id) + varint(_TERMINATE)
+
     def _number(self, limit: int = _U64) -> int:
         value, self._at = read_varint(self._edit, self._at, len(self._edit))
         if value > limit:
@@ -495,3 +522,88 @@ def changed_manifest(raw: bytes, renamed: Mapping[str, str], dropped: Set[str]) 
             yield varint(_Tag.FAMILY) + varint(key) + varint(_Tag.FAMILY_DROP)
 
     return _framed(edits())
+
+
+@dataclass(frozen=True)
+class ChangedFile:
+    """What a table file becomes that keeps its number and its level.
+
+    Args:
+        size: Its bytes.
+        smallest: Its first key, with sequence number and kind.
+        largest: Its last one.
+        unique_id: What identifies its content.
+    """
+
+    size: int
+    smallest: bytes
+    largest: bytes
+    unique_id: bytes
+
+
+def compacted_manifest(
+    raw: bytes,
+    changed: Mapping[int, ChangedFile | None],
+    added: Mapping[str, Sequence[ManifestFile]] = MappingProxyType({}),
+) -> bytes:
+    """A MANIFEST with the present files only, some of them changed.
+
+    A MANIFEST has the first and the last key of each file that its database ever had since it was
+    begun. This one has those of files that are there.
+
+    Args:
+        raw: The MANIFEST.
+        changed: Number of a file to what it becomes; None leaves it out.
+        added: New files of column families, whose entries all have sequence number 0.
+
+    Raises:
+        FormatError: The MANIFEST is damaged.
+    """
+    families = read_manifest(raw).families
+    tops = dict.fromkeys((_Tag.NEXT_FILE_NUMBER, _Tag.LAST_SEQUENCE, _Tag.TOP_FAMILY), 0)
+    stored: dict[tuple[int, int], bytes] = {}
+    for edit, offset in _edits(raw):
+        fields = list(_Reader(edit, offset).fields())
+        own = _family_of(fields)
+        for tagged in fields:
+            if tagged.tag in tops:
+                tops[_Tag(tagged.tag)] = max(tops[_Tag(tagged.tag)], tagged.numbers[0])
+            elif tagged.tag in _NEW_FILES:
+                # The same file may move to another level: the last one counts.
+                stored[own, tagged.numbers[1]] = edit[tagged.start : tagged.end]
+    comparator = varint(_Tag.COMPARATOR) + _text(_COMPARATOR)
+    edits = [comparator]
+    for key, family in sorted(families.items()):
+        named = varint(_Tag.FAMILY) + varint(key)
+        if key:
+            edits.append(comparator + named + varint(_Tag.FAMILY_ADD) + _text(family.name.encode()))
+        files = []
+        for number in family.files:
+            if number not in changed:
+                files.append(stored[key, number])
+            elif (new := changed[number]) is not None:
+                files.append(_Reader(stored[key, number], 0).changed_file(new))
+        for file in added.get(family.name, ()):
+            files.append(_new_file(file))
+            tops[_Tag.NEXT_FILE_NUMBER] = max(tops[_Tag.NEXT_FILE_NUMBER], file.number + 1)
+        edits.append(varint(_Tag.LOG_NUMBER) + varint(0) + b"".join(files) + named)
+    numbers = {_Tag.LOG_NUMBER: 0, _Tag.PREV_LOG_NUMBER: 0, **tops}
+    edits.append(b"".join(varint(tag) + varint(number) for tag, number in numbers.items()))
+    return _framed(iter(edits))
+
+
+def named_keys(raw: bytes) -> Iterator[tuple[int, bytes]]:
+    """The keys that a MANIFEST names, each with the id of its column family: first and last keys of
+    all files that the database ever had, and where compactions go on.
+
+    Raises:
+        FormatError: The file is damaged.
+    """
+    for edit, offset in _edits(raw):
+        fields = list(_Reader(edit, offset).fields())
+        own = _family_of(fields)
+        for tagged in fields:
+            if tagged.tag == _Tag.COMPACT_CURSOR:
+                yield own, tagged.text[:-_TRAILER_BYTES]
+            for key in tagged.keys:
+                yield own, key

@@ -8,7 +8,7 @@ RocksDB cannot read it. Source: ``table/block_based/block_based_table_builder.cc
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
@@ -16,7 +16,7 @@ import cramjam
 import google_crc32c
 
 from dstl_core.codec.checksums import masked
-from dstl_core.codec.sst.block import BLOCK_TRAILER_BYTES, varint
+from dstl_core.codec.sst.block import BLOCK_TRAILER_BYTES, varint, whole_key_block
 from dstl_core.codec.sst.file import FOOTER_BYTES, TABLE_MAGIC, unique_id_of
 from dstl_core.codec.sst.manifest import ManifestFile
 
@@ -28,8 +28,8 @@ BOTTOM_LEVEL = 6
 
 _CRC32C = 1
 _NOT_PACKED, _SNAPPY = b"\0", b"\1"
-_SESSION_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-_SESSION_SIZE = 20
+SESSION_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+SESSION_SIZE = 20
 
 
 @dataclass(frozen=True)
@@ -102,13 +102,11 @@ class TableBuilder:
     def finish(self) -> Table:
         """The whole file. There must be at least one block."""
         data_size = self.size
-        index = _block(
-            (b"\0" + varint(len(key)) + key + varint(offset) + varint(size))
-            for key, offset, size in self._index
-        )
+        places = ((key, varint(offset) + varint(size)) for key, offset, size in self._index)
+        index = whole_key_block(places, has_sizes=False)
         index_handle = self._place(index)
         database, number = str(uuid4()).encode(), 1
-        session = "".join(secrets.choice(_SESSION_DIGITS) for _ in range(_SESSION_SIZE))
+        session = "".join(secrets.choice(SESSION_DIGITS) for _ in range(SESSION_SIZE))
         properties = {
             "block.based.table.index.type": (0).to_bytes(4, "little"),
             "block.based.table.prefix.filtering": b"0",
@@ -136,9 +134,9 @@ class TableBuilder:
             "raw.value.size": varint(self._value_bytes),
         }
         properties_handle = self._place(
-            _block(_entry(f"rocksdb.{name}".encode(), text) for name, text in properties.items())
+            whole_key_block((f"rocksdb.{name}".encode(), own) for name, own in properties.items())
         )
-        meta_index = _block([_entry(b"rocksdb.properties", properties_handle)])
+        meta_index = whole_key_block([(b"rocksdb.properties", properties_handle)])
         meta_handle = self._place(meta_index)
         footer = bytes((_CRC32C,)) + meta_handle + index_handle
         footer = footer.ljust(FOOTER_BYTES - 12, b"\0")
@@ -153,17 +151,3 @@ class TableBuilder:
         offset, size = self.size, self._append(payload)
         self.size += size + BLOCK_TRAILER_BYTES
         return varint(offset) + varint(size)
-
-
-def _block(entries: Iterable[bytes]) -> bytes:
-    """A block in which every key is whole."""
-    parts, offsets, size = [], [], 0
-    for entry in entries:
-        parts.append(entry)
-        offsets.append(size.to_bytes(4, "little"))
-        size += len(entry)
-    return b"".join([*parts, *offsets, len(offsets).to_bytes(4, "little")])
-
-
-def _entry(key: bytes, text: bytes) -> bytes:
-    return b"\0" + varint(len(key)) + varint(len(text)) + key + text

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from dstl_core.codec.serializers import key_groups_of, serialize_key
-from dstl_core.codec.sst.manifest import KeyRange
+from dstl_core.codec.sst.manifest import KeyRange, starting_with
 from dstl_core.errors import FormatError, NotInColumnsError, error_context
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
@@ -89,8 +89,8 @@ class KeyLookup:
         header = read_meta_header(handle, snapshot.resolver, snapshot.registry)
         state = KeyedState(own, self._operator.max_parallelism)
         prefix = own.start_key_group.to_bytes(state.prefix_bytes, "big")
-        all_keys = [_starting_with(prefix)]
-        keys = [_starting_with(prefix + key) for key in sorted(self._wanted[own.start_key_group])]
+        all_keys = [starting_with(prefix)]
+        keys = [starting_with(prefix + key) for key in sorted(self._wanted[own.start_key_group])]
         queues = {meta.name for meta in header.states if is_queue(meta)}
 
         def wanted(family: str) -> Sequence[KeyRange]:
@@ -115,9 +115,3 @@ class KeyLookup:
                 value = ctypes.string_at(start, end - start)
                 table.load_record(own.start_key_group, prefix + key, value)
         return state
-
-
-def _starting_with(prefix: bytes) -> KeyRange:
-    """The keys that start with some bytes."""
-    behind = prefix.rstrip(b"\xff")
-    return prefix, behind[:-1] + bytes([behind[-1] + 1]) if behind else None

@@ -154,7 +154,8 @@ def collect_garbage(
     if checkpoint_id_of(folder.name) is not None:  # its notes are beside the folder
         every += filter(is_note, files.list_folder(folder.parent))
     pipelines = _pipelines(files, root, every, flink_job_stopped=flink_job_stopped)
-    referenced = _referenced(files, every, pipelines, report)
+    around = _checkpoints_around(files, folder)
+    referenced = _referenced(files, [*every, *around], pipelines, report)
     others: list[Pipeline] = []
     for path in also_referenced_from:
         place = Location.parse(path)
@@ -174,6 +175,18 @@ def collect_garbage(
     if delete:
         _delete(files, report, pipelines, others)
     return report
+
+
+def _checkpoints_around(files: FileIO, folder: Location) -> list[FileStatus]:
+    """The checkpoints of a job beside its folder of shared files, which they need."""
+    if folder.name not in (SHARED_DIR, TASK_OWNED_DIR):
+        return []
+    return [
+        status
+        for place in files.list_folder(folder.parent)
+        if place.is_folder and checkpoint_id_of(place.location.name) is not None
+        for status in files.list_folder(place.location)
+    ]
 
 
 def check_is_folder(place: str) -> None:

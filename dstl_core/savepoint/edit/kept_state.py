@@ -32,6 +32,7 @@ from dstl_core.model.handle import (
     SegmentFileStateHandle,
     StreamStateHandle,
 )
+from dstl_core.savepoint.purge.purge import Purge
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles
@@ -119,8 +120,12 @@ class KeptState:
                 f"(files='copy', --copy)."
             )
 
-    def of(self, operator: OperatorCatalog, state: OperatorState) -> OperatorState:
-        """The operator's entry for the new snapshot, with all its state."""
+    def of(
+        self, operator: OperatorCatalog, state: OperatorState, purge: Purge | None = None
+    ) -> OperatorState:
+        """The operator's entry for the new snapshot, with all its state, or without what is purged
+        from files of RocksDB.
+        """
         edited = operator.operator_id in self._source.edited
 
         def kept(stream: StreamStateHandle) -> StreamStateHandle:
@@ -136,11 +141,18 @@ class KeptState:
             keyed, timers = subtask.managed_keyed_state, subtask.raw_keyed_state
             assert keyed is None or isinstance(keyed, SnapshotFilesHandle)
             assert timers is None or isinstance(timers, SnapshotFilesHandle)
+            if purge is not None and isinstance(keyed, IncrementalRemoteKeyedStateHandle):
+                from dstl_core.savepoint.purge.purged_tables import PurgedTables  # loads kernels
+
+                tables = PurgedTables(purge, operator.snapshot.tables)
+                keyed = tables.handle(keyed, kept, self._target)
+            elif keyed is not None:
+                keyed = with_streams(keyed, kept)
             return replace(
                 subtask,
                 managed_operator_state=None if listed is None else kept_list(listed),
                 raw_operator_state=None if raw is None else kept_list(raw),
-                managed_keyed_state=None if keyed is None else with_streams(keyed, kept),
+                managed_keyed_state=keyed,
                 raw_keyed_state=None if timers is None else with_streams(timers, kept),
             )
 

@@ -8,6 +8,7 @@ together here.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
@@ -247,7 +248,23 @@ def copied_sections(
     with range_sections(
         sources, stream.header, stream.max_parallelism, unit.key_groups, stream.source
     ) as sections:
-        return Sections([sections.section(key_group) for key_group in unit.key_groups])
+        parts = [sections.section(key_group) for key_group in unit.key_groups]
+    return Sections(parts, _left_out(sources))
+
+
+def _left_out(sources: Sequence[StatesOf]) -> list[Counter[str] | None]:
+    return [None if source.select is None else source.select.take() for source in sources]
+
+
+def counted(sources: Sequence[StatesOf]) -> Callable[[list[Counter[str] | None]], None]:
+    """Takes the reports of ``copied_sections`` and ``shuffle_of``."""
+
+    def take(reports: list[Counter[str] | None]) -> None:
+        for source, report in zip(sources, reports, strict=True):
+            if source.select is not None and report is not None:
+                source.select.give(report)
+
+    return take
 
 
 # ------------------------------------------------------------------------------ other key groups
@@ -349,12 +366,12 @@ def shuffle_of(
         NotInColumnsError: While it is read: the key group of a key cannot be computed in columns.
     """
 
-    def read(unit: Unit) -> tuple[list[StateRuns], None]:
+    def read(unit: Unit) -> tuple[list[StateRuns], list[Counter[str] | None]]:
         listed = RunList(header, KeyGroupRange(0, max_parallelism - 1))
         add_states(listed, sources[unit.handle], max_parallelism, unit.key_groups)
-        return listed.runs, None
+        return listed.runs, _left_out(sources)
 
-    return Shuffle([source.operator for source in sources], read)
+    return Shuffle([source.operator for source in sources], read, counted(sources))
 
 
 def sections_for(

@@ -28,7 +28,7 @@ from dstl_core.model.key_group import (
 from dstl_core.savepoint.edit.operator_state_copy import spread_operator_state
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
-from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.read.state_parts import Selection, StatesOf, merged_header
 from dstl_core.savepoint.read.timer_queues import with_timer_queues
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles, StoredKeyedHandle
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
@@ -80,6 +80,7 @@ def rewrite_operator(
     operator: OperatorCatalog,
     state: OperatorState,
     output: Output,
+    select: Selection | None = None,
 ) -> OperatorState:
     """Copies the bytes of an operator's state; returns ``state`` with the new handles.
 
@@ -88,18 +89,20 @@ def rewrite_operator(
         state: The operator's entry for the new savepoint, possibly with another id and another max
             parallelism.
         output: Where the new files go.
+        select: Keyed state that is copied; None for all.
     """
     subtasks = state.subtasks
+    source = StatesOf(operator, select=select)
     keyed: Mapping[int, KeyedHandle]
     if _is_redistributed(operator, state.max_parallelism):
-        handles = _rescaled(operator, state.parallelism, output, state.max_parallelism)
+        handles = _rescaled(source, state.parallelism, output, state.max_parallelism)
         keyed = dict(enumerate(handles))
         by_index = {subtask.index: subtask for subtask in subtasks}
         subtasks = tuple(
             by_index.get(index, OperatorSubtaskState(index)) for index in range(state.parallelism)
         )
     else:
-        keyed = _in_place(operator, output)
+        keyed = _in_place(source, output)
     return replace(
         state,
         subtasks=tuple(
@@ -222,20 +225,26 @@ def _copied(
     return target.add_copy(lambda start, end: resolver.read(stream, start, end), size)
 
 
-def _in_place(operator: OperatorCatalog, output: Output) -> dict[int, KeyedHandle]:
+def _in_place(source: StatesOf, output: Output) -> dict[int, KeyedHandle]:
     """The handle of each subtask that has keyed state; it has the key groups that it had."""
     from dstl_core.savepoint.edit.keyed_units import (
         NewStream,
         copied_sections,
+        counted,
         write_streams,
     )  # loads kernels, which only a rewrite needs
 
-    sources, target, total = [StatesOf(operator)], output.target, operator.max_parallelism
+    operator, sources, target = source.operator, [source], output.target
+    total = operator.max_parallelism
     handles: dict[int, KeyedHandle] = {}
     others: list[tuple[int, KeyedStateHandle]] = []
     for subtask in operator.state.subtasks:
         handle = subtask.managed_keyed_state
-        if target.form == "canonical" and isinstance(handle, KeyGroupsSavepointStateHandle):
+        if (
+            target.form == "canonical"
+            and isinstance(handle, KeyGroupsSavepointStateHandle)
+            and (source.select is None or not source.select.touches(operator, handle))
+        ):
             stream = _copy_stream(operator, handle.stream, target)
             handles[subtask.index] = replace(handle, stream=stream)
         elif handle is not None:
@@ -252,8 +261,10 @@ def _in_place(operator: OperatorCatalog, output: Output) -> dict[int, KeyedHandl
     ]
     task = partial(copied_sections, sources, streams)
     try:
-        written = write_streams(streams, task, output)
-    except NotInColumnsError:
+        written = write_streams(streams, task, output, counted(sources))
+    except NotInColumnsError as error:
+        if source.select is not None:
+            raise _cannot_select(operator) from error
         written = [
             target.add_keyed_state(operator.restore([handle], handle.key_group_range))
             for _, handle in others
@@ -283,16 +294,19 @@ def _redistributed(
         for own in ranges
     ]
     task = partial(units.copied_sections, parts, streams)
-    return units.write_streams(streams, task, output)
+    return units.write_streams(streams, task, output, units.counted(parts))
 
 
 def _rescaled(
-    operator: OperatorCatalog, parallelism: int, output: Output, max_parallelism: int
+    source: StatesOf, parallelism: int, output: Output, max_parallelism: int
 ) -> Sequence[KeyedHandle]:
     """The keyed state of each subtask with the new number of key groups."""
+    operator = source.operator
     try:
-        return _redistributed([StatesOf(operator)], parallelism, output, max_parallelism)
-    except NotInColumnsError:
+        return _redistributed([source], parallelism, output, max_parallelism)
+    except NotInColumnsError as error:
+        if source.select is not None:
+            raise _cannot_select(operator) from error
         everything = KeyGroupRange(0, operator.max_parallelism - 1)
         restored = operator.restore(operator.keyed_handles, everything)
         moved = with_max_parallelism(restored, max_parallelism)
@@ -301,6 +315,14 @@ def _rescaled(
             for index in range(parallelism)
         )
         return [output.target.add_keyed_state(cut(moved, own)) for own in ranges]
+
+
+def _cannot_select(operator: OperatorCatalog) -> SavepointError:
+    return SavepointError(
+        f"Entries of operator {operator.label!r} cannot be left out of its keyed state: it has a "
+        f"form that is read as a whole only; write the snapshot in canonical form first.",
+        location=str(operator.snapshot.folder),
+    )
 
 
 def _composed(

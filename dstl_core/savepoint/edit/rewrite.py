@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
@@ -31,6 +32,9 @@ def edit_by_names(
     checkpoint_id: int | None = None,
     files: Files | None = None,
     form: KeyedForm | None = None,
+    erase_keys: Mapping[str, Iterable[Any]] | None = None,
+    where: Mapping[tuple[str, str], str] | None = None,
+    drop_expired: Mapping[tuple[str, str], tuple[int, int]] | None = None,
 ) -> SavepointEdit:
     """Starts an edit by names of operators (uid, hash or name).
 
@@ -59,6 +63,12 @@ def edit_by_names(
         edit = edit.merge_operators(known(name), known(into))
     for old, new in (rename or {}).items():
         edit = edit.change_operator_identifier(known(old), _new_uid(new))
+    for operator_name, keys in (erase_keys or {}).items():
+        edit = edit.erase_keys(known(operator_name), keys)
+    for (operator_name, state), condition in (where or {}).items():
+        edit = edit.keep_where(known(operator_name), state, condition)
+    for (operator_name, state), (ttl_ms, now_ms) in (drop_expired or {}).items():
+        edit = edit.drop_expired(known(operator_name), state, ttl_ms, now_ms)
     for operator_name in remove:
         edit = edit.remove_operator(known(operator_name))
     return edit if max_parallelism is None else edit.with_max_parallelism(max_parallelism)
@@ -88,8 +98,11 @@ def rewrite_savepoint(
     format: KeyedForm | None = None,
     jobs: Jobs = 1,
     keep_compression: bool = False,
+    erase_keys: Mapping[str, Iterable[Any]] | None = None,
+    where: Mapping[tuple[str, str], str] | None = None,
+    drop_expired: Mapping[tuple[str, str], tuple[int, int]] | None = None,
 ) -> str:
-    """Writes an edited copy of a snapshot.
+    """Writes an edited copy of a snapshot; returns the path of the new savepoint.
 
     Args:
         snapshot: The snapshot to copy.
@@ -104,21 +117,18 @@ def rewrite_savepoint(
         drop_states: (Operator, keyed state) to leave out of RocksDB's files.
         checkpoint_id: Number of the new snapshot; a job that restores it counts on from there.
         mode: ``error`` refuses a folder that holds a snapshot; ``overwrite`` replaces it.
-        files: What becomes of state that does not change: ``share``, ``copy``, ``canonical``, or by
-            default what ``SavepointEdit.with_files`` says.
+        files: What becomes of state that does not change: see ``SavepointEdit.with_files``.
         format: The form of keyed state that is written: ``canonical`` or ``native``.
         jobs: Number of processes that read keyed state; None: all cores if it is large.
-        keep_compression: Whether key groups that are written anew are compressed as those of the
-            snapshot are; by default they are.
-
-    Returns:
-        The path of the new savepoint.
+        keep_compression: Whether key groups that are written anew are compressed as before.
+        erase_keys: Operator to keys that go with all that it holds of them.
+        where: (Operator, keyed state) to a condition: entries stay for which it is true.
+        drop_expired: (Operator, keyed state) to its time to live and the present time, in ms.
 
     Raises:
         NoSuchOperatorError: The snapshot lacks an operator to edit.
         NoSuchStateError: An operator lacks a state to edit.
-        SavepointError: Two operators would get the same uid, no operator is left, or states of
-            two operators cannot be merged.
+        SavepointError: Two operators would get one uid, none is left, or states cannot be merged.
     """
     edit = edit_by_names(
         snapshot,
@@ -133,5 +143,8 @@ def rewrite_savepoint(
         checkpoint_id=checkpoint_id,
         files=files,
         form=format,
+        erase_keys=erase_keys,
+        where=where,
+        drop_expired=drop_expired,
     )
     return edit.write(out, mode, jobs=jobs, keep_compression=keep_compression)

@@ -108,6 +108,7 @@ class RewritingPlan:
         form: The form of keyed state that is written.
         plan: What decides the bytes beside the source, as JSON values, so that a run after a kill
             goes on only with its own work; None for what cannot be resumed.
+        facts: Gives further facts for its notes, once it is written.
     """
 
     kind: str
@@ -121,6 +122,7 @@ class RewritingPlan:
     check: Callable[[Snapshot, SavepointFolder], None] = _accept
     form: KeyedForm = "canonical"
     plan: Any = None
+    facts: Callable[[], Mapping[str, Any]] = dict
 
     def write(
         self,
@@ -243,10 +245,11 @@ class RewritingPlan:
     def _facts(self) -> dict[str, Any]:
         if self.source is None:
             return {"kind": self.kind}
-        facts = {
+        facts: dict[str, Any] = {
             "kind": self.kind,
             "source": str(self.source.folder),
             "source_sha256": self.source.file.sha256,
+            **self.facts(),
         }
         shared = list(self.shares_files_in)
         return {**facts, "shares_files_in": shared} if shared else facts

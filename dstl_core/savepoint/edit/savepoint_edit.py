@@ -7,12 +7,13 @@ written in canonical form: ``Files`` says which.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar, get_args
 
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
@@ -37,11 +38,20 @@ from dstl_core.savepoint.edit.operator_copy import (
 from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
 from dstl_core.savepoint.edit.state_names import StateName
 from dstl_core.savepoint.edit.trial import Forecast
+from dstl_core.savepoint.purge.check_purged import check_purged
+from dstl_core.savepoint.purge.purge import Purge
+from dstl_core.savepoint.read.entries import Expiry
 from dstl_core.savepoint.read.handle_forms import ROCKSDB_FILES
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
-from dstl_core.savepoint.write.folder import KeyedForm, Mode, StateFiles, checked_form
+from dstl_core.savepoint.write.folder import (
+    KeyedForm,
+    Mode,
+    SavepointFolder,
+    StateFiles,
+    checked_form,
+)
 from dstl_core.savepoint.write.work_record import stable
 from dstl_core.state.columns.progress import Advance, no_progress
 
@@ -97,6 +107,7 @@ class SavepointEdit:
             see ``with_files``.
         checkpoint_id: The number of the new snapshot; None leaves that of the source.
         form: The form of keyed state that is written; None is canonical: see ``with_format``.
+        purges: What goes from the keyed state of operators of the source.
     """
 
     max_parallelism: int = DEFAULT_MAX_PARALLELISM
@@ -114,6 +125,7 @@ class SavepointEdit:
     files: Files | None = None
     checkpoint_id: int | None = None
     form: KeyedForm | None = None
+    purges: Mapping[OperatorID, Purge] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
@@ -294,6 +306,110 @@ class SavepointEdit:
         """
         return replace(self, form=form)
 
+    def erase_keys(self: Edit, identifier: OperatorIdentifier, keys: Iterable[Any]) -> Edit:
+        """Leaves out all that an operator holds of some keys: all states, windows, elements of
+        lists, entries of maps, and timers.
+
+        Of files of RocksDB only those that hold such a key are written again, other files of state
+        only if they have one. ``write`` looks for the keys again in all that is left, before the
+        savepoint can be seen. State of operators (lists, union and broadcast) has no key, and is
+        not looked at.
+
+        Args:
+            identifier: The operator.
+            keys: Keys: texts as ``dump`` shows them, or values of columns.
+
+        Raises:
+            NoSuchOperatorError: The savepoint lacks the operator; the message lists its operators.
+            SavepointError: The operator has no keyed state.
+            ConfigError: A key is of another type, or there is none.
+        """
+        operator, key_type, purge = self._purged_operator(identifier)
+        from dstl_core.savepoint.access.key_text import key_of, key_of_operator  # loads Arrow
+
+        values = [
+            key_of_operator(operator, key) if isinstance(key, str) else key_of(key_type, key)
+            for key in keys
+        ]
+        if not values:
+            raise ConfigError(f"Erase keys of {operator.label!r}: expected a key, got none.")
+        purge = purge.with_keys(operator, values)
+        return replace(self, purges={**self.purges, operator.operator_id: purge})
+
+    def keep_where(self: Edit, identifier: OperatorIdentifier, state: str, condition: str) -> Edit:
+        """Leaves out the entries of a keyed state for which a condition is not true.
+
+        Entries are values, elements of lists, entries of maps, and timers. If one goes from files
+        of RocksDB, all those of the state are written again.
+
+        Args:
+            identifier: The operator.
+            state: The state; timers are states, too: ``_timer_state/event_user-timers``.
+            condition: What is true of entries that stay: ``amount > 0 and key <> 'test'``. Names
+                are ``key``, ``value`` and its fields, ``map_key``, and ``timestamp`` of timers.
+
+        Raises:
+            NoSuchStateError: The operator lacks the state; the message lists its states.
+            ConfigError: The condition is wrong.
+        """
+        from dstl_core.savepoint.expressions.condition import parse_condition  # loads Arrow
+
+        where = f"The condition of state {state!r}"
+        return self._with_rule(
+            identifier, state, where, condition=parse_condition(condition, where)
+        )
+
+    def drop_expired(
+        self: Edit, identifier: OperatorIdentifier, state: str, ttl_ms: int, now_ms: int
+    ) -> Edit:
+        """Leaves out the values of a keyed state that have expired: their last access is ``ttl_ms``
+        ago or longer, as Flink counts.
+
+        A snapshot does not have the time to live, only when each value was accessed.
+
+        Raises:
+            NoSuchStateError: The operator lacks the state; the message lists its states.
+            SavepointError: The state has no time to live.
+        """
+        where = f"The expiry of state {state!r}"
+        return self._with_rule(identifier, state, where, expiry=Expiry(ttl_ms, now_ms))
+
+    def _with_rule(
+        self: Edit, identifier: OperatorIdentifier, state: str, where: str, **change: Any
+    ) -> Edit:
+        from dstl_core.savepoint.purge.rules import Rule, has_ttl  # loads kernels
+
+        operator, key_type, purge = self._purged_operator(identifier)
+        info = operator.with_timer_queues.state_info(state)
+        if info not in operator.with_timer_queues.states:
+            raise SavepointError(
+                f"State {state!r} of operator {operator.label!r} is no keyed state, so it is not "
+                f"purged."
+            )
+        meta = info.meta
+        if "expiry" in change and not has_ttl(meta):
+            raise SavepointError(
+                f"State {state!r} of operator {operator.label!r} has no time to live, so none of "
+                f"it expires; name another state."
+            )
+        rule = replace(purge.rules.get(meta.name, Rule(where)), where=where, **change)
+        rule.check(meta, key_type)
+        purge = replace(purge, rules={**purge.rules, meta.name: rule})
+        return replace(self, purges={**self.purges, operator.operator_id: purge})
+
+    def _purged_operator(
+        self, identifier: OperatorIdentifier
+    ) -> tuple[OperatorSnapshot, AnySerializer, Purge]:
+        """An operator with keyed state, the type of its keys, and what goes from it so far."""
+        operator = self._require_source(identifier).operator(identifier)
+        key_type = operator.key_type
+        if not operator.keyed_handles or key_type is None:
+            raise SavepointError(
+                f"Operator {operator.label!r} has no keyed state to purge; name another operator."
+            )
+        known = self.purges.get(operator.operator_id, Purge(operator.max_parallelism))
+        return operator, key_type.serializer, known
+
     @cached_property
     def kept_files(self) -> Files:
         """What becomes of state that does not change."""
@@ -304,7 +420,8 @@ class SavepointEdit:
         if self.form is not None:
             return "canonical" if self.form == "canonical" else files_by_default(self.source)
         kept = self._kept()
-        changes = self.renamed or self.removed or self.operators or self.source.edited
+        changes = bool(self.renamed or self.removed or self.operators or self.purges)
+        changes = changes or bool(self.source.edited)
         is_relocated = self.source.resolver.relocates
         is_numbered = self.checkpoint_id is not None
         if (
@@ -317,7 +434,8 @@ class SavepointEdit:
 
     def _is_kept(self, operator: OperatorCatalog) -> bool:
         """Whether an operator can be kept in the form that it has."""
-        if self.form == "native" and not is_rocksdb(operator):
+        is_purged = operator.operator_id in self.purges
+        if (self.form == "native" or is_purged) and not is_rocksdb(operator):
             return False
         number = self._max_parallelism_change.new(operator.max_parallelism)
         subtasks = operator.state.subtasks
@@ -366,7 +484,8 @@ class SavepointEdit:
                 continue
             # Raw timers become queues, unless they stay as they are.
             own = operator if self._keeps(operator) else operator.with_timer_queues
-            left = StatesOf(own, without=self._split_from(operator_id))
+            purge = self.purges.get(operator_id)
+            left = StatesOf(own, without=self._split_from(operator_id), select=purge)
             number = change.new(operator.max_parallelism)
             state = replace(operator.state, uid=operator.uid, max_parallelism=number)
             parts[operator_id] = _Parts(state, [left], is_whole=not away)
@@ -382,7 +501,8 @@ class SavepointEdit:
             )
             target = parts.setdefault(move.to.operator_id, _Parts(new, [], is_whole=False))
             without = self._split_from(move.from_) if move.states is None else frozenset()
-            states = StatesOf(operator.with_timer_queues, move.states, without)
+            purge = self.purges.get(move.from_)
+            states = StatesOf(operator.with_timer_queues, move.states, without, purge)
             target.sources.append(states)
             target.is_whole = False
         return list(parts.values())
@@ -415,6 +535,16 @@ class SavepointEdit:
                 "new_operator": str(move.to),
             }
             for move in self.moved
+        ]
+        lines += [
+            {
+                "operator": self._every[key].label,
+                "action": "purge",
+                "bytes": None,
+                "keys": len(purge.keys),
+                "states": sorted(purge.rules),
+            }
+            for key, purge in self.purges.items()
         ]
         lines += [each.plan_line() for each in self.state_names]
         lines += [each.plan_line() for each in self.distinct]
@@ -562,6 +692,8 @@ class SavepointEdit:
             self.shares_files_in,
             form=self.form or "canonical",
             plan=self._decided(),
+            check=self._check_purged,
+            facts=self._purge_facts,
         )
 
     def forecast(
@@ -577,9 +709,9 @@ class SavepointEdit:
 
     def _decided(self) -> Any:
         """What decides the bytes beside the source; None with new operators, whose state is not
-        described by it.
+        described by it, and for a purge: no record beside the output names a key.
         """
-        if self.operators:
+        if self.operators or self.purges:
             return None
         apart = ("source", "operators")
         return {
@@ -602,9 +734,36 @@ class SavepointEdit:
         if parts.is_whole:
             [own] = parts.sources
             if output.kept is not None and self._keeps(own.operator):
-                return output.kept.of(own.operator, parts.state)
-            return rewrite_operator(own.operator, parts.state, output)
+                return output.kept.of(own.operator, parts.state, self._purge_of(own.operator))
+            purge = self._purge_of(own.operator)
+            return rewrite_operator(own.operator, parts.state, output, purge)
         return compose_operator(parts.sources, parts.state, output)
+
+    def _purge_of(self, operator: OperatorCatalog) -> Purge | None:
+        return self.purges.get(operator.operator_id)
+
+    def _check_purged(self, stored: Snapshot, target: SavepointFolder) -> None:
+        """Looks for what was purged in all that is about to be published."""
+        for operator_id, purge in self.purges.items():
+            places = {
+                operator_id,
+                *(e.to.operator_id for e in self.moved if e.from_ == operator_id),
+            }
+            for place in places:
+                new = self.renamed.get(OperatorIdentifier(place), OperatorIdentifier(place))
+                operators = [e for e in stored.operators if e.operator_id == new.operator_id]
+                for operator in operators:
+                    check_purged(operator, purge)
+
+    @property
+    def purged(self) -> dict[str, dict[str, int]]:
+        """How many entries ``write`` has left out, by operator and state, without their keys. Of
+        files of RocksDB, older versions and deletions count, too.
+        """
+        return {self._every[key].label: dict(own.counts) for key, own in self.purges.items()}
+
+    def _purge_facts(self) -> dict[str, Any]:
+        return {"purged": self.purged} if self.purges else {}
 
     def _renamed(self, states: Sequence[OperatorState]) -> tuple[OperatorState, ...]:
         result = []

@@ -19,7 +19,7 @@ from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.migrate.sql_cast import OPTIONS
+from dstl_core.savepoint.expressions.sql_cast import OPTIONS
 from dstl_core.state.columns.state_columns import KEY_COLUMN, role_names
 
 FILE_BYTES = 64 << 20

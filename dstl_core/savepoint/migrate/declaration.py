@@ -15,17 +15,17 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.migrate.declaration_text import (
-    MAX_SIZE,
-    check_declaration,
-    read_declaration,
-)
-from dstl_core.savepoint.migrate.expression import (
+from dstl_core.savepoint.expressions.expression import (
     MERGES,
     UNDECIDED,
     Expression,
     is_undecided,
     parse_expression,
+)
+from dstl_core.savepoint.migrate.declaration_text import (
+    MAX_SIZE,
+    check_declaration,
+    read_declaration,
 )
 
 FORMAT = 1

@@ -30,10 +30,10 @@ from dstl_core.savepoint.edit.keyed_units import (
     write_streams,
 )
 from dstl_core.savepoint.edit.rewriting import Output
+from dstl_core.savepoint.expressions.sql_cast import OPTIONS
+from dstl_core.savepoint.expressions.value_conversion import Misfits, Values, kind_of
 from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
 from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorMigration, StatePlan
-from dstl_core.savepoint.migrate.sql_cast import OPTIONS
-from dstl_core.savepoint.migrate.value_conversion import Misfits, Values, kind_of
 from dstl_core.savepoint.read.keyed_copy import CopyTarget, RunList, copy_states
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder

@@ -10,8 +10,8 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.job_vertex import MaxParallelismChange, VertexMember, numbers_for_job
+from dstl_core.savepoint.expressions.value_conversion import Conversion, Misfits
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
-from dstl_core.savepoint.migrate.value_conversion import Conversion, Misfits
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 

@@ -15,8 +15,8 @@ from dstl_core.model.handle import (
     OperatorStateMode,
     OperatorStreamStateHandle,
 )
+from dstl_core.savepoint.expressions.sql_cast import OPTIONS
 from dstl_core.savepoint.migrate.migration_plan import CONVERT, OperatorMigration, StatePlan
-from dstl_core.savepoint.migrate.sql_cast import OPTIONS
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS
 from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.state.columns.element_columns import decode_elements, encode_elements

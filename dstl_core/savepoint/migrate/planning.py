@@ -21,9 +21,15 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.state_meta import KEY_SERIALIZER
 from dstl_core.errors import ConfigError, NoSuchOperatorError, NotInColumnsError
 from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.expressions.expression import Expression, ListAggregate, Literal
+from dstl_core.savepoint.expressions.value_conversion import (
+    Conversion,
+    Values,
+    arrow_of,
+    kind_of,
+)
 from dstl_core.savepoint.migrate.colliding_rows import check_merge
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
-from dstl_core.savepoint.migrate.expression import Expression, ListAggregate, Literal
 from dstl_core.savepoint.migrate.migration_plan import (
     CONVERT,
     EMPTY,
@@ -35,12 +41,6 @@ from dstl_core.savepoint.migrate.migration_plan import (
     StatePlan,
 )
 from dstl_core.savepoint.migrate.old_states import OldStates, missing_state, stored_at
-from dstl_core.savepoint.migrate.value_conversion import (
-    Conversion,
-    Values,
-    arrow_of,
-    kind_of,
-)
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.columns.state_columns import is_queue, namespace_type
@@ -627,7 +627,7 @@ def _classes_of(operators: Sequence[OperatorSnapshot]) -> set[str]:
 def _declared_key(rule: Expression | tuple[Expression, ...], label: str) -> AnySerializer:
     """The new type of keys of a DataStream job, from its cast."""
     from dstl_core.codec.declared_type import parse_type
-    from dstl_core.savepoint.migrate.expression import Cast
+    from dstl_core.savepoint.expressions.expression import Cast
 
     if isinstance(rule, Cast):
         return parse_type(rule.type.lower())

@@ -220,6 +220,8 @@ class _Copy:
             ids = batch.states
             for at, target in targets.items():
                 own = batch.take(ids == at)
+                if source.select is not None and len(own):
+                    own = source.select.kept(states[at], stored.header.key_serializer, own)
                 if len(own):
                     groups = own.key_groups if is_same else self._groups(own, stored, at)
                     self._write(own, target, groups)

@@ -96,6 +96,29 @@ def relocations(option: str, texts: Iterable[str] | None) -> dict[str, str]:
     return cut_pairs(option, texts, "OLD=NEW", lambda _, new: _ROOT.match(new) is not None)
 
 
+def lines_of_file(option: str, file: str | None, what: str) -> list[str]:
+    """The lines of the file that an option names; none without a file.
+
+    Raises:
+        ConfigError: The file cannot be read, or is empty.
+    """
+    if file is None:
+        return []
+    try:
+        with open(file, encoding="utf-8") as lines:
+            text = lines.read()  # only "\n" ends a line: a key may hold other separators
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            f"The file of {what}s {file!r} cannot be read ({error}); give a file in UTF-8 with a "
+            f"{what} a line ({option})."
+        ) from error
+    if not text:
+        raise ConfigError(
+            f"The file of {what}s {file!r} is empty; give a {what} a line ({option})."
+        )
+    return text.removesuffix("\n").split("\n")
+
+
 @dataclass(frozen=True)
 class OperatorOrState:
     """An operator, or one of its states. ``state`` may be one that the operator lacks."""
@@ -275,9 +298,10 @@ class SnapshotNames:
 
         return cut_pairs(option, texts, "OP=INTO", fits)
 
-    def renaming_states(self, option: str, texts: Iterable[str]) -> dict[tuple[str, str], str]:
-        """States and their new names: ``OP/STATE=NEW``. Operators are named by hash."""
-        form = "OP/STATE=NEW"
+    def renaming_states(
+        self, option: str, texts: Iterable[str], form: str = "OP/STATE=NEW"
+    ) -> dict[tuple[str, str], str]:
+        """States and their new names, or what else ``form`` says. Operators are named by hash."""
         new_names: dict[tuple[str, str], str] = {}
         for text in texts:
             name, new = cut_pair(option, text, form, lambda name, _: bool(self._states(name)))

@@ -2,23 +2,52 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol
 
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import BackendStateType, KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import SavepointError
+from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.tables.keyed_state import StateKey, describe_state, state_key, types_of
+
+if TYPE_CHECKING:
+    from dstl_core.codec.columnar.keyed.spans import SpanBatch
+
+
+class Selection(Protocol):
+    """The records that a copy keeps, and how many it leaves out."""
+
+    def kept(
+        self, meta: StateMetaInfoSnapshot, key_type: AnySerializer, batch: SpanBatch
+    ) -> SpanBatch:
+        """The records of a state that stay."""
+        ...
+
+    def take(self) -> Counter[str]:
+        """How many were left out of each state since the last call."""
+        ...
+
+    def give(self, counts: Counter[str]) -> None:
+        """Adds what was left out in another process."""
+        ...
+
+    def touches(self, operator: OperatorCatalog, handle: KeyedStateHandle) -> bool:
+        """Whether a handle has a record that is left out."""
+        ...
 
 
 @dataclass(frozen=True)
 class StatesOf:
-    """Some states of an operator, by name; None means all."""
+    """Some states of an operator, by name; None means all. ``select`` may leave out records."""
 
     operator: OperatorCatalog
     names: frozenset[str] | None = None
     without: frozenset[str] = frozenset()
+    select: Selection | None = None
 
     def has(self, name: str) -> bool:
         return name not in self.without and (self.names is None or name in self.names)

@@ -47,10 +47,11 @@ most files the index.
 
 @dataclass
 class TableFile:
-    """An open table file of a handle, and where it is."""
+    """An open table file of a handle, where it is, and its local name."""
 
     file: SstFile
     location: str
+    name: str
 
     @cached_property
     def by_columns(self) -> TableReader:
@@ -112,7 +113,7 @@ def open_table_files(
                 )
     families: dict[str, list[TableFile]] = {}
     for name, stream in handle.shared + handle.private:
-        number = _number_of(name)
+        number = table_number(name)
         own = members.get(number)
         if own is None:
             continue
@@ -122,7 +123,7 @@ def open_table_files(
         with error_context(location=location):
             file = SstFile(_reader(stream, resolver), stream.state_size)
             _check_member(file, own, own.files[number], manifest)
-        families.setdefault(own.name, []).append(TableFile(file, location))
+        families.setdefault(own.name, []).append(TableFile(file, location, name))
     return families
 
 
@@ -160,7 +161,14 @@ def table_name(number: int) -> str:
     return f"{number:06d}{SST_SUFFIX}"
 
 
-def _number_of(name: str) -> int:
+def file_number(name: str) -> int:
+    """The number of any file of a database, as in ``MANIFEST-000004``; 0 of one without."""
+    digits = name.removesuffix(SST_SUFFIX).rpartition("-")[2]
+    is_number = digits.isascii() and digits.isdigit() and len(digits) <= _MOST_DIGITS
+    return int(digits) if is_number else 0
+
+
+def table_number(name: str) -> int:
     """The number of a table file; -1 of another file."""
     digits = name.removesuffix(SST_SUFFIX)
     is_table = name.endswith(SST_SUFFIX) and digits.isascii() and digits.isdigit()

@@ -12,8 +12,9 @@ from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, SavepointError, SnapshotExistsError
 from dstl_dagster import DstlStorageResource, SavepointResource
 from dstl_dagster.components.savepoint import SavepointComponent
+from dstl_dagster.pipelines import build_rewrite_op
 from dstl_dagster.snapshots import Migrate, Upgrade
-from tests.golden_files import CHANGED_JOBS, JDK_JOBS, JDK_TYPES, UPGRADE_JOBS, snapshot
+from tests.golden_files import CHANGED_JOBS, JDK_JOBS, JDK_TYPES, UPGRADE_JOBS, as_lines, snapshot
 from tests.unit.savepoint.test_job_values import lines, savepoint
 
 pytestmark = pytest.mark.dagster
@@ -53,6 +54,40 @@ def test_files_are_kept_if_the_edit_says_so(savepoints: SavepointResource) -> No
     assert savepoints.verify("kept").findings == []
     with pytest.raises(SnapshotExistsError, match=r"A snapshot is already there: .*kept"):
         savepoints.rewrite(source, "kept", rename=rename)
+
+
+def test_keys_and_entries_go_and_the_same_purge_finds_its_copy(
+    savepoints: SavepointResource, tmp_path: Path
+) -> None:
+    source, file = str(snapshot("a-rocksdb-native-incremental")), tmp_path / "keys"
+    file.write_text("key-1\nkey-2\n")
+
+    @dg.job(resource_defs={"storage": savepoints.storage})
+    def forget() -> None:
+        build_rewrite_op("purge")()
+
+    config = {
+        "out": "purged",
+        "files": "copy",
+        "erase_keys": {"a-keyed": str(file)},
+        "where": {"a-keyed/cnt": "value > 3"},
+    }
+    run_config = {"ops": {"purge": {"config": config, "inputs": {"source": {"value": source}}}}}
+    assert forget.execute_in_process(run_config=run_config).success
+    left = list(savepoints.load("purged")["a-keyed"].dump())
+    before = list(savepoints.load(source)["a-keyed"].dump())
+    assert as_lines(left) == as_lines(
+        line
+        for line in before
+        if line["key"] not in ("key-1", "key-2")
+        and (line.get("state") != "cnt" or line["value"] > 3)
+    )
+    stored = written_at(savepoints.load("purged"))
+    assert forget.execute_in_process(run_config=run_config).success
+    assert written_at(savepoints.load("purged")) == stored
+    file.write_text("key-1\n")
+    with pytest.raises(SnapshotExistsError):
+        savepoints.rewrite(source, "purged", files="copy", erase_keys={"a-keyed": str(file)})
 
 
 def test_a_savepoint_of_flink_1_is_upgraded_once(savepoints: SavepointResource) -> None:

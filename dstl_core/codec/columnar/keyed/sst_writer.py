@@ -66,7 +66,10 @@ def tables_of(
         FormatError: A section is damaged.
         DuplicateKeyError: A key has two values in one state.
     """
-    states = [_Family(name, at, prefix_bytes, table_bytes) for at, name in enumerate(families)]
+    states = [
+        FamilyWriter(name, at, at + 1, prefix_bytes, table_bytes)
+        for at, name in enumerate(families)
+    ]
     scanner = _Scanner(len(families), prefix_bytes)
     for key_groups in _together(sections):
         for state_id, spans in scanner.spans(key_groups):
@@ -122,15 +125,26 @@ def _one_chunk(data: bytearray, places: list[Section]) -> SectionChunks:
     yield SectionChunk(memoryview(data), places)
 
 
-class _Family:
-    """The table files of one state."""
+class FamilyWriter:
+    """Writes the table files of one state.
 
-    def __init__(self, name: str, state_id: int, prefix_bytes: int, table_bytes: int) -> None:
+    Args:
+        name: Its column family.
+        state_id: Its number, for who takes the files.
+        family_id: The number of the column family in its database.
+        prefix_bytes: Bytes of a key group.
+        table_bytes: Size at which a file ends.
+    """
+
+    def __init__(
+        self, name: str, state_id: int, family_id: int, prefix_bytes: int, table_bytes: int
+    ) -> None:
         self._name = name
         self._prefix_bytes = prefix_bytes
         self._state_id = state_id
+        self._family_id = family_id
         self._table_bytes = table_bytes
-        self._builder = TableBuilder(name, state_id + 1)
+        self._builder = TableBuilder(name, family_id)
 
     @property
     def size(self) -> int:
@@ -171,7 +185,7 @@ class _Family:
         """The file with the records since the one before; none without records."""
         if self.size:
             yield FamilyTable(self._state_id, self._builder.finish())
-            self._builder = TableBuilder(self._name, self._state_id + 1)
+            self._builder = TableBuilder(self._name, self._family_id)
 
 
 def _sorted_rows(spans: Int64s, prefix_bytes: int) -> Int64s:

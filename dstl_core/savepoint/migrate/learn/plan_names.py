@@ -7,14 +7,14 @@ from dataclasses import replace
 from functools import cached_property
 
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
-from dstl_core.savepoint.migrate.expression import (
+from dstl_core.savepoint.expressions.expression import (
     Cast,
     Coalesce,
     Column,
     Expression,
     ListAggregate,
 )
+from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
 from dstl_core.savepoint.migrate.learn.matching import PlannedOperator, usable_plans
 from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
 from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns

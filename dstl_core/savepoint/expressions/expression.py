@@ -118,7 +118,7 @@ Expression = Union[Column, Literal, Cast, Coalesce, ListAggregate, Empty, Undeci
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
-    r"|(?P<name>[A-Za-z_$][\w$-]*|`[^`]+`)|(?P<sign>[(),.]))"
+    r"|(?P<name>[A-Za-z_$][\w$-]*|`[^`]+`)|(?P<sign>[(),.])|(?P<order><=|>=|<>|!=|[<>=]))"
 )
 _MOST_DEPTH = 32
 _MOST_DIGITS = 38
@@ -141,7 +141,7 @@ def parse_expression(text: object, where: str) -> Expression:
         raise ConfigError(f"{where} is wrong: expected an expression, got {text!r}.")
     if text.strip() == UNDECIDED:
         return Undecided()
-    return _Parser(text, where).whole()
+    return ExpressionParser(text, where).whole()
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:
@@ -167,7 +167,7 @@ def _checked(number: Scalar, where: str) -> Scalar:
     return number
 
 
-class _Parser:
+class ExpressionParser:
     """A recursive descent over the tokens of one expression."""
 
     def __init__(self, text: str, where: str) -> None:
@@ -178,9 +178,12 @@ class _Parser:
 
     def whole(self) -> Expression:
         expression = self._value()
+        self._end()
+        return expression
+
+    def _end(self) -> None:
         if self._text[self._at :].strip():
             raise self._error("an end of the expression")
-        return expression
 
     def _error(self, expected: str, at: int | None = None) -> ConfigError:
         rest = self._text[self._at if at is None else at :].strip() or "its end"
@@ -206,10 +209,13 @@ class _Parser:
             raise self._error(repr(sign))
         self._next(sign)
 
-    def _value(self) -> Expression:
+    def _deeper(self) -> None:
         self._depth += 1
         if self._depth > _MOST_DEPTH:
             raise ConfigError(f"{self._where} nests deeper than {_MOST_DEPTH} levels.")
+
+    def _value(self) -> Expression:
+        self._deeper()
         start = self._at
         kind, text = self._next("a column, a constant or a function")
         if kind == "text":
@@ -219,7 +225,7 @@ class _Parser:
             if number is None:
                 raise self._error(f"a number of up to {_MOST_DIGITS} digits", start)
             return Literal(_checked(number, self._where))
-        if kind == "sign":
+        if kind in ("sign", "order"):
             self._at = start
             raise self._error("a column, a constant or a function")
         if self._peek() == "(":

@@ -27,7 +27,7 @@ from dstl_core.codec.serializers.pojo import PojoSerializer, primitive_default
 from dstl_core.codec.serializers.structs import RowSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.migrate.expression import (
+from dstl_core.savepoint.expressions.expression import (
     Cast,
     Coalesce,
     Column,
@@ -37,7 +37,7 @@ from dstl_core.savepoint.migrate.expression import (
     Literal,
     Undecided,
 )
-from dstl_core.savepoint.migrate.sql_cast import (
+from dstl_core.savepoint.expressions.sql_cast import (
     OPTIONS,
     arrow_type_of,
     cast_column,
@@ -200,13 +200,14 @@ class Conversion:
         target = arrow_of(self.new)
         old = Values(column, kind_of(self.old))
         if self.whole is not None:
-            values = self.value_of(self.whole, self._scope(old, others), len(column), self.where)
+            values = self.value_of(self.whole, self.scope(old, others), len(column), self.where)
             if isinstance(self.old, TtlSerializer) and isinstance(self.new, TtlSerializer):
                 return self._accessed(column, values, self.new, target, self.where)
             return self.assign(values, kind_of(self.new), target, self.where)
         return self.assign(old, kind_of(self.new), target, self.where)
 
-    def _scope(self, old: Values, others: Mapping[str, Values]) -> dict[str, Values]:
+    def scope(self, old: Values, others: Mapping[str, Values]) -> dict[str, Values]:
+        """What expressions can name: other columns, the old value, and its fields."""
         scope = dict(others)
         kind, column = old.kind, old.column
         if isinstance(kind, TtlSerializer):
@@ -376,7 +377,7 @@ class Conversion:
                 f"{where} is wrong: the new row has {len(new.types)} columns "
                 f"({', '.join(map(str, new.types))}), got {len(self.row)} expressions."
             )
-        scope = self._scope(Values(column, old), self._others)
+        scope = self.scope(Values(column, old), self._others)
         arrays = []
         for at, (expression, kind) in enumerate(zip(self.row, new.types, strict=True)):
             place = f"{where}[{at}]"

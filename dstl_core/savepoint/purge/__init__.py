@@ -1,0 +1,1 @@
+"""Leaves entries of keyed state out of a savepoint."""

@@ -1,0 +1,53 @@
+"""Looks for purged entries in what is left, before anybody can see it."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from dstl_core.errors import SavepointError, error_context
+from dstl_core.model.handle import (
+    FileStateHandle,
+    IncrementalRemoteKeyedStateHandle,
+    SegmentFileStateHandle,
+)
+from dstl_core.savepoint.purge.purge import Purge
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.state.restore.open_tables import OpenTables
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+
+
+def check_purged(operator: OperatorCatalog, purge: Purge) -> None:
+    """Looks for what was purged in all keyed state of an operator, in every file.
+
+    Raises:
+        SavepointError: Something is left. The message names no key.
+    """
+    left: Counter[str] = Counter()
+    with error_context(location=str(operator.snapshot.folder), operator=operator.label):
+        for handle in operator.keyed_handles:
+            if isinstance(handle, IncrementalRemoteKeyedStateHandle):
+                from dstl_core.savepoint.purge.purged_tables import PurgedTables  # loads kernels
+
+                opened = _opened(operator, handle)
+                left.update(PurgedTables(purge, opened).found(handle))
+            else:
+                left.update(purge.found(operator, handle))
+    wrong = ", ".join(f"{count:,} in {name!r}" for name, count in left.items() if count)
+    if wrong:
+        raise SavepointError(
+            f"Entries that should have gone are still there, so nothing was published: {wrong} of "
+            f"operator {operator.label!r}; the source did not change."
+        )
+
+
+def _opened(operator: OperatorCatalog, handle: IncrementalRemoteKeyedStateHandle) -> OpenTables:
+    """Opens files of the new savepoint, and those that it shares."""
+    snapshot = operator.snapshot
+    shared = {
+        Location.parse(stream.path).parent
+        for _, stream in (("", handle.meta_stream), *handle.shared, *handle.private)
+        if isinstance(stream, FileStateHandle | SegmentFileStateHandle)
+    }
+    resolver = HandleResolver(snapshot.file_io, snapshot.folder, allow_roots=[*shared])
+    return OpenTables(resolver, snapshot.registry)
