@@ -94,7 +94,7 @@ def _share(part: int, whole: int, digits: int = 1) -> str:
 
 
 def _growth(after: int, before: int) -> str:
-    return f"{100 * (after - before) / before:+.1f} %" if before else ""
+    return f"{100 * (after - before) / before:+,.1f} %" if before else ""
 
 
 def _distance(part: dict[str, Any]) -> str:
