@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import zipfile
 import zlib
@@ -57,6 +58,12 @@ class JobClasses:
     def is_empty(self) -> bool:
         """Whether there is no jar at all."""
         return not self._jars
+
+    @property
+    def digest(self) -> str:
+        """The sha256 (hex) of the names, sizes and checksums of all files."""
+        files = [jar.files for jar in self._jars]
+        return hashlib.sha256(repr(files).encode()).hexdigest()
 
     def get(self, name: str) -> ClassFile | None:
         """The class of this name; None if no jar has it.
@@ -240,6 +247,11 @@ class _OpenJar:
 
     def __len__(self) -> int:
         return len(self._zip.filelist)
+
+    @property
+    def files(self) -> list[tuple[str, int, int]]:
+        """Name, size and checksum of each file, as the jar tells them."""
+        return [(own.filename, own.file_size, own.CRC) for own in self._entries.values()]
 
     def class_at(self, path: str, name: str) -> tuple[ClassFile, int]:
         """A class, and how many bytes its file has."""

@@ -116,7 +116,8 @@ class RecordedChecks:
     ) -> Generator[tuple[Unit, Any], None, None]:
         entries, number = self._record.entries, self._record.names.begin()
         names = [f"check-{number}-{unit.handle}-{unit.key_groups}" for unit in units]
-        kept = [entries.get(name) if entries.continues else None for name in names]
+        keeps = entries.continues and self._record.keeps_checks
+        kept = [entries.get(name) if keeps else None for name in names]
         missing = [unit for unit, entry in zip(units, kept, strict=True) if entry is None]
         results = run_units(task, missing, jobs_for(sum(unit.size for unit in missing), self._jobs))
         with closing(results):

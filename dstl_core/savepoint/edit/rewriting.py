@@ -20,10 +20,10 @@ from dstl_core.codec.metadata.savepoint_properties import savepoint_properties
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import (
     ColumnValueError,
+    ConfigError,
     FormatError,
     RestoreError,
     SavepointError,
-    SnapshotExistsError,
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.savepoint.access.units import Jobs
@@ -40,7 +40,7 @@ from dstl_core.storage.location import Location
 _LOG = logging.getLogger(__name__)
 RECORDED_FROM_BYTES = 256 << 20
 """A rewriting that reads this much or more can be resumed; a smaller one takes seconds."""
-_REFUSALS = (ColumnValueError, FormatError, RestoreError, SavepointError)
+_REFUSALS = (ColumnValueError, ConfigError, FormatError, RestoreError, SavepointError)
 """What a second run would say again, so nothing of the first one is kept."""
 
 
@@ -158,7 +158,7 @@ class RewritingPlan:
         plan = f"none ({uuid4()})" if self.plan is None else plan_digest(decided)
         begins = self.plan is not None and self.source_size >= RECORDED_FROM_BYTES
         record = open_record(folder, source, plan, begins=begins or callable(jobs))
-        is_done = False
+        target, is_done = None, False
         try:
             if record is not None:
                 published = metadata_sha256(record.entries.file_io, folder)
@@ -174,10 +174,12 @@ class RewritingPlan:
                 self._write(target, on_progress, jobs, keep_compression)
             is_done = True
             return str(target.folder)
-        except SnapshotExistsError:
-            is_done = record is not None and not record.continues  # nothing was done
-            raise
         except _REFUSALS:
+            if target is None:
+                is_done = record is not None and not record.continues  # nothing was done
+                raise
+            if record is not None:
+                record.check_owner()  # the files may be those of another run by now
             is_done = True
             target.discard()
             raise

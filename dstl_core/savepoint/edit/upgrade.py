@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import get_args
+from typing import Any, get_args
 
 from dstl_core.codec.classfile.declared_states import DeclaredState, declared_states
 from dstl_core.codec.classfile.generic_types import JavaType
@@ -157,7 +157,8 @@ class SavepointUpgrade:
         self._rules = Rules(parse_flink_version(to), stored_line=2)
         self._names = SnapshotNames(source)
         self._named = NamedTypes(source, types or {})
-        self._new_jars, self._new_job = new_jars, template
+        self._new_classes, self._new_job = open_job_classes(new_jars), template
+        self._texts = stable([types or {}, new_keys or {}])
         self._new_keys = {
             _operator_with_scala_keys(source, name): parse_source_type(text)
             for name, text in (new_keys or {}).items()
@@ -186,8 +187,8 @@ class SavepointUpgrade:
     @cached_property
     def _types_of_new_job(self) -> TypesOfNewJob:
         layouts = self._source.kryo.layouts
-        if self._new_jars:
-            layouts = ClassLayouts(open_job_classes(self._new_jars))
+        if not self._new_classes.is_empty:
+            layouts = ClassLayouts(self._new_classes)
         types = FlinkTypes(
             KryoClasses(Dialect.KRYO_5, layouts), self._template(), self._named.fields
         )
@@ -368,8 +369,14 @@ class SavepointUpgrade:
             self.shares_files_in,
             self.converted,
             form=self.form,
-            plan=[self._version, stable(steps)],
+            plan=[self._version, stable(steps), *self._read_beside_source()],
         )
+
+    def _read_beside_source(self) -> list[Any]:
+        """What types and values are read with: names that a person gave, jars, and a template."""
+        template = None if self._new_job is None else self._new_job.file.sha256
+        jars = [self._source.kryo.layouts.classes.digest, self._new_classes.digest]
+        return [self._texts, jars, template]
 
     def forecast(
         self, path: str | os.PathLike[str], jobs: Jobs = 1, keep_compression: bool = False

@@ -171,6 +171,8 @@ class StateFiles:
         for name, (size, digest) in files.items():
             location = self.folder.child(name)
             if self.file_io.size(location) != size or sha256_of(self.file_io, location) != digest:
+                if self.record is not None:
+                    self.record.keeps_checks = False
                 return False
         paths = {name: str(self.folder.child(name)) for name in files}
         self.learn(WrittenFile(paths[name], *known) for name, known in files.items())

@@ -15,7 +15,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
-from dstl_core.errors import FencedError, FormatError, SavepointError, StateFileNotFoundError
+from dstl_core.errors import (
+    FencedError,
+    FormatError,
+    SavepointError,
+    StateFileNotFoundError,
+    StorageError,
+)
 from dstl_core.storage import local_files
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.json_document import parse_json_object, write_json_object
@@ -23,6 +29,7 @@ from dstl_core.storage.location import Location
 from dstl_core.version import __version__
 
 WORK_FOLDER = "_dstl_work"
+_DIGEST_BYTES = hashlib.sha256().digest_size
 _WORK = "work.json"
 _LOCK = "lock"
 _WHAT = "The record of a rewriting"
@@ -87,11 +94,12 @@ class Entries:
     ) -> None:
         """Keeps an entry. It is there as a whole or not at all."""
         data = b"".join(parts)
-        digest = hashlib.sha256(data).hexdigest()
-        head = {"facts": dict(facts), "bytes": len(data), "sha256": digest}
-        first = write_json_object(head, _WHAT)
-        size = len(first).to_bytes(8, "big")
-        self.file_io.replace(self.folder.child(name), b"".join([size, first, data]))
+        head = write_json_object(facts, _WHAT)
+        size = len(head).to_bytes(8, "big")
+        digest = hashlib.sha256(b"".join([size, head]))
+        digest.update(data)
+        entry = b"".join([digest.digest(), size, head, data])
+        self.file_io.replace(self.folder.child(name), entry)
 
     def get(self, name: str) -> Entry | None:
         """An entry that is whole; None if there is none."""
@@ -99,16 +107,11 @@ class Entries:
             raw = self.file_io.read_bytes(self.folder.child(name))
         except StateFileNotFoundError:
             return None
-        start = 8 + int.from_bytes(raw[:8], "big")
-        try:
-            head = parse_json_object(raw[8:start], _WHAT)
-        except FormatError:
+        body = memoryview(raw)[_DIGEST_BYTES:]
+        if hashlib.sha256(body).digest() != raw[:_DIGEST_BYTES]:
             return None
-        data = raw[start:]
-        is_whole = len(data) == head.get("bytes")
-        if not is_whole or hashlib.sha256(data).hexdigest() != head.get("sha256"):
-            return None
-        return Entry(head.get("facts", {}), data)
+        start = 8 + int.from_bytes(body[:8], "big")
+        return Entry(parse_json_object(bytes(body[8:start]), _WHAT), bytes(body[start:]))
 
     def forget(self, names: Iterable[str]) -> None:
         for name in names:
@@ -137,6 +140,8 @@ class WorkRecord:
         self.continues = continues
         self.entries = Entries(folder.child(WORK_FOLDER), continues)
         self.names = FileNames(body["work"])
+        self.keeps_checks = True
+        """Whether the checks of an earlier run hold: all files are those that it checked."""
         self._body = dict(body)
         self._lock = lock
 
@@ -254,6 +259,8 @@ def _read(entries: Entries) -> dict[str, Any] | None:
         return parse_json_object(entries.file_io.read_bytes(location), f"{_WHAT} {location}")
     except StateFileNotFoundError:
         return None
+    except FormatError as error:
+        raise FormatError(f"{error}; delete {entries.folder} to begin anew") from error
 
 
 def _write(entries: Entries, body: Mapping[str, Any]) -> None:
@@ -281,8 +288,15 @@ def _locked(folder: Location, work: Location) -> int | None:
         return None
     path = work.child(_LOCK).path
     while True:
-        local_files.make_folders(work.path, sync=False)
-        lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        try:
+            local_files.make_folders(work.path, sync=False)
+            lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except OSError as error:
+            raise StorageError(
+                f"Cannot write to {folder}: {error.strerror}; choose another folder.",
+                path=str(folder),
+                errno=error.errno,
+            ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             if os.path.exists(path) and os.path.samestat(os.fstat(lock), os.stat(path)):

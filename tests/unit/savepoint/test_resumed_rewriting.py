@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 import shutil
+import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -12,8 +13,9 @@ from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot
-from dstl_core.errors import DstlError, SavepointError, StorageError
+from dstl_core import Snapshot, verify_snapshot
+from dstl_core.errors import ConfigError, DstlError, FormatError, SavepointError, StorageError
+from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
@@ -24,7 +26,7 @@ from dstl_core.savepoint.write import folder as folders
 from dstl_core.savepoint.write import work_record
 from dstl_core.state.columns import keyed_sections
 from dstl_core.storage.file_io import FsspecFileIO
-from dstl_core.storage.location import Location
+from dstl_core.storage.location import SIDECAR_FILE_NAME, Location
 from tests.full_disk import full_disk
 from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
 from tests.written_corpus import DECLARATIONS
@@ -198,6 +200,81 @@ def test_work_of_another_plan_input_or_version_is_refused(
     _edit().write(out)
 
 
+def test_an_upgrade_with_another_jar_is_refused(tmp_path: Path) -> None:
+    out, job = tmp_path / "out", UPGRADE_JOBS / "carts"
+    [path] = job.glob("savepoint-*")
+    assert _killed_at(8, lambda: _upgrade().write(out))
+    with zipfile.ZipFile(tmp_path / "more.jar", "w") as jar:
+        jar.writestr("shop/New.class", b"")
+    jars = [job / "job.jar", tmp_path / "more.jar"]
+    with pytest.raises(SavepointError, match="had other options"):
+        SavepointUpgrade(Snapshot.load(path, jars=jars)).write(out)
+
+
+def test_a_damaged_record_is_refused_with_the_way_out(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    _unfinished(out)
+    (out / work_record.WORK_FOLDER / "work.json").write_bytes(b"{")
+    with pytest.raises(FormatError, match=r"is damaged .*; delete .*_dstl_work to begin anew"):
+        _edit().write(out)
+
+
+def test_an_entry_with_damaged_facts_is_not_believed() -> None:
+    entries = work_record.Entries(Location.parse("memory://facts/out"), continues=True)
+    entries.keep("unit", {"sizes": [10]}, [b"data"])
+    place = entries.folder.child("unit")
+    raw = entries.file_io.read_bytes(place)
+    assert entries.get("unit") == work_record.Entry({"sizes": [10]}, b"data")
+    entries.file_io.replace(place, raw.replace(b"10", b"11"))
+    assert entries.get("unit") is None
+
+
+def test_a_refusal_before_the_work_leaves_nothing(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(ConfigError, match="got 0"):
+        _edit().write(out, jobs=0)
+    assert _tree(out) == {}
+    (out / SIDECAR_FILE_NAME).write_text("{")
+    with pytest.raises(FormatError, match="damaged"):
+        _edit().write(out, run_key="run")
+    assert _tree(out) == {SIDECAR_FILE_NAME: b"{"}
+
+
+def test_a_folder_that_cannot_be_made_is_said() -> None:
+    with pytest.raises(StorageError, match=r"Cannot write to file:/proc/out: No such file"):
+        _edit().write("/proc/out")
+
+
+def test_a_file_that_is_written_again_is_checked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out = tmp_path / "out"
+    monkeypatch.setattr(folders, "DATA_INLINE_THRESHOLD", 0)
+
+    def is_full(*_: object) -> None:
+        raise StorageError("full")
+
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="full"):
+        patch.setattr(folders.SavepointFolder, "publish", is_full)
+        _edit().write(out)
+    checked: list[object] = []
+    check = range_check.RangeCheck.__call__
+
+    def noted(*own: Any) -> Any:
+        checked.append(own)
+        return check(*own)
+
+    monkeypatch.setattr(range_check.RangeCheck, "__call__", noted)
+    with monkeypatch.context() as patch, pytest.raises(StorageError, match="full"):
+        patch.setattr(folders.SavepointFolder, "publish", is_full)
+        _edit().write(out)
+    assert not checked
+    state = max((own for own in out.iterdir() if own.is_file()), key=lambda own: own.stat().st_size)
+    state.write_bytes(b"")
+    _edit().write(out)
+    assert checked
+
+
 def test_one_of_two_runs_on_one_output_is_refused(tmp_path: Path) -> None:
     out = tmp_path / "out"
     seen = []
@@ -273,3 +350,22 @@ def test_a_later_run_takes_work_on_an_object_store_over(monkeypatch: pytest.Monk
     second.check_owner()
     with pytest.raises(DstlError, match=r"Another run writes memory:.* goes on with the work"):
         first.check_owner()
+
+
+def test_a_run_whose_work_was_taken_over_deletes_no_file(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    owners = map("{:016x}".format, itertools.count())
+    monkeypatch.setattr(work_record.secrets, "token_hex", lambda size: next(owners))
+    folder = "memory://fenced/out"
+
+    def taken_over(*_: object) -> None:
+        monkeypatch.undo()
+        monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
+        _edit().write(folder)
+        raise SavepointError("other files than mine")
+
+    monkeypatch.setattr(rewriting, "read_back", taken_over)
+    with pytest.raises(DstlError, match="Another run writes memory:"):
+        _edit().write(folder)
+    assert not verify_snapshot(Snapshot.load(folder)).findings
