@@ -52,7 +52,5 @@ class CommittedSensor(BaseSensorOperator):
         self.input_id = input_id
 
     def poke(self, context: Context) -> bool:
-        latest = self.job().latest()
-        if latest is None or latest.facts.input is None:
-            return False
-        return str(latest.facts.input.id) >= self.input_id
+        last = self.job().last_input()
+        return last is not None and str(last) >= self.input_id

@@ -35,9 +35,9 @@ def file_of(data: str, day: str) -> Path:
 
 def days_to_run(data: str, state: str) -> list[str]:
     """The days that have a file and come after the last one that is applied."""
-    latest = payments_job(state).latest()
-    last = "" if latest is None or latest.facts.input is None else str(latest.facts.input.id)
-    return [day for day in sorted(file.stem for file in Path(data).glob("*.parquet")) if day > last]
+    last = payments_job(state).last_input()
+    days = sorted(file.stem for file in Path(data).glob("*.parquet"))
+    return [day for day in days if last is None or day > str(last)]
 
 
 def run_day(data: str, state: str, day: str) -> dict[str, Any]:

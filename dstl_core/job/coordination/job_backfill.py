@@ -110,7 +110,9 @@ class Recomputation:
         if facts.columns is not None:
             needed = {column for operator in operators for column in operator.columns}
             reads = ReadColumns(frozenset({*facts.columns, *needed}), takes_others=False)
-        rows = self.engine.batch_of(batches(facts.id), "The batch", reads)
+        rows = self.engine.batch_of(
+            batches(facts.id), f"The batch of the input {facts.id!r}", reads
+        )
         text = difference(facts, rows, reads, self.engine)
         if text is not None:
             raise InputChangedError(

@@ -12,7 +12,7 @@ from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, KeyFacts
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, DuplicateKeyError
 from dstl_core.functions import WINDOW_CONTENTS
 from dstl_core.job.coordination.definitions import (
     BACKFILLED_NOTE,
@@ -43,7 +43,7 @@ from dstl_core.job.task.restore import assign
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.learn.matching import has_state
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.migrate.migration_plan import CONVERT, SAME, Plan, StatePlan
+from dstl_core.savepoint.migrate.migration_plan import SAME, Plan, StatePlan
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.storage.file_io import open_file_io
@@ -89,7 +89,7 @@ def migrate_job(
         if not rules.are_changed and _is_same(migration.plan):
             return parent
         inputs = checked.past.all() if rules.backfilled else []
-        target = migration.write(str(scratch.child("state")))
+        target = _written(migration, str(scratch.child("state")))
         recomputed = Recomputed(target, {})
         if inputs:
             folder = str(scratch.child("backfill"))
@@ -112,6 +112,22 @@ def migrate_job(
         return tasks.full_checkpoint(specs, facts, after=latest.checkpoint_id)
     finally:
         files.delete_folder(scratch)
+
+
+def _written(migration: SavepointMigration, path: str) -> str:
+    """Writes the converted state.
+
+    Raises:
+        ConfigError: Keys become one, and a state of them does not merge.
+    """
+    try:
+        return migration.write(path)
+    except DuplicateKeyError as error:
+        raise ConfigError(
+            f"Keys that become one by rekey have state that does not merge: expected counts, sums, "
+            f"averages, minima and maxima, of no decimals, and no extremes of floats; got: "
+            f"{error.message} Drop the aggregate, begin it anew, or keep the keys apart."
+        ) from error
 
 
 def plan_of_changes(
@@ -436,7 +452,7 @@ class _Rules:
             change = "begins anew" if name in before.values() else "added"
         elif before[old[0].name] != name:
             change = "renamed"
-        elif any(state.action == CONVERT for state in states):
+        elif any(state.old and state.old.type != state.new.type for state in states):
             change = "widened"
         return PlannedChange(uid, name, change, _shown(old), _shown(state.new for state in states))
 

@@ -201,6 +201,17 @@ class JobOnEngine(Closing):
         """The last committed checkpoint."""
         return self._coordinator.latest()
 
+    def last_input(self) -> str | int | None:
+        """The id of the last input in the latest state; None if it has none.
+
+        The last commit may have no input: a materialization, a migration.
+        """
+        return self._coordinator.find(
+            lambda commits: next(
+                (commit.facts.input.id for commit in lineage(commits) if commit.facts.input), None
+            )
+        )
+
     def history(self) -> JobHistory:
         """All commits, oldest first. It reads them all, so the time grows with their number.
 

@@ -12,7 +12,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.errors import CheckpointError
+from dstl_core.errors import CheckpointError, ConfigError
 from dstl_core.extras import require
 from dstl_core.job.downstream.output_changes import DELETE
 from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT
@@ -59,9 +59,7 @@ class IcebergSink:
     def replace(self, rows: pa.Table, reader: str, position: int) -> None:
         rows = _stored(rows)
         if not self._catalog.table_exists(self.table):
-            with self._catalog.create_table_transaction(self.table, rows.schema) as made:
-                made.append(rows)
-                made.set_properties(_place(reader, position))
+            self._create(rows, reader, position)
             return
         table = self._table()
         with self._committed(table, reader, position) as transaction:
@@ -108,7 +106,39 @@ class IcebergSink:
     def _catalog(self) -> Any:
         from pyiceberg.catalog import load_catalog
 
-        return load_catalog(self.catalog, **self.properties)
+        try:
+            return load_catalog(self.catalog, **self.properties)
+        except ValueError as error:
+            raise ConfigError(
+                f"The catalog {self.catalog!r} of the table {self.table} cannot be loaded: "
+                f"expected its type and its place in properties, or in the configuration of "
+                f"pyiceberg; got: {error}."
+            ) from error
+
+    def _create(self, rows: pa.Table, reader: str, position: int) -> None:
+        """Makes the table.
+
+        Raises:
+            ConfigError: There is no such namespace.
+            CheckpointError: Another merge was faster.
+        """
+        from pyiceberg.exceptions import (
+            CommitFailedException,
+            NoSuchNamespaceError,
+            TableAlreadyExistsError,
+        )
+
+        try:
+            with self._catalog.create_table_transaction(self.table, rows.schema) as made:
+                made.append(rows)
+                made.set_properties(_place(reader, position))
+        except NoSuchNamespaceError as error:
+            raise ConfigError(
+                f"The catalog {self.catalog!r} has no namespace for the table {self.table}: "
+                f"expected one that exists; make it first (create_namespace)."
+            ) from error
+        except (CommitFailedException, TableAlreadyExistsError) as error:
+            raise self._overtaken(error) from error
 
     def _table(self) -> Any:
         return self._catalog.load_table(self.table)
@@ -135,10 +165,13 @@ class IcebergSink:
         try:
             transaction.commit_transaction()
         except (CommitFailedException, ValidationException) as error:
-            raise CheckpointError(
-                f"The table {self.path} was changed while a merge wrote it: {error}; nothing is "
-                f"written. Run the merge again."
-            ) from error
+            raise self._overtaken(error) from error
+
+    def _overtaken(self, error: Exception) -> CheckpointError:
+        return CheckpointError(
+            f"The table {self.path} was changed while a merge wrote it: {error}; nothing is "
+            f"written. Run the merge again."
+        )
 
     def _check_types(self, table: Any, rows: pa.Table) -> None:
         check_types(self.path, _types(table.schema().as_arrow()), _types(rows.schema))

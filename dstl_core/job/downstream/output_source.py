@@ -159,6 +159,13 @@ class OutputSource:
                     f"{where} has rows without {name!r}, which it is merged by; merge it by other "
                     f"columns."
                 )
+            if pa.types.is_floating(rows.column(name).type):
+                numbers = rows.column(name).to_numpy()
+                if (np.isnan(numbers) | ((numbers == 0) & np.signbit(numbers))).any():
+                    raise ConfigError(
+                        f"{where} has rows whose {name!r}, which it is merged by, is NaN or -0.0: "
+                        f"tables do not agree on what equals these; merge it by other columns."
+                    )
 
 
 def _named(commit: CompletedCheckpoint) -> str:

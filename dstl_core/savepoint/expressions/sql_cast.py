@@ -16,7 +16,7 @@ from dstl_core.codec.logical_types import LogicalType
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 
-OPTIONS = ColumnOptions("error", "entries", "exact", "column")
+OPTIONS = ColumnOptions("error", "entries", "exact", "column", decimals="exact")
 """Columns of a migration: text is text, and all other values are exact."""
 LONGEST = 2147483647
 

@@ -252,6 +252,19 @@ def test_a_savepoint_is_written_once_per_checkpoint(session, tmp_path):
         job.savepoint(path)
 
 
+def test_the_last_input_is_known_after_a_commit_without_one(session, tmp_path):
+    job = job_on(session, tmp_path, num_retained=9)
+    assert job.last_input() is None
+    job.start()
+    assert job.last_input() is None
+    for number in range(3):
+        job.run(batch(session, random_rows(number)), number, order_by=["v"])
+    job.materialize()
+    assert (job.last_input(), job.latest().facts.input) == (2, None)
+    job.run(batch(session, random_rows(7)), 1, order_by=["v"], rewind=True)
+    assert job.last_input() == 1
+
+
 def test_retention_drops_old_checkpoints_and_their_log(session, tmp_path):
     job = job_on(session, tmp_path)
     for number in range(3):

@@ -372,6 +372,40 @@ def test_iceberg_refuses_a_merge_that_another_one_overtakes(tmp_path: Path, oper
         job.merge_into(sink)
 
 
+def test_a_place_of_iceberg_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    properties = iceberg_in(tmp_path).properties
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1)), 1)
+    with pytest.raises(ConfigError, match=r"'lake' has no namespace for the table no\.totals"):
+        job.merge_into(IcebergSink("no.totals", "lake", properties))
+    with pytest.raises(ConfigError, match=r"The catalog 'sea' of the table shop\.totals cannot be"):
+        job.merge_into(IcebergSink("shop.totals", "sea"))
+
+
+def test_one_of_two_merges_that_make_the_table_of_iceberg_is_refused(tmp_path: Path) -> None:
+    sink = iceberg_in(tmp_path)
+    job = job_of(tmp_path, totals())
+    job.run(batch(("a", 1)), 1)
+
+    class Overtaken(IcebergSink):
+        def _create(self, *arguments: Any) -> None:
+            job.merge_into(sink)
+            super()._create(*arguments)
+
+    with pytest.raises(CheckpointError, match="was changed while a merge wrote it"):
+        job.merge_into(Overtaken(sink.table, sink.catalog, sink.properties))
+    assert rows_in(sink) == [("a", 1, 1)]
+
+
+@pytest.mark.parametrize("number", [float("nan"), -0.0])
+def test_numbers_that_tables_compare_otherwise_are_no_keys(tmp_path: Path, number: float) -> None:
+    operator = AggregateOperator("u", "k", TOTALS, schema="k double, v bigint", output=True)
+    job = job_of(tmp_path, operator)
+    job.run(pa.table({"k": [1.5, number], "v": [1, 2]}), 1)
+    with pytest.raises(ConfigError, match=r"'k', which it is merged by, is NaN or -0\.0"):
+        job.merge_into(ParquetSink(str(tmp_path / "totals.parquet")))
+
+
 @pytest.mark.parametrize("keys", [(("k", "v"), ()), ((), "k"), ("k", ("k", "v"))])
 def test_a_table_keeps_its_keys(sink: Sink, tmp_path: Path, keys: tuple[Any, Any]) -> None:
     job = job_of(tmp_path, large())
