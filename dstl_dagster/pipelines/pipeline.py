@@ -44,6 +44,8 @@ NEEDS_APPROVAL = "needs_approval"
 """The part of ``evolve`` with which a change waits for an approval."""
 APPROVED_TAG = "dstl/approved"
 """The tag of a materialization of the evolution that has the digest of an approved plan."""
+_PLANS = 1000
+"""The latest plans among which an approval is."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,62}")
 
 
@@ -271,10 +273,11 @@ class StatefulPipeline:
         if plan.is_empty:
             return
         key = self.key("evolution")
-        event = instance.get_latest_materialization_event(key)
-        known = None if event is None else event.asset_materialization
-        approved = None if known is None else (known.tags or {}).get(APPROVED_TAG)
-        if approved != plan.digest:
+        # An earlier approval will do, since a restated day makes the same change again.
+        made = instance.fetch_materializations(key, limit=_PLANS).records
+        events = [record.asset_materialization for record in made]
+        tags = [(event.tags or {}) for event in events if event is not None]
+        if all(of_event.get(APPROVED_TAG) != plan.digest for of_event in tags):
             raise ConfigError(
                 f"The changed definition of pipeline {self.name!r} is not approved: expected the "
                 f"approval of plan {plan.digest}; look at the plan of the asset "

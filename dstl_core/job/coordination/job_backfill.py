@@ -136,23 +136,24 @@ def _reading(operator: AggregateOperator, names: Collection[str]) -> AggregateOp
 
 def check_backfill(operators: Iterable[Operator], names: Iterable[str]) -> None:
     """Raises ConfigError if a name is no aggregate that inputs can be applied to again."""
-    declared: dict[str, AggregateOperator] = {}
+    declared: dict[str, list[AggregateOperator]] = {}
     for operator in operators:
         if isinstance(operator, AggregateOperator):
-            declared |= dict.fromkeys(operator.aggregates, operator)
+            for name in operator.aggregates:
+                declared.setdefault(name, []).append(operator)
     for name in names:
-        operator_of_name = declared.get(name)
-        if operator_of_name is None:
+        if name not in declared:
             raise ConfigError(
                 f"The name {name!r} cannot be backfilled: expected an aggregate of the job, one of "
                 f"{', '.join(declared) or 'none'}."
             )
-        if operator_of_name.window is not None or operator_of_name.source != INPUT:
-            why = "has windows" if operator_of_name.window is not None else "reads another operator"
-            raise ConfigError(
-                f"The aggregate {name!r} cannot be backfilled: the operator "
-                f"{operator_of_name.uid!r} {why}; run the changed pipeline under another name."
-            )
+        for operator in declared[name]:
+            if operator.window is not None or operator.source != INPUT:
+                why = "has windows" if operator.window is not None else "reads another operator"
+                raise ConfigError(
+                    f"The aggregate {name!r} cannot be backfilled: the operator {operator.uid!r} "
+                    f"{why}; run the changed pipeline under another name."
+                )
 
 
 @dataclass(frozen=True)

@@ -201,6 +201,8 @@ def test_a_plan_says_what_a_change_would_do_and_waits_for_approval(
     shown, check = plan(after, storage, instance)
     assert shown["dstl/changed"].value == 0 and check.passed
     assert run(after, storage, instance, "2026-01-04").success
+    # A day before the change is restated: the same change is made again, and needs no new approval.
+    assert run(after, storage, instance, SECOND, tags={REWIND_TAG: "true"}).success
 
     other = pipeline_of({**NEW, "least": aggregates.max("amount")}, "long", EVOLVE)
     shown, check = plan(other, storage, instance)

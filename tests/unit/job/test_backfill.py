@@ -16,6 +16,7 @@ import pytest
 
 from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
 from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.job.coordination.job_backfill import check_backfill
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.windows import TumblingEventTimeWindows
@@ -176,6 +177,17 @@ def test_what_cannot_be_computed_again_is_refused(job_of: JobOf, tmp_path: Path)
     second = job_of({**OLD, **ADDED}, "second")
     with pytest.raises(ConfigError, match="started from the savepoint"):
         second.migrate(backfill=["least"], batches=batches.get)
+    apart = {"least": aggregates.min("v")}
+    first = AggregateOperator("first", "k", apart, schema=SCHEMA, output=True)
+    reads_first = AggregateOperator(
+        "u",
+        "k",
+        {"least": aggregates.min("least")},
+        schema="k string, least bigint",
+        source="first",
+    )
+    with pytest.raises(ConfigError, match="operator 'u' reads another operator"):
+        check_backfill([reads_first, first], ["least"])
     windows = {"window": TumblingEventTimeWindows.of(60_000), "event_time": "t"}
     with pytest.raises(ConfigError, match="'n' cannot be backfilled: the operator 'u' has windows"):
         windowed = job_of(OLD, "windowed", **windows)
