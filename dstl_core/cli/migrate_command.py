@@ -25,6 +25,7 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import (
     Encoding,
+    forecast_of,
     native_note,
     print_lines,
     write_json,
@@ -159,7 +160,7 @@ def apply(
     prepared = _migration(migration, old, to_template, show_keys, share, form_of(form))
     how = Encoding(runner_of(jobs, spark), keep_compression)
     if dry_run:
-        forecast = prepared.forecast(out, how.jobs, how.keep_compression)
+        forecast = forecast_of(prepared, out, overwrite=overwrite, encoding=how)
         if as_json:
             write_json([{"path": None, "forecast": forecast.to_json()}], indent=1)
         else:

@@ -17,6 +17,7 @@ from dstl_core.shown import printable, printable_lines, size_text
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.access.units import Jobs
+    from dstl_core.savepoint.edit.trial import Forecast
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 
@@ -107,6 +108,15 @@ class Copy(Protocol):
     ) -> str:
         """Writes it into a folder and gives the folder."""
 
+    def forecast(
+        self,
+        path: str,
+        mode: Literal["error", "overwrite"] = ...,
+        jobs: Jobs = ...,
+        keep_compression: bool = ...,
+    ) -> Forecast:
+        """Says what ``write`` takes."""
+
 
 @dataclass(frozen=True)
 class Encoding:
@@ -114,6 +124,16 @@ class Encoding:
 
     jobs: Jobs = 1
     keep_compression: bool = False
+
+
+def _mode(*, overwrite: bool) -> Literal["error", "overwrite"]:
+    return "overwrite" if overwrite else "error"
+
+
+def forecast_of(copy: Copy, folder: str, *, overwrite: bool, encoding: Encoding) -> Forecast:
+    """What ``write_savepoint`` would take; refuses what it refuses."""
+    mode = _mode(overwrite=overwrite)
+    return copy.forecast(folder, mode, encoding.jobs, encoding.keep_compression)
 
 
 def write_savepoint(
@@ -126,10 +146,9 @@ def write_savepoint(
 ) -> str:
     """Writes a copy of a savepoint with a progress bar, and gives its folder."""
     with progress(what, copy.source_size) as advance:
-        mode: Literal["error", "overwrite"] = "overwrite" if overwrite else "error"
         return copy.write(
             folder,
-            mode,
+            _mode(overwrite=overwrite),
             on_progress=advance,
             jobs=encoding.jobs,
             keep_compression=encoding.keep_compression,

@@ -34,6 +34,7 @@ from dstl_core.cli.options import (
 from dstl_core.cli.output import (
     Encoding,
     complain,
+    forecast_of,
     native_note,
     print_lines,
     sharing_note,
@@ -41,6 +42,7 @@ from dstl_core.cli.output import (
     write_savepoint,
 )
 from dstl_core.clock import SystemClock
+from dstl_core.errors import ConfigError
 from dstl_core.shown import size_text
 
 if TYPE_CHECKING:
@@ -115,7 +117,7 @@ NowOption = Annotated[
     typer.Option(
         "--now",
         metavar="T",
-        help="When --drop-expired judges: milliseconds since 1970, or 2026-11-26T00:00:00Z.",
+        help="When --drop-expired judges, e.g. 2026-11-26T00:00Z; by default now.",
     ),
 ]
 DistinctOption = Annotated[
@@ -202,7 +204,7 @@ def rewrite(
     )
     plan = edit.plan()
     how = Encoding(runner_of(jobs, spark), keep_compression)
-    forecast = edit.forecast(out, how.jobs, how.keep_compression) if dry_run else None
+    forecast = forecast_of(edit, out, overwrite=overwrite, encoding=how) if dry_run else None
     written = None if dry_run else write_savepoint(edit, out, overwrite=overwrite, encoding=how)
     _print(edit, plan, written, forecast, as_json=as_json)
 
@@ -230,6 +232,8 @@ def _expiring(
     """The time to live of states: ``STATE=TTL``, ``OP/STATE=TTL``, or ``TTL`` of all others."""
     option, form = "--drop-expired", "[[OP/]STATE=]TTL"
     if not texts:
+        if now is not None:
+            raise ConfigError(f"--now needs {option}, which judges by it.")
         return {}
     from dstl_core.savepoint.purge.rules import has_ttl
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
@@ -238,6 +242,8 @@ def _expiring(
     of_all: int | None = None
     for text in texts:
         if "=" not in text:
+            if of_all is not None:
+                raise ConfigError(f"{option} is given twice for all states; leave one of them out.")
             of_all = duration_ms(option, text)
             continue
         [(name, ttl)] = cut_pairs(option, [text], form, is_last).items()

@@ -31,6 +31,7 @@ from dstl_core.cli.options import (
 )
 from dstl_core.cli.output import (
     Encoding,
+    forecast_of,
     native_note,
     print_lines,
     sharing_note,
@@ -151,7 +152,7 @@ def upgrade(
     if out is not None and not plan:
         how = Encoding(runner_of(jobs, spark), keep_compression)
         if dry_run:
-            forecast = planned.forecast(out, how.jobs, how.keep_compression)
+            forecast = forecast_of(planned, out, overwrite=overwrite, encoding=how)
         else:
             written = write_savepoint(planned, out, overwrite=overwrite, what=_WHAT, encoding=how)
     if as_json:

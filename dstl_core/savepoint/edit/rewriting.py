@@ -226,6 +226,7 @@ class RewritingPlan:
     def forecast(
         self,
         path: str | os.PathLike[str],
+        mode: Mode = "error",
         jobs: Jobs = 1,
         keep_compression: bool = False,
         clock: Clock | None = None,
@@ -233,8 +234,10 @@ class RewritingPlan:
         """Says what ``write`` takes. It does a few units of each operator, and writes nothing.
 
         Raises:
+            SnapshotExistsError: The folder holds a snapshot.
             StorageError: There is no room for the output or for temporary files.
         """
+        SavepointFolder(path, mode=mode)  # refuses what ``write`` refuses
         files = TriedFiles(path, self.form)
         trial = Trial(clock or SystemClock(), files)
         output = Output(files, self._kept(files), jobs, keep_compression, trial)

@@ -697,15 +697,20 @@ class SavepointEdit:
         )
 
     def forecast(
-        self, path: str | os.PathLike[str], jobs: Jobs = 1, keep_compression: bool = False
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        jobs: Jobs = 1,
+        keep_compression: bool = False,
     ) -> Forecast:
         """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
         each operator, and writes nothing.
 
         Raises:
+            SnapshotExistsError: The folder holds a snapshot.
             StorageError: There is no room for the output or for temporary files.
         """
-        return self._rewriting().forecast(path, jobs, keep_compression)
+        return self._rewriting().forecast(path, mode, jobs, keep_compression)
 
     def _decided(self) -> Any:
         """What decides the bytes beside the source; None with new operators, whose state is not

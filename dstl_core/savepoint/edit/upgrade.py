@@ -379,15 +379,20 @@ class SavepointUpgrade:
         return [self._texts, jars, template]
 
     def forecast(
-        self, path: str | os.PathLike[str], jobs: Jobs = 1, keep_compression: bool = False
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        jobs: Jobs = 1,
+        keep_compression: bool = False,
     ) -> Forecast:
         """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
         each operator, and writes nothing.
 
         Raises:
+            SnapshotExistsError: The folder holds a snapshot.
             StorageError: There is no room for the output or for temporary files.
         """
-        return self._rewriting().forecast(path, jobs, keep_compression)
+        return self._rewriting().forecast(path, mode, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         old = self._source.metadata

@@ -118,8 +118,7 @@ class Rule:
         value_type = None if values is None else value_type_of(meta)
         if self.expiry is not None and values is not None:
             times = np.asarray(values.field("ts"))
-            live = times + self.expiry.ttl_ms > self.expiry.now_ms
-            mask &= live | np.asarray(values.is_null())
+            mask &= (times > self.expiry.live_after) | np.asarray(values.is_null())
         if self.condition is not None:
             scope = _scope(meta, key_type, columns)
             own = value_type or Types.LONG

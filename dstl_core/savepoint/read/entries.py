@@ -233,6 +233,11 @@ class Expiry:
     ttl_ms: int
     now_ms: int
 
+    @property
+    def live_after(self) -> int:
+        """A value is live if its last access is later than this, a number of 64 bits."""
+        return max(self.now_ms - self.ttl_ms, -(1 << 63))
+
     def without_expired(self, entry: KeyedEntry) -> KeyedEntry | None:
         """The entry without its expired values; None if no value is left. State without TTL is
         unchanged.
@@ -249,7 +254,7 @@ class Expiry:
         return replace(entry, value=kept) if kept else None
 
     def _is_live(self, value: Any) -> bool:
-        return not isinstance(value, TtlValue) or value.last_access + self.ttl_ms > self.now_ms
+        return not isinstance(value, TtlValue) or value.last_access > self.live_after
 
 
 @dataclass(frozen=True, slots=True)

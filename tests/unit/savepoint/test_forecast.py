@@ -88,3 +88,13 @@ def test_a_disk_that_is_too_small_is_refused(
     code, _, errors = run("rewrite", *places, "--canonical", "--dry-run")
     assert code == 2
     assert "The disk of the output is too small: expected" in errors
+
+
+def test_an_output_that_the_real_run_refuses_is_refused(tmp_path: Path, run: Any) -> None:
+    source, out = str(snapshot(SOURCE)), tmp_path / "out"
+    assert run("rewrite", source, str(out))[0] == 0
+    code, _, errors = run("rewrite", source, str(out), "--dry-run")
+    assert (code, "A snapshot is already there" in errors) == (2, True)
+    assert run("rewrite", source, str(out), "--dry-run", "--overwrite")[0] == 0
+    code, _, errors = run("rewrite", source, str(out / "_metadata"), "--dry-run")
+    assert (code, "Not a directory" in errors) == (2, True)

@@ -329,3 +329,27 @@ def test_a_state_without_a_time_to_live_is_named(run: Any) -> None:
     assert "no time to live, not touched: a-keyed/cnt" in error
     code, _, error = run("rewrite", path, "out", "--dry-run", "--drop-expired=a-keyed/cnt=7d")
     assert (code, is_one_sentence(error)) == (2, True)
+
+
+def test_values_do_not_expire_within_the_longest_time_to_live(tmp_path: Path) -> None:
+    source, out = snapshot("e-ttl-hashmap"), tmp_path / "out"
+    longest = {("e-ttl", "cnt"): ((1 << 63) - 1, 1 << 41)}
+    rewrite_savepoint(Snapshot.load(source), out, drop_expired=longest)
+    after = as_lines(lines(Snapshot.load(out), "e-ttl"))
+    assert after == as_lines(lines(Snapshot.load(source), "e-ttl"))
+
+
+@pytest.mark.parametrize(
+    ("options", "problem"),
+    [
+        (("--now=2026-11-26T00:00Z",), "--now needs --drop-expired"),
+        (("--drop-expired=1h", "--drop-expired=2h"), "given twice"),
+    ],
+)
+def test_times_that_do_not_fit_together_are_refused(
+    run: Any, options: tuple[str, ...], problem: str
+) -> None:
+    path = str(snapshot("e-ttl-hashmap"))
+    code, _, error = run("rewrite", path, "out", "--dry-run", *options)
+    assert (code, is_one_sentence(error)) == (2, True)
+    assert problem in error
