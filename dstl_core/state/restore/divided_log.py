@@ -11,6 +11,7 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO
 
@@ -69,7 +70,7 @@ class DividedLog:
         resolver: HandleResolver,
     ) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # lives as long as the log
-        weakref.finalize(self, self._file.close)
+        weakref.finalize(self, _close, self._file)
         self._end = 0
         size = handle.non_materialized_size * len(within) // len(handle.key_group_range)
         self._ranges = divided(within, max(1, min(_MOST_PARTS, -(-size // BYTES_OF_PART))))
@@ -137,6 +138,11 @@ class DividedLog:
         part.places.append((self._end, len(frames)))
         part.size += len(raw)
         self._end += len(frames)
+
+
+def _close(file: IO[bytes]) -> None:
+    with suppress(OSError):  # of bytes that a full disk has not taken
+        file.close()
 
 
 def _overlap(part: _Part, key_groups: KeyGroupRange) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.errors import StorageError
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
     IncrementalRemoteKeyedStateHandle,
@@ -24,6 +26,7 @@ from dstl_core.storage.handle_resolver import HandleResolver
 if TYPE_CHECKING:
     from dstl_core.state.restore.divided_log import DividedLog
 
+_LOG = logging.getLogger(__name__)
 DIVIDED_FROM_BYTES = 1 << 20
 """The log of a changelog that has fewer bytes is read again for each range."""
 
@@ -41,7 +44,8 @@ class HandleTables:
 class _Divided:
     handle: ChangelogStateBackendHandle
     within: KeyGroupRange
-    log: DividedLog
+    log: DividedLog | None
+    """None if the folder for temporary files has no room."""
 
 
 @dataclass
@@ -105,6 +109,14 @@ class OpenTables:
             from dstl_core.state.restore.divided_log import DividedLog  # loads the compiler
 
             self._log = None  # two logs are never held together
-            log = DividedLog(handle, within, self.resolver)
+            log = None
+            try:
+                log = DividedLog(handle, within, self.resolver)
+            except StorageError:
+                raise
+            except OSError as error:
+                _LOG.warning(
+                    "a changelog is read again for each range: no temporary file: %s", error
+                )
             last = self._log = _Divided(handle, within, log)
-        return last.log.part(handle, key_groups)
+        return handle if last.log is None else last.log.part(handle, key_groups)

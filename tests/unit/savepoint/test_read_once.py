@@ -28,6 +28,7 @@ from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
 from dstl_core.state.restore import canonical, divided_log, into_tables, open_tables, rocksdb
 from tests.counting_file_io import CountingFileIO, counted_snapshot
+from tests.full_disk import full_disk
 from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture, as_lines
 from tests.golden_files import snapshot as golden
 
@@ -274,3 +275,12 @@ def test_another_header_is_parsed() -> None:
     assert names == [[info.name for info in states] for _, states in read * 2]
     assert headers.read(*read[0], registry) is headers.read(*read[0], registry)
     assert headers.read(*read[0], BUILT_IN) is not headers.read(*read[0], registry)
+
+
+def test_a_log_is_read_again_where_no_temporary_file_can_be_written(
+    logged: tuple[Fixture, Snapshot, CountingFileIO],
+) -> None:
+    fixture, snapshot, _ = logged
+    with full_disk(100):
+        dumped = [line for operator in snapshot.operators for line in operator.dump()]
+    assert as_lines(dumped) == as_lines(fixture.truth)
