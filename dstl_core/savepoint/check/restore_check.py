@@ -59,6 +59,11 @@ def check_restore(
         FormatError: A snapshot or a jar is damaged.
         StateFileNotFoundError: A jar does not exist.
     """
+    if not isinstance(job, Snapshot | JobDescription | Mapping | str | os.PathLike):
+        raise ConfigError(
+            f"The job is wrong: expected a Snapshot, a JobDescription, a job plan of Flink's REST "
+            f"API or the path of a jar, got a {type(job).__name__}."
+        )
     if not isinstance(job, str | os.PathLike):
         if unchanged or main is not None or flink is not None:
             raise ConfigError(

@@ -86,7 +86,9 @@ class _JarPlace:
         size = file_io.size(location)
         if size is None:
             raise StateFileNotFoundError(
-                "The jar does not exist; give the path of the job's jar.", location=str(location)
+                "The jar does not exist; give the path of the job's jar. A savepoint of the job is "
+                "another argument: Snapshot.load(..), --expect.",
+                location=str(location),
             )
         return cls(location, file_io, size)
 

@@ -151,6 +151,12 @@ def test_metadata_that_an_older_flink_does_not_read(to: str, verdict: Verdict) -
         assert str(check.lines[0]).startswith("incompatible: _metadata: Flink ")
 
 
+@pytest.mark.parametrize("job", [None, [], 5])
+def test_something_that_shows_no_job_is_refused(job: Any) -> None:
+    with pytest.raises(ConfigError, match=r"The job is wrong: expected a Snapshot, .* got a "):
+        check_restore(Snapshot.load(snapshot("a-hashmap-canonical")), job)
+
+
 def test_a_version_whose_rules_nobody_knows() -> None:
     source = Snapshot.load(snapshot("a-hashmap-canonical"))
     with pytest.raises(ConfigError, match=r"expected one of 1\.20, 2\.0, .*, got '1\.19'"):
