@@ -16,6 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from dstl_core.errors import ConfigError
 from dstl_core.private_folders import private_folder, user_cache
 from dstl_core.spark import worker_daemon
 
@@ -85,6 +86,9 @@ def units_on(master: str) -> Iterator[SparkUnits]:
 
     Args:
         master: The address of Spark's master, e.g. ``local[4]`` or ``spark://host:7077``.
+
+    Raises:
+        ConfigError: Spark does not start.
     """
     from pyspark.sql import SparkSession
 
@@ -93,7 +97,14 @@ def units_on(master: str) -> Iterator[SparkUnits]:
     builder = SparkSession.builder.master(master).appName("dstl")
     for name, value in start_settings(is_local=master.startswith("local")).items():
         builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    try:
+        spark = builder.getOrCreate()
+    except Exception as error:  # of the gateway to Java, of Java, or of Spark
+        raise ConfigError(
+            f"Spark does not start with the master {master!r} "
+            f"({str(error).partition(chr(10))[0].rstrip('.')}); give one such as local[4] or "
+            f"spark://host:7077; Spark needs a Java runtime >= 17."
+        ) from error
     try:
         yield SparkUnits(spark)
     finally:

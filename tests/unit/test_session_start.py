@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -93,3 +95,13 @@ def test_jars_that_are_installed_anew_have_another_archive(
 def test_an_archive_where_others_can_write_is_not_used(java: Path) -> None:
     keep_archive().parent.chmod(0o755)
     assert kept_archive() is None
+
+
+def test_a_session_that_does_not_start_is_said(tmp_path: Path) -> None:
+    """In another process: in this one there may be a session already."""
+    start = "from dstl_core.spark.session_start import units_on; units_on('local[1]').__enter__()"
+    environment = {**os.environ, "JAVA_HOME": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", start], capture_output=True, env=environment)
+    last = done.stderr.decode().splitlines()[-1]
+    assert "ConfigError: Spark does not start with the master 'local[1]' (" in last
+    assert last.endswith("Spark needs a Java runtime >= 17.")
