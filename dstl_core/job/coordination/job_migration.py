@@ -126,7 +126,8 @@ def _written(migration: SavepointMigration, path: str) -> str:
         raise ConfigError(
             f"Keys that become one by rekey have state that does not merge: expected counts, sums, "
             f"averages, minima and maxima, of no decimals, and no extremes of floats; got: "
-            f"{error.message} Drop the aggregate, begin it anew, or keep the keys apart."
+            f"{error.message} Name the aggregate in start_empty or backfill, or keep the keys "
+            f"apart."
         ) from error
 
 
@@ -393,7 +394,7 @@ class _Rules:
             its = [state for state in new if new_owners.get(state) == name]
             is_other = {state: old[state] for state in mine} != {state: new[state] for state in its}
             definition = self._defined.get(uid, {}).get(name)
-            is_other |= recorded.get(name) != definition
+            is_other |= recorded.get(name) != definition or uid in self._checked.rekeyed
             if is_other or not self._is_whole(uid, name, definition):
                 drop += mine
                 empty += [state for state in its if state in old]

@@ -663,3 +663,11 @@ def test_a_key_that_cannot_change_is_refused(tmp_path: Path) -> None:
         with pytest.raises(DstlError, match=text):
             job.migrate(rekey=rekey)  # type: ignore[arg-type]  # on purpose
     assert job.latest() == before
+
+    # It may begin anew, as it may with another definition.
+    change: dict[str, Any] = {"rekey": {"u": "key.f0"}, "backfill": ["latest"]}
+    commit = job.migrate(**change, batches=lambda _: ADDRESSED)
+    rows = ADDRESSED  # noqa: F841  # DuckDB reads it
+    of_land = duckdb.sql("SELECT land, max_by(v, t) FROM rows GROUP BY land").fetchall()
+    assert values_of(job)["latest"] == dict(of_land)
+    assert job.migrate(**change, batches=lambda _: ADDRESSED) == commit
