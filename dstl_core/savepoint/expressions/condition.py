@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import Any, Union
 
 import pyarrow as pa
@@ -66,15 +67,14 @@ class Not:
 
 
 @dataclass(frozen=True)
-class Both:
-    """Two conditions, of which both or one of them has to be true."""
+class Joined:
+    """Conditions, of which all or one of them has to be true."""
 
-    left: Condition
-    right: Condition
+    parts: tuple[Condition, ...]
     is_and: bool
 
 
-Condition = Union[Comparison, IsNull, IsTrue, Not, Both]  # noqa: UP007
+Condition = Union[Comparison, IsNull, IsTrue, Not, Joined]  # noqa: UP007
 
 
 def parse_condition(text: str, where: str) -> Condition:
@@ -95,16 +95,16 @@ class _ConditionParser(ExpressionParser):
         return condition
 
     def _or(self) -> Condition:
-        condition = self._and()
+        parts = [self._and()]
         while self._takes("or"):
-            condition = Both(condition, self._and(), is_and=False)
-        return condition
+            parts.append(self._and())
+        return parts[0] if len(parts) == 1 else Joined(tuple(parts), is_and=False)
 
     def _and(self) -> Condition:
-        condition = self._not()
+        parts = [self._not()]
         while self._takes("and"):
-            condition = Both(condition, self._not(), is_and=True)
-        return condition
+            parts.append(self._not())
+        return parts[0] if len(parts) == 1 else Joined(tuple(parts), is_and=True)
 
     def _not(self) -> Condition:
         depth = self._depth
@@ -166,10 +166,9 @@ def mask_of(
     match condition:
         case Not(of):
             return pc.invert(mask_of(of, conversion, scope, rows))
-        case Both(left, right, is_and):
-            join = pc.and_kleene if is_and else pc.or_kleene
-            one, other = (mask_of(each, conversion, scope, rows) for each in (left, right))
-            return join(one, other)
+        case Joined(parts, is_and):
+            masks = (mask_of(part, conversion, scope, rows) for part in parts)
+            return reduce(pc.and_kleene if is_and else pc.or_kleene, masks)
         case IsNull(of):
             return conversion.value_of(of, scope, rows, conversion.where).column.is_null()
         case IsTrue(of):

@@ -353,3 +353,16 @@ def test_times_that_do_not_fit_together_are_refused(
     code, _, error = run("rewrite", path, "out", "--dry-run", *options)
     assert (code, is_one_sentence(error)) == (2, True)
     assert problem in error
+
+
+def test_a_condition_may_have_thousands_of_parts(tmp_path: Path) -> None:
+    source, out = Snapshot.load(snapshot("a-hashmap-canonical")), tmp_path / "out"
+    parts = " and ".join(f"key <> 'key-{number}'" for number in range(1200))
+    rewrite_savepoint(source, out, where={("a-keyed", "cnt"): parts})
+    left = [
+        line
+        for line in lines(source, "a-keyed")
+        if line.get("state") != "cnt" or not line["key"].startswith("key-")
+    ]
+    assert 0 < len(left) < len(lines(source, "a-keyed"))
+    assert as_lines(lines(Snapshot.load(out), "a-keyed")) == as_lines(left)
