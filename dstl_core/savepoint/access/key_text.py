@@ -94,6 +94,8 @@ def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
                 value = value[1:]  # a row of SQL as a dump shows it
             value = dict(zip(wanted.names, value, strict=True))
         [key] = values_of_column(serializer, pa.array([value]), "The key")
+        if key is None and not _is_key(serializer, key):
+            raise ValueError("no key is null")
     except (*UNREADABLE, ArithmeticError, ValueError, TypeError) as error:
         raise ConfigError(
             f"key is wrong: expected a {serializer.type_name}, got {value!r}."

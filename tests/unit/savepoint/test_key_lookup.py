@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from dstl_core.cli.dump_lines import keys_of
+from dstl_core.codec.logical_types import LogicalType
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.dates import Instant, LocalDate, LocalTime, SqlTimestamp
+from dstl_core.codec.serializers.scala import ScalaOptionSerializer
+from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.access import key_lookup
 from dstl_core.savepoint.access.key_lookup import KeyLookup
@@ -117,6 +120,19 @@ def test_keys_come_from_a_file_too(run: Any, tmp_path: Path) -> None:
     ran = run("dump", str(TABLES), "--key-file", str(file), "--key", "16", "--state", "visits")
     assert {line["key"]: line["value"] for line in ran.lines} == {5: 15, 2999: 8997, 16: 48}
     assert (ran.code, ran.err) == (0, "")
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [
+        Types.LONG,
+        RowDataSerializer((LogicalType("INTEGER", nullable=False),)),
+        ScalaOptionSerializer(Types.LONG),
+    ],
+)
+def test_null_is_no_key_of_a_type_without_it(kind: Any) -> None:
+    with pytest.raises(ConfigError, match=r"key is wrong: expected .*, got None\."):
+        parse_key(kind, "null")
 
 
 def test_a_line_of_a_file_of_keys_ends_where_a_text_editor_ends_it(tmp_path: Path) -> None:
