@@ -87,3 +87,14 @@ class SessionsApart(LoadFileScheduling):
                 self.workqueue.move_to_end(scope, last=False)
                 break
         super()._assign_work_unit(node)
+
+    def remove_node(self, node: Any) -> str | None:
+        """Gives the work of a process that died to the others, but not what it had done.
+
+        xdist gives out finished files again, too: a process that gets one has no test to run, never
+        asks for more, and the run does not end.
+        """
+        work = self.assigned_work[node]
+        for scope in [scope for scope, tests in work.items() if all(tests.values())]:
+            del work[scope]
+        return super().remove_node(node)
