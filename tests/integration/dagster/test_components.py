@@ -413,13 +413,14 @@ def test_a_component_keeps_the_keys_of_versions_before_or_takes_others():
         return {each.key.to_user_string() for each in specs}
 
     parts = ("state_totals", "changelog_totals", "checkpoint", "materialization_totals")
-    assert keys_of() == {f"payments/payments_{part}" for part in (*parts, "savepoint")}
+    assert keys_of() == {f"payments/payments_{part}" for part in (*parts, "savepoint", "report")}
     assert keys_of(unique_keys=False) == {
         "payments/state/totals",
         "payments/changelog/totals",
         "payments/checkpoint",
         "payments/materialization/totals",
         "payments/savepoint",
+        "payments/report",
     }
 
 
@@ -448,6 +449,7 @@ def test_a_component_takes_uploads_and_keys_of_its_own():
             "output",
             "materialization",
             "savepoint",
+            "report",
         )
     }
     for wrong in ({"threads": 2}, {"num_threads": 0}):

@@ -364,7 +364,7 @@ def test_no_two_nodes_of_three_pipelines_have_the_same_last_part():
 
     defs = dg.Definitions.merge(*map(defs_of, ("payments", "orders", "carts")))
     keys = [each.key for assets in defs.assets for each in assets.specs]
-    assert len(keys) == 3 * 9
+    assert len(keys) == 3 * 10
     assert len({key.path[-1] for key in keys}) == len(keys)
     assert dg.AssetKey(["carts", "carts_output_late"]) in keys
     assert dg.AssetKey(["carts", "carts_history"]) in keys
@@ -406,7 +406,7 @@ def test_code_references_and_owners_pass_through():
         return build_pipeline_defs(made, [epochs], rewrite=Rewrite()).assets
 
     specs = [spec for assets in defs_of(pipeline(translator=Owned())) for spec in assets.specs]
-    assert len(specs) == 6
+    assert len(specs) == 7
     for spec in specs:
         assert spec.owners == ["team:data"]
         assert spec.metadata["dagster/code_references"].code_references == [link]
