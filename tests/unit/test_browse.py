@@ -90,7 +90,7 @@ def test_a_key_is_looked_up_in_the_selected_operator() -> None:
 
 def test_a_text_that_is_no_key_is_said_and_the_browser_goes_on() -> None:
     async def steps(browser: Browser, pilot: Pilot[None]) -> None:
-        browser.show(browsed_entries.Place(browser.snapshot["b-long"]))
+        browser.show(browsed_entries.BrowsedItem(browser.snapshot["b-long"]))
         await press(browser, pilot, "slash", *"abc", "enter")
         assert "abc" in text_at(browser, "#status")
         await press(browser, pilot, "escape", "down")
@@ -103,7 +103,7 @@ def test_the_table_reads_on_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsed_entries.Pages.read, "__defaults__", (30,))
 
     async def steps(browser: Browser, pilot: Pilot[None]) -> None:
-        browser.show(browsed_entries.Place(browser.snapshot["a-keyed"], "m"))
+        browser.show(browsed_entries.BrowsedItem(browser.snapshot["a-keyed"], "m"))
         await press(browser, pilot)
         assert (len(lines(browser)), text_at(browser, "#status")) == (30, "30 entries, and more")
         browser.table.focus()
@@ -117,7 +117,7 @@ def test_what_only_java_can_read_is_said() -> None:
     async def steps(browser: Browser, pilot: Pilot[None]) -> None:
         for operator in browser.snapshot.operators:
             for name, _ in browsed_entries.states_of(operator):
-                browser.show(browsed_entries.Place(operator, name))
+                browser.show(browsed_entries.BrowsedItem(operator, name))
                 await press(browser, pilot)
                 if "not readable" in text_at(browser, "#status"):
                     return

@@ -80,9 +80,11 @@ def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
                 f"{key_type.type_name} and {own_type.serializer.type_name}."
             )
         key_type = own_type.serializer
-        for meta in own:
-            known = metas.setdefault(state_key(meta), meta)
-            if known is not meta and not (_is_queue(meta) and types_of(known) == types_of(meta)):
+        for key, meta in {state_key(meta): meta for meta in own}.items():
+            known = metas.get(key)
+            if known is None:
+                metas[key] = meta
+            elif not (_is_queue(meta) and types_of(known) == types_of(meta)):
                 raise SavepointError(
                     f"Two operators that become one both have a state {meta.name!r} "
                     f"({describe_state(known)}); leave one of them out."

@@ -452,7 +452,9 @@ def test_the_command_says_what_is_shared(run: Any, job: Path, tmp_path: Path) ->
     code, printed, _ = run("rewrite", source, out, "--rename", "a-keyed=renamed", "--dry-run")
     assert code == 0
     assert printed.splitlines()[0].endswith("rocksdb files -> rocksdb files, shared")
-    assert printed.splitlines()[-2:] == [
+    *_, shared, forecast, end = printed.splitlines()
+    assert forecast.startswith("reads 0 bytes, writes 0 bytes; ")
+    assert [shared, end] == [
         f"shares files in file:{job}/chk-1, file:{job}/shared: keep them, and restore with claim "
         f"mode NO_CLAIM; to read it with dstl, allow them (--allow-root)",
         "nothing was written",
