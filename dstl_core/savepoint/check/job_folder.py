@@ -68,17 +68,21 @@ class JobFolder:
         """
         base = Location.parse(path)
         file_io = open_file_io(base)
-        for root in (base, base.parent.child(JobID.for_name(base.path.rpartition("/")[2]).hex)):
+        name = base.path.rpartition("/")[2]
+        roots = [base]
+        if not any("\ud800" <= char <= "\udfff" for char in name):  # bytes that are no UTF-8
+            roots.append(base.parent.child(JobID.for_name(name).hex))
+        for root in roots:
             entries = file_io.list_folder(root)
-            names = {entry.location.name: entry.is_folder for entry in entries}
-            if METADATA_FILE_NAME in names:
+            folders = {entry.location.name: entry.is_folder for entry in entries}
+            if METADATA_FILE_NAME in folders:
                 return None
             numbers = sorted(
                 number
-                for name, is_folder in names.items()
-                if is_folder and (number := checkpoint_id_of(name)) is not None
+                for own, is_folder in folders.items()
+                if is_folder and (number := checkpoint_id_of(own)) is not None
             )
-            has_log = names.get(INTERNAL_DIR, False)
+            has_log = folders.get(INTERNAL_DIR, False)
             if numbers or has_log:
                 return cls(JobLayout(root), file_io, tuple(numbers), has_log)
         return None
