@@ -17,6 +17,7 @@ from dstl_core.shown import printable, printable_lines, size_text
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.access.units import Jobs
+    from dstl_core.savepoint.edit.rewriting import SavepointRewriter
     from dstl_core.savepoint.edit.trial import Forecast
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
@@ -90,34 +91,6 @@ def write_traceback(text: str) -> None:
     sys.stderr.write(printable_lines(text) if sys.stderr.isatty() else text)
 
 
-class Copy(Protocol):
-    """A savepoint that is planned and not written yet."""
-
-    @property
-    def source_size(self) -> int:
-        """Number of bytes to read."""
-
-    def write(
-        self,
-        path: str,
-        mode: Literal["error", "overwrite"] = ...,
-        *,
-        on_progress: Advance = ...,
-        jobs: Jobs = ...,
-        keep_compression: bool = ...,
-    ) -> str:
-        """Writes it into a folder and gives the folder."""
-
-    def forecast(
-        self,
-        path: str,
-        mode: Literal["error", "overwrite"] = ...,
-        jobs: Jobs = ...,
-        keep_compression: bool = ...,
-    ) -> Forecast:
-        """Says what ``write`` takes."""
-
-
 @dataclass(frozen=True)
 class Encoding:
     """How keyed state is encoded: by what, and compressed as what."""
@@ -130,14 +103,16 @@ def _mode(*, overwrite: bool) -> Literal["error", "overwrite"]:
     return "overwrite" if overwrite else "error"
 
 
-def forecast_of(copy: Copy, folder: str, *, overwrite: bool, encoding: Encoding) -> Forecast:
+def forecast_of(
+    copy: SavepointRewriter, folder: str, *, overwrite: bool, encoding: Encoding
+) -> Forecast:
     """What ``write_savepoint`` would take; refuses what it refuses."""
     mode = _mode(overwrite=overwrite)
     return copy.forecast(folder, mode, encoding.jobs, encoding.keep_compression)
 
 
 def write_savepoint(
-    copy: Copy,
+    copy: SavepointRewriter,
     folder: str,
     *,
     overwrite: bool,

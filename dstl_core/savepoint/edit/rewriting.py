@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -258,3 +259,63 @@ class RewritingPlan:
         }
         shared = list(self.shares_files_in)
         return {**facts, "shares_files_in": shared} if shared else facts
+
+
+class SavepointRewriter(ABC):
+    """What writes a savepoint by a ``RewritingPlan``: an edit, an upgrade, a migration."""
+
+    @property
+    @abstractmethod
+    def source_size(self) -> int:
+        """Bytes of state that ``write`` reads."""
+
+    @abstractmethod
+    def _rewriting(self) -> RewritingPlan:
+        """The plan. Raises: SavepointError: It has problems."""
+
+    def write(
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        run_key: str | None = None,
+        on_progress: Advance = no_progress,
+        jobs: Jobs = 1,
+        keep_compression: bool = False,
+    ) -> str:
+        """Writes the savepoint and returns its path. It becomes visible when it is complete and was
+        read back. The source does not change.
+
+        Args:
+            path: Folder of the savepoint. An edit may write over its source, with ``overwrite``:
+                then state that did not change is not rewritten.
+            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
+            run_key: Names the run. A second write under the same key does nothing.
+            on_progress: Called with the bytes of the source that are done; ``source_size`` in all.
+                Half of them count when they are written, the rest when they were read back.
+            jobs: Number of processes that read keyed state; None: all cores if it is large.
+            keep_compression: Whether key groups that are written anew are compressed as those of
+                the source are; by default they are.
+
+        Raises:
+            SavepointError: The plan has problems; or the folder holds a snapshot; or what is stored
+                is not what was written.
+            UnreadableValueError: A value cannot be converted; the message says which state.
+            ColumnValueError: Values do not fit; nothing is published.
+        """
+        return self._rewriting().write(path, mode, run_key, on_progress, jobs, keep_compression)
+
+    def forecast(
+        self,
+        path: str | os.PathLike[str],
+        mode: Mode = "error",
+        jobs: Jobs = 1,
+        keep_compression: bool = False,
+    ) -> Forecast:
+        """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
+        each operator, and writes nothing.
+
+        Raises:
+            SnapshotExistsError: The folder holds a snapshot.
+            StorageError: There is no room for the output or for temporary files.
+        """
+        return self._rewriting().forecast(path, mode, jobs, keep_compression)

@@ -6,7 +6,6 @@ written in canonical form: ``Files`` says which.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
@@ -19,7 +18,6 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
-from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.distinct_elements import DistinctElements
 from dstl_core.savepoint.edit.kept_state import (
     Files,
@@ -35,9 +33,13 @@ from dstl_core.savepoint.edit.operator_copy import (
     compose_operator,
     rewrite_operator,
 )
-from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
+from dstl_core.savepoint.edit.rewriting import (
+    OperatorStep,
+    Output,
+    RewritingPlan,
+    SavepointRewriter,
+)
 from dstl_core.savepoint.edit.state_names import StateName
-from dstl_core.savepoint.edit.trial import Forecast
 from dstl_core.savepoint.purge.check_purged import check_purged
 from dstl_core.savepoint.purge.purge import Purge
 from dstl_core.savepoint.read.entries import Expiry
@@ -47,13 +49,11 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.write.folder import (
     KeyedForm,
-    Mode,
     SavepointFolder,
     StateFiles,
     checked_form,
 )
 from dstl_core.savepoint.write.work_record import stable
-from dstl_core.state.columns.progress import Advance, no_progress
 
 DEFAULT_MAX_PARALLELISM = 128
 _LAST_CHECKPOINT_ID = (1 << 63) - 2
@@ -88,7 +88,7 @@ Edit = TypeVar("Edit", bound="SavepointEdit")
 
 
 @dataclass(frozen=True)
-class SavepointEdit:
+class SavepointEdit(SavepointRewriter):
     """A savepoint to write. Every method returns a changed copy; ``write`` writes the savepoint.
 
     Args:
@@ -644,35 +644,6 @@ class SavepointEdit:
         is_whole = operator.operator_id not in moved
         return self.kept_files != "canonical" and is_whole and self._is_kept(operator)
 
-    def write(
-        self,
-        path: str | os.PathLike[str],
-        mode: Mode = "error",
-        run_key: str | None = None,
-        on_progress: Advance = no_progress,
-        jobs: Jobs = 1,
-        keep_compression: bool = False,
-    ) -> str:
-        """Writes the savepoint and returns its path. It becomes visible when it is complete and was
-        read back.
-
-        Args:
-            path: Folder of the savepoint. It may be the folder of the source, with ``overwrite``:
-                then state that did not change is not rewritten.
-            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
-            run_key: Names the run. A second write under the same key does nothing.
-            on_progress: Called with the bytes of the source that are done; ``source_size`` in all.
-                Half of them count when they are written, the rest when they were read back.
-            jobs: Number of processes that read keyed state; None: all cores if it is large.
-            keep_compression: Whether key groups that are written anew are compressed as those of
-                the source are; by default they are.
-
-        Raises:
-            SavepointError: See ``plan``; or the folder holds a snapshot; or what is stored is not
-                what was written.
-        """
-        return self._rewriting().write(path, mode, run_key, on_progress, jobs, keep_compression)
-
     def _rewriting(self) -> RewritingPlan:
         self._check()
         steps = [
@@ -695,22 +666,6 @@ class SavepointEdit:
             check=self._check_purged,
             facts=self._purge_facts,
         )
-
-    def forecast(
-        self,
-        path: str | os.PathLike[str],
-        mode: Mode = "error",
-        jobs: Jobs = 1,
-        keep_compression: bool = False,
-    ) -> Forecast:
-        """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
-        each operator, and writes nothing.
-
-        Raises:
-            SnapshotExistsError: The folder holds a snapshot.
-            StorageError: There is no room for the output or for temporary files.
-        """
-        return self._rewriting().forecast(path, mode, jobs, keep_compression)
 
     def _decided(self) -> Any:
         """What decides the bytes beside the source; None with new operators, whose state is not

@@ -34,7 +34,6 @@ from dstl_core.codec.state_meta import (
 from dstl_core.errors import ConfigError, FormatError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.converted_state import (
     Place,
     StateConversion,
@@ -45,17 +44,20 @@ from dstl_core.savepoint.edit.kept_state import Files, can_be_kept, folders_of, 
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.rekeyed_state import rekeyed_state
-from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
-from dstl_core.savepoint.edit.trial import Forecast
+from dstl_core.savepoint.edit.rewriting import (
+    OperatorStep,
+    Output,
+    RewritingPlan,
+    SavepointRewriter,
+)
 from dstl_core.savepoint.edit.types_of_new_job import TypesOfNewJob, has_scala, has_scala_keys
 from dstl_core.savepoint.edit.unwritable_values import unwritable_value
 from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
-from dstl_core.savepoint.write.folder import KeyedForm, Mode, checked_form
+from dstl_core.savepoint.write.folder import KeyedForm, checked_form
 from dstl_core.savepoint.write.work_record import stable
-from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.compatibility import (
     Rules,
     Verdict,
@@ -98,7 +100,7 @@ class UpgradeStep:
     reason: str = ""
 
 
-class SavepointUpgrade:
+class SavepointUpgrade(SavepointRewriter):
     """An upgrade of one savepoint. ``plan`` says what ``write`` does.
 
     Args:
@@ -314,34 +316,6 @@ class SavepointUpgrade:
         """Bytes of state that ``write`` reads."""
         return sum(each.state.state_size for each in self._source.operators)
 
-    def write(
-        self,
-        path: str | os.PathLike[str],
-        mode: Mode = "error",
-        run_key: str | None = None,
-        on_progress: Advance = no_progress,
-        jobs: Jobs = 1,
-        keep_compression: bool = False,
-    ) -> str:
-        """Writes the upgraded savepoint and returns its path. The source does not change.
-
-        Args:
-            path: Folder of the new savepoint.
-            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
-            run_key: Names the run. A second write under the same key does nothing.
-            on_progress: Called with the bytes of the source that are done; half of them count when
-                they are written, the rest when they were read back.
-            jobs: Number of processes that read keyed state; None: all cores if it is large.
-            keep_compression: Whether key groups that are written anew are compressed as those of
-                the source are; by default they are.
-
-        Raises:
-            SavepointError: A state is blocked; or the folder holds a snapshot; or what is stored is
-                not what was written.
-            UnreadableValueError: A value cannot be converted; the message says which state.
-        """
-        return self._rewriting().write(path, mode, run_key, on_progress, jobs, keep_compression)
-
     def _rewriting(self) -> RewritingPlan:
         steps = self.plan()
         blocked = [each for each in steps if each.action == BLOCKED]
@@ -377,22 +351,6 @@ class SavepointUpgrade:
         template = None if self._new_job is None else self._new_job.file.sha256
         jars = [self._source.kryo.layouts.classes.digest, self._new_classes.digest]
         return [self._texts, jars, template]
-
-    def forecast(
-        self,
-        path: str | os.PathLike[str],
-        mode: Mode = "error",
-        jobs: Jobs = 1,
-        keep_compression: bool = False,
-    ) -> Forecast:
-        """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
-        each operator, and writes nothing.
-
-        Raises:
-            SnapshotExistsError: The folder holds a snapshot.
-            StorageError: There is no room for the output or for temporary files.
-        """
-        return self._rewriting().forecast(path, mode, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         old = self._source.metadata

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Mapping
 from dataclasses import replace
 from functools import cached_property, partial
@@ -25,12 +24,15 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
-from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.check.restore_check import check_restore
 from dstl_core.savepoint.check.restore_result import VERDICT_TEXTS, RestoreResult
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
-from dstl_core.savepoint.edit.rewriting import OperatorStep, Output, RewritingPlan
-from dstl_core.savepoint.edit.trial import Forecast
+from dstl_core.savepoint.edit.rewriting import (
+    OperatorStep,
+    Output,
+    RewritingPlan,
+    SavepointRewriter,
+)
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
 from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
@@ -40,14 +42,13 @@ from dstl_core.savepoint.migrate.plan_notes import plan_notes, state_without_a_c
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
 from dstl_core.savepoint.migrate.planning import plan_of
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder, checked_form
-from dstl_core.state.columns.progress import Advance, no_progress
+from dstl_core.savepoint.write.folder import KeyedForm, SavepointFolder, checked_form
 from dstl_core.state.tables.compatibility import Verdict
 
 REPORT_FILE = "_migration.json"
 
 
-class SavepointMigration:
+class SavepointMigration(SavepointRewriter):
     """A migration of one savepoint.
 
     Args:
@@ -127,33 +128,6 @@ class SavepointMigration:
         every = {each.operator_id: each for op in self.plan.operators for each in op.sources}
         return sum(each.state.state_size for each in every.values())
 
-    def write(
-        self,
-        path: str | os.PathLike[str],
-        mode: Mode = "error",
-        run_key: str | None = None,
-        on_progress: Advance = no_progress,
-        jobs: Jobs = 1,
-        keep_compression: bool = False,
-    ) -> str:
-        """Writes the migrated savepoint and returns its path.
-
-        Args:
-            path: Folder of the new savepoint.
-            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
-            run_key: Names the run. A second write under the same key does nothing.
-            on_progress: Called with the bytes of the source that are done.
-            jobs: Number of processes that read keyed state; None: all cores if it is large.
-            keep_compression: Whether key groups that are written anew are compressed as those of
-                the source are; by default they are.
-
-        Raises:
-            SavepointError: The plan has problems, the folder holds a snapshot, or what was written
-                is not what the plan says.
-            ColumnValueError: Values do not fit; nothing is published.
-        """
-        return self._rewriting().write(path, mode, run_key, on_progress, jobs, keep_compression)
-
     def _rewriting(self) -> RewritingPlan:
         plan = self.plan
         if plan.problems:
@@ -180,22 +154,6 @@ class SavepointMigration:
                 None if self.template is None else self.template.file.sha256,
             ],
         )
-
-    def forecast(
-        self,
-        path: str | os.PathLike[str],
-        mode: Mode = "error",
-        jobs: Jobs = 1,
-        keep_compression: bool = False,
-    ) -> Forecast:
-        """Says what ``write`` takes: bytes, memory, temporary files, time. It does a few units of
-        each operator, and writes nothing.
-
-        Raises:
-            SnapshotExistsError: The folder holds a snapshot.
-            StorageError: There is no room for the output or for temporary files.
-        """
-        return self._rewriting().forecast(path, mode, jobs, keep_compression)
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
         version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))

@@ -75,6 +75,7 @@ class SparkUnits:
             rows = frame_of_splits(self._spark, len(units), function, schema).collect()
         results: dict[int, Any] = {}
         for row in rows:
+            # Bytes of this session's own workers, which run the task; nothing of a file.
             results[row["place"]] = cloudpickle.loads(bytes(row["result"]))
         for place in range(len(units)):
             if isinstance(results[place], DstlError):
