@@ -221,8 +221,8 @@ def _erased_keys(
         name, file = (fitting or [("", text)])[0]
         every = [operator for operator in snapshot.operators if operator.keyed_handles]
         for operator in [snapshot[name]] if name else every:
-            own = lines_of_file("--erase-keys", file, "key")
-            keys.setdefault(f"hash:{operator.operator_id.hex}", []).extend(own)
+            texts_of_keys = lines_of_file("--erase-keys", file, "key")
+            keys.setdefault(f"hash:{operator.operator_id.hex}", []).extend(texts_of_keys)
     return keys
 
 

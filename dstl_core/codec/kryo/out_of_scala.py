@@ -223,8 +223,8 @@ class OutOfScala:
 
     def _is_primitive(self, pojo: str, name: str) -> bool:
         """Whether a field takes no null; it takes one if its class is not known."""
-        own = self._classes.get(pojo)
-        chain = [] if own is None else [own, *self._classes.parents(own)]
+        declared = self._classes.get(pojo)
+        chain = [] if declared is None else [declared, *self._classes.parents(declared)]
         return any(
             member.name == name and owner.type_of(member).is_primitive
             for owner in chain

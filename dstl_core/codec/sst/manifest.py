@@ -375,7 +375,7 @@ def _apply(families: dict[int, ColumnFamily], edit: bytes, offset: int) -> int:
     """Applies an edit; returns how many edits of its group follow."""
     fields = list(_Reader(edit, offset).fields())
     left = 0
-    own = _family_of(fields)
+    family_id = _family_of(fields)
     for tagged in fields:
         match tagged.tag:
             case _Tag.COMPARATOR if tagged.text != _COMPARATOR:
@@ -386,18 +386,18 @@ def _apply(families: dict[int, ColumnFamily], edit: bytes, offset: int) -> int:
                     got=tagged.text[:80],
                 )
             case _Tag.FAMILY_ADD:
-                if own in families:
-                    raise _wrong_family("is added twice", own, offset)
-                families[own] = ColumnFamily(own, _name(tagged.text, offset))
+                if family_id in families:
+                    raise _wrong_family("is added twice", family_id, offset)
+                families[family_id] = ColumnFamily(family_id, _name(tagged.text, offset))
             case _Tag.FAMILY_DROP:
-                if families.pop(own, None) is None:
-                    raise _wrong_family("is dropped and not there", own, offset)
+                if families.pop(family_id, None) is None:
+                    raise _wrong_family("is dropped and not there", family_id, offset)
             case _Tag.ATOMIC_GROUP:
                 [left] = tagged.numbers
-    if own in families:
-        _apply_files(families[own], fields, offset)
+    if family_id in families:
+        _apply_files(families[family_id], fields, offset)
     elif any(each.tag in _NEW_FILES for each in fields):
-        raise _wrong_family("gets a file and is not there", own, offset)
+        raise _wrong_family("gets a file and is not there", family_id, offset)
     return left
 
 
@@ -457,8 +457,8 @@ def new_manifest(families: Mapping[str, Sequence[ManifestFile]]) -> bytes:
     """
     edits = [varint(_Tag.COMPARATOR) + _text(_COMPARATOR)]
     last = 0
-    for own, (name, files) in enumerate(families.items(), 1):
-        family = varint(_Tag.FAMILY) + varint(own)
+    for family_id, (name, files) in enumerate(families.items(), 1):
+        family = varint(_Tag.FAMILY) + varint(family_id)
         added = varint(_Tag.FAMILY_ADD) + _text(name.encode())
         edits.append(varint(_Tag.COMPARATOR) + _text(_COMPARATOR) + family + added)
         new_files = b"".join(map(_new_file, files))
@@ -511,10 +511,10 @@ def changed_manifest(raw: bytes, renamed: Mapping[str, str], dropped: Set[str]) 
     def edits() -> Iterator[bytes]:
         for edit, offset in _edits(raw):
             fields = list(_Reader(edit, offset).fields())
-            own = _family_of(fields)
+            family_id = _family_of(fields)
             for tagged in reversed(fields):
-                if tagged.tag == _Tag.FAMILY_ADD and own in ids:
-                    name = ids[own].encode()
+                if tagged.tag == _Tag.FAMILY_ADD and family_id in ids:
+                    name = ids[family_id].encode()
                     new = varint(_Tag.FAMILY_ADD) + varint(len(name)) + name
                     edit = edit[: tagged.start] + new + edit[tagged.end :]
             yield edit
@@ -564,13 +564,13 @@ def compacted_manifest(
     stored: dict[tuple[int, int], bytes] = {}
     for edit, offset in _edits(raw):
         fields = list(_Reader(edit, offset).fields())
-        own = _family_of(fields)
+        family_id = _family_of(fields)
         for tagged in fields:
             if tagged.tag in tops:
                 tops[_Tag(tagged.tag)] = max(tops[_Tag(tagged.tag)], tagged.numbers[0])
             elif tagged.tag in _NEW_FILES:
                 # The same file may move to another level: the last one counts.
-                stored[own, tagged.numbers[1]] = edit[tagged.start : tagged.end]
+                stored[family_id, tagged.numbers[1]] = edit[tagged.start : tagged.end]
     comparator = varint(_Tag.COMPARATOR) + _text(_COMPARATOR)
     edits = [comparator]
     for key, family in sorted(families.items()):
@@ -601,9 +601,9 @@ def named_keys(raw: bytes) -> Iterator[tuple[int, bytes]]:
     """
     for edit, offset in _edits(raw):
         fields = list(_Reader(edit, offset).fields())
-        own = _family_of(fields)
+        family_id = _family_of(fields)
         for tagged in fields:
             if tagged.tag == _Tag.COMPACT_CURSOR:
-                yield own, tagged.text[:-_TRAILER_BYTES]
+                yield family_id, tagged.text[:-_TRAILER_BYTES]
             for key in tagged.keys:
-                yield own, key
+                yield family_id, key

@@ -44,16 +44,16 @@ def mark_keys(
         while low < high:
             middle = (low + high) // 2
             place = get64(bounds + 8 * middle)
-            own = get64(bounds + 8 * middle + 8) - place
-            if compare_bytes(wanted + place, own, start, length) <= 0:
+            key_bytes = get64(bounds + 8 * middle + 8) - place
+            if compare_bytes(wanted + place, key_bytes, start, length) <= 0:
                 low = middle + 1
             else:
                 high = middle
         is_wanted = 0
         if low > 0:
             place = get64(bounds + 8 * low - 8)
-            own = get64(bounds + 8 * low) - place
-            if own <= length and shared_bytes(wanted + place, start, own) == own:
+            key_bytes = get64(bounds + 8 * low) - place
+            if key_bytes <= length and shared_bytes(wanted + place, start, key_bytes) == key_bytes:
                 is_wanted = 1
         put8(marks + row, is_wanted)
         marked += is_wanted
