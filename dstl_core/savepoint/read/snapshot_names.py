@@ -106,7 +106,7 @@ def lines_of_file(option: str, file: str | None, what: str) -> list[str]:
         return []
     try:
         with open(file, encoding="utf-8") as lines:
-            text = lines.read()  # only "\n" ends a line: a key may hold other separators
+            text = lines.read()  # ends of lines of an editor; a key may hold other separators
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"The file of {what}s {file!r} cannot be read ({error}); give a file in UTF-8 with a "
