@@ -7,7 +7,8 @@ key group.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
@@ -17,7 +18,7 @@ from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import UNREADABLE, NotInColumnsError
+from dstl_core.errors import DAMAGED, UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_of
@@ -32,10 +33,15 @@ from dstl_core.savepoint.report.spread import Spread
 from dstl_core.savepoint.report.state_counts import COUNT_OPTIONS, StateCounts
 from dstl_core.state.backends.timers import MIN_WATERMARK
 from dstl_core.state.columns.progress import Advance, Portion, no_progress
+from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords, joined
 
 WATERMARK = "watermark"
 """The list state in which Flink's SQL operators record their watermark, one for each subtask."""
 
+_SMALL_BYTES = 1 << 16
+_JOINED_BYTES = 1 << 20
+_JOINED_FILES = 4096
+"""Files of up to ``_SMALL_BYTES`` are counted together, up to so many bytes or files at once."""
 _DIGEST_BYTES = 16
 _MAX_DISTINCT = 1_000_000
 """Digests in memory. Of more different elements, their number is not known."""
@@ -71,40 +77,55 @@ def operator_contents(
 
 
 class _RangeCounts:
-    """Counts ranges of one operator. Of one range it keeps for the next how records are decoded:
-    the files of an operator have one header.
+    """Counts ranges of one operator. While files have one header, as those of an operator mostly
+    do, it keeps how their records are decoded, and counts in one place.
+
+    Args:
+        operator: The operator.
+        watermark_ms: Its watermark, if its state records it.
+        options: What to count.
+        key_groups: The key groups that are counted.
     """
 
     def __init__(
-        self, operator: OperatorCatalog, watermark_ms: int | None, options: CountOptions
+        self,
+        operator: OperatorCatalog,
+        watermark_ms: int | None,
+        options: CountOptions,
+        key_groups: KeyGroupRange,
     ) -> None:
         self._operator = operator
         self._watermark = watermark_ms
         self._options = options
+        self._key_groups = key_groups
         self._known: tuple[KeyedBackendHeader, int] | None = None
         self._formats: list[RecordFormat] = []
         self._decoders: list[StateDecoder | None] = []
+        self._counts: list[StateCounts] = []
 
-    def __call__(self, unit: Unit) -> list[StateCounts]:
-        return self.count(self._operator.keyed_handles[unit.handle], unit.key_groups)
+    def open(self, handle: KeyedStateHandle, own: KeyGroupRange) -> StoredRecords | None:
+        """The records of some key groups of a handle; None if there are none."""
+        return open_part_records(self._operator, handle, own, handle.key_group_range)
 
-    def count(self, handle: KeyedStateHandle, own: KeyGroupRange) -> list[StateCounts]:
-        """The counts of each state."""
-        stored = open_part_records(self._operator, handle, own, handle.key_group_range)
-        if stored is None:
-            return []
-        self._decode(stored.header, stored.prefix_bytes)
-        counts = [self._counts_of(each) for each in self._formats]
+    def add(self, stored: StoredRecords) -> Iterator[StateCounts]:
+        """Counts records. It yields finished counts when another header begins."""
+        if self._known != (stored.header, stored.prefix_bytes):
+            yield from self.take()
+            self._decode(stored.header, stored.prefix_bytes)
+        if not self._counts:
+            self._counts = [self._counts_of(each) for each in self._formats]
         with stored.context():
-            for batch in stored.records([True] * len(counts)):
+            for batch in stored.records([True] * len(self._counts)):
                 for state, records in _by_state(batch):
-                    counts[state].add(records, self._decoders[state])
+                    self._counts[state].add(records, self._decoders[state])
+
+    def take(self) -> list[StateCounts]:
+        """The counts of each state, finished; the next ones begin with nothing."""
+        counts, self._counts = self._counts, []
         return [each.finish() for each in counts]
 
     def _decode(self, header: KeyedBackendHeader, prefix_bytes: int) -> None:
         """Sets how the records of a file are decoded."""
-        if self._known == (header, prefix_bytes):
-            return
         self._formats = [
             RecordFormat(meta.as_key_value(), header.key_serializer) for meta in header.states
         ]
@@ -115,11 +136,71 @@ class _RangeCounts:
         operator = self._operator
         return StateCounts(
             record_format,
-            operator.max_parallelism,
+            self._key_groups,
             self._watermark,
             self._options,
             self._options.ttl_of(operator.operator_id, record_format.meta.name),
         )
+
+
+@dataclass(frozen=True)
+class _CountUnit:
+    """Counts one unit, for a pool of processes."""
+
+    operator: OperatorCatalog
+    watermark_ms: int | None
+    options: CountOptions
+
+    def __call__(self, unit: Unit) -> list[StateCounts]:
+        count = _RangeCounts(self.operator, self.watermark_ms, self.options, unit.key_groups)
+        stored = count.open(self.operator.keyed_handles[unit.handle], unit.key_groups)
+        return [] if stored is None else [*count.add(stored), *count.take()]
+
+
+class _CountHere:
+    """Counts the units of an operator in this process. Small files are read together: counting one
+    costs much more than its bytes do.
+    """
+
+    def __init__(self, count: _RangeCounts, again: Callable[[], _RangeCounts]) -> None:
+        self._count = count
+        self._again = again
+        self._waiting: list[StoredKeyGroups] = []
+        self._bytes = 0
+
+    def add(self, stored: StoredRecords) -> Iterator[StateCounts]:
+        """Counts records, now or with those that follow."""
+        size = _JOINED_BYTES
+        if isinstance(stored, StoredKeyGroups):
+            places = stored.sections
+            size = places[-1][2] - places[0][1] if places else 0
+        if size > _SMALL_BYTES:
+            yield from self._flush()
+            yield from self._count.add(stored)
+            return
+        assert isinstance(stored, StoredKeyGroups)
+        if self._waiting and self._waiting[0].header != stored.header:
+            yield from self._flush()
+        self._waiting.append(stored)
+        self._bytes += size
+        if self._bytes >= _JOINED_BYTES or len(self._waiting) == _JOINED_FILES:
+            yield from self._flush()
+
+    def finish(self) -> Iterator[StateCounts]:
+        """The counts that are left."""
+        yield from self._flush()
+        yield from self._count.take()
+
+    def _flush(self) -> Iterator[StateCounts]:
+        parts, self._waiting, self._bytes = self._waiting, [], 0
+        if not parts:
+            return
+        try:
+            yield from self._count.add(parts[0] if len(parts) == 1 else joined(parts))
+        except DAMAGED:
+            for part in parts:  # the error of one file names it
+                [*self._again().add(part)]
+            raise
 
 
 def _keyed_counts(
@@ -127,24 +208,42 @@ def _keyed_counts(
 ) -> Iterable[StateCounts]:
     """The counts of every keyed state of an operator, and of its timers."""
     watermark = _watermark(operator)
+    every = KeyGroupRange(0, operator.max_parallelism - 1)
     states: dict[tuple[str, str], StateCounts] = {}
 
     def add(counts: Iterable[StateCounts]) -> None:
         for count in counts:
-            known = states.setdefault((count.name, count.kind), count)
-            if known is not count:
+            known = states.get((count.name, count.kind))
+            if known is None:
+                states[count.name, count.kind] = count.over(every)
+            else:
                 known.merge(count)
 
-    count = _RangeCounts(operator, watermark, options)
+    def counter(catalog: OperatorCatalog) -> _RangeCounts:
+        return _RangeCounts(catalog, watermark, options, every)
+
     processes = jobs_for(operator.keyed_size, jobs)
-    for unit, counts in run_units(count, units_of(operator), processes):
-        add(counts)
-        portion.add(unit.size)
+    if processes == 1:
+        count = counter(operator)
+        here = _CountHere(count, lambda: counter(operator))
+        for unit in units_of(operator):
+            stored = count.open(operator.keyed_handles[unit.handle], unit.key_groups)
+            if stored is not None:
+                add(here.add(stored))
+            portion.add(unit.size)
+        add(here.finish())
+    else:
+        task = _CountUnit(operator, watermark, options)
+        for unit, counts in run_units(task, units_of(operator), processes):
+            add(counts)
+            portion.add(unit.size)
     for ready, key_groups in _raw_timers(operator):
-        count = _RangeCounts(ready, watermark, options)
+        count = counter(ready)
         for handle, own in handle_parts(ready, key_groups):
-            if handle in ready.timer_queues:
-                add(count.count(handle, own))
+            stored = count.open(handle, own) if handle in ready.timer_queues else None
+            if stored is not None:
+                add(count.add(stored))
+        add(count.take())
     return states.values()
 
 

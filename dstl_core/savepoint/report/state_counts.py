@@ -27,6 +27,7 @@ from dstl_core.codec.serializers.runtime import TtlAwareSerializer, TtlSerialize
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import ColumnValueError, DstlError, NotInColumnsError
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.operator_catalog import kind_of
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.largest import KeyNames, KeyTotals, Largest
@@ -51,7 +52,7 @@ class StateCounts:
 
     Args:
         record_format: How its records are stored.
-        max_parallelism: Number of key groups of the operator.
+        key_groups: The key groups whose records are counted.
         watermark_ms: The watermark of the operator, if its state records it.
         options: What to count.
         ttl_ms: The time to live of the state, if it is known.
@@ -60,14 +61,15 @@ class StateCounts:
     def __init__(
         self,
         record_format: RecordFormat,
-        max_parallelism: int,
+        key_groups: KeyGroupRange,
         watermark_ms: int | None,
         options: CountOptions,
         ttl_ms: int | None,
     ) -> None:
         meta = record_format.meta
         self.name, self.kind = meta.name, kind_of(meta)
-        self.entries = np.zeros(max_parallelism, np.int64)
+        self.key_groups = key_groups
+        self.entries = np.zeros(len(key_groups), np.int64)
         """Entries by key group."""
         self.key_bytes = self.value_bytes = 0
         self.note: str | None = None
@@ -109,7 +111,7 @@ class StateCounts:
         values = spans[:, scan.VALUE_END] - spans[:, scan.VALUE_START]
         self.key_bytes += int(keys.sum())
         self.value_bytes += int(values.sum())
-        self.entries += np.bincount(batch.key_groups, minlength=len(self.entries))
+        self._add_entries(batch.key_groups)
         try:
             if decoder is None:
                 raise NotInColumnsError
@@ -117,6 +119,13 @@ class StateCounts:
             self._add_columns(batch, keys + values, decoder)
         except (NotInColumnsError, ColumnValueError) as error:
             self._give_up(error)
+
+    def _add_entries(self, key_groups: Int64s) -> None:
+        # Of a million small files, each has few key groups.
+        first = int(key_groups.min())
+        entries = np.bincount(key_groups - first)
+        start = first - self.key_groups.start_key_group
+        self.entries[start : start + len(entries)] += entries
 
     def _give_up(self, error: DstlError) -> None:
         self._knows_keys = False
@@ -192,11 +201,22 @@ class StateCounts:
         self._totals.finish()
         return self
 
+    def over(self, key_groups: KeyGroupRange) -> StateCounts:
+        """These counts, to which those of other key groups can be added."""
+        entries = np.zeros(len(key_groups), np.int64)
+        start = self.key_groups.start_key_group - key_groups.start_key_group
+        entries[start : start + len(self.entries)] = self.entries
+        self.key_groups, self.entries = key_groups, entries
+        return self
+
     def merge(self, later: StateCounts) -> None:
-        """Adds the counts of key groups that come after these; both are finished."""
+        """Adds the counts of key groups that come after these, and are among ``key_groups``; both
+        are finished.
+        """
         self.key_bytes += later.key_bytes
         self.value_bytes += later.value_bytes
-        self.entries += later.entries
+        start = later.key_groups.start_key_group - self.key_groups.start_key_group
+        self.entries[start : start + len(later.entries)] += later.entries
         self.note = self.note or later.note
         self._knows_keys &= later._knows_keys
         self._elements += later._elements

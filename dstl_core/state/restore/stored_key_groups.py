@@ -107,3 +107,27 @@ def in_parts(
         return parts[at][0][start - firsts[at] : end - firsts[at]]
 
     return StoredKeyGroups(header, prefix_bytes, "restored state", sections, read)
+
+
+def joined(parts: Sequence[StoredKeyGroups]) -> StoredKeyGroups:
+    """The sections of several small parts with one header, copied together, so that they are read
+    as one.
+    """
+    sections: Placed = []
+    copies: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        if not part.sections:
+            continue
+        first, last = part.sections[0][1], part.sections[-1][2]
+        copies.append(part.read(first, last))
+        moved = size - first
+        sections += [(group, start + moved, end + moved) for group, start, end in part.sections]
+        size += last - first
+    raw = b"".join(copies)
+    return replace(
+        parts[0],
+        location="several files",
+        sections=sections,
+        read=lambda start, end: raw[start:end],
+    )

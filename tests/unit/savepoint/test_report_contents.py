@@ -15,6 +15,8 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.changelog import FsStateChangelogStorage
+from dstl_core.codec.columnar.keyed.spans import SectionScanner
+from dstl_core.codec.metadata.metadata_format import write_metadata
 from dstl_core.codec.serializers import (
     MapSerializer,
     TimerSerializer,
@@ -24,12 +26,19 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.config import ChangelogOptions
+from dstl_core.errors import FormatError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
-from dstl_core.model.handle import ChangelogStateBackendHandle, KeyedStateHandle
+from dstl_core.model.handle import (
+    ChangelogStateBackendHandle,
+    KeyedStateHandle,
+    KeyGroupRangeOffsets,
+    KeyGroupsSavepointStateHandle,
+    RelativeFileStateHandle,
+)
 from dstl_core.model.ids import JobID, OperatorID
-from dstl_core.model.key_group import assign_to_key_group, key_group_prefix_bytes
+from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group, key_group_prefix_bytes
 from dstl_core.model.sequence import SequenceNumber
-from dstl_core.savepoint.compare.diff import count_changes
+from dstl_core.savepoint.check.diff import count_changes
 from dstl_core.savepoint.report.contents import operator_contents
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import bytes_to_read, report_figures
@@ -279,6 +288,28 @@ def planted(folder: Path, keys: list[str], *, hot: int) -> Snapshot:
     return published(folder, handle)
 
 
+def in_small_files(snapshot: Snapshot, folder: Path) -> Snapshot:
+    """The same state in one file for each key group."""
+    [handle] = snapshot["op"].keyed_handles
+    assert isinstance(handle, KeyGroupsSavepointStateHandle)
+    raw = snapshot.resolver.read(handle.stream)
+    sections = handle.offsets.sections(len(raw))
+    header = raw[: sections[0][1]]
+    folder.mkdir()
+    subtasks = []
+    for group, start, end in sections:
+        (folder / f"file-{group}").write_bytes(header + raw[start:end])
+        stream = RelativeFileStateHandle(f"file-{group}", len(header) + end - start)
+        offsets = KeyGroupRangeOffsets(KeyGroupRange(group, group), (len(header),))
+        own = KeyGroupsSavepointStateHandle(offsets, stream)
+        subtasks.append(OperatorSubtaskState(group, managed_keyed_state=own))
+    operator = OperatorState(
+        OperatorID.for_uid("op"), len(subtasks), GROUPS, tuple(subtasks), uid="op"
+    )
+    (folder / "_metadata").write_bytes(write_metadata(CheckpointMetadata(3, 1, (operator,))))
+    return Snapshot.load(folder)
+
+
 def planted_changelog(folder: Path, keys: list[str]) -> Snapshot:
     """A checkpoint that is a log: the same values, and every key was written once before."""
     folder.mkdir()
@@ -304,6 +335,43 @@ def planted_changelog(folder: Path, keys: list[str]) -> Snapshot:
 def contents_of(snapshot: Snapshot, **options: Any) -> dict[str, dict[str, Any]]:
     contents = operator_contents(snapshot["op"], CountOptions(AT, **options))
     return {each["name"]: each for each in contents["states"]}
+
+
+def without_subtasks(contents: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    return {name: {**each, "subtasks": None} for name, each in contents.items()}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_small_files_are_counted_as_one_large_one(jobs: int, tmp_path: Path) -> None:
+    large = planted(tmp_path / "large", names(KEYS), hot=300)
+    small = in_small_files(large, tmp_path / "small")
+    counted = operator_contents(small["op"], CountOptions(AT), jobs=jobs)["states"]
+    assert len(small["op"].keyed_handles) == GROUPS
+    assert without_subtasks({each["name"]: each for each in counted}) == without_subtasks(
+        contents_of(large)
+    )
+
+
+def test_small_files_are_scanned_together(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A million files of a few records took a scan, and counts of every key group, for each."""
+    small = in_small_files(planted(tmp_path / "large", names(KEYS), hot=0), tmp_path / "small")
+    scans = []
+    scan = SectionScanner.batches
+    monkeypatch.setattr(
+        SectionScanner, "batches", lambda self, chunks: scans.append(1) or scan(self, chunks)
+    )
+    assert contents_of(small)["total"]["entries"] == KEYS
+    assert len(scans) == 1
+
+
+def test_a_damaged_small_file_is_named(tmp_path: Path) -> None:
+    small = in_small_files(planted(tmp_path / "large", names(KEYS), hot=0), tmp_path / "small")
+    file = tmp_path / "small" / "file-5"
+    raw = bytearray(file.read_bytes())
+    raw[small["op"].keyed_handles[5].offsets.offsets[0]] = 0x7F  # no such state
+    file.write_bytes(raw)
+    with pytest.raises(FormatError, match=r"small/file-5\]$"):
+        contents_of(small)
 
 
 @pytest.mark.parametrize("form", ["canonical", "changelog"])
