@@ -177,6 +177,7 @@ Event = (
     | CheckpointCleaned
     | ClaimLost
 )
+"""What a coordinator is told."""
 
 # --------------------------------------------------------------------------------- actions
 
@@ -340,3 +341,4 @@ Action = (
     | DiscardSubsumed
     | FailJob
 )
+"""What a coordinator asks for."""
