@@ -12,7 +12,6 @@ import pyarrow as pa
 
 from dstl_core.codec.big_decimal import BigDecimal, two_s_complement
 from dstl_core.codec.binary_row import ArrayData, MapData, RawValue, RowData, TimestampData
-from dstl_core.codec.columnar.types.value_layouts import ROW_KINDS
 from dstl_core.codec.serializers import OpaqueValue
 from dstl_core.codec.serializers.dates import (
     Instant,
@@ -24,7 +23,7 @@ from dstl_core.codec.serializers.dates import (
 from dstl_core.codec.serializers.opaque import Variant
 from dstl_core.codec.serializers.pojo import Pojo
 from dstl_core.codec.serializers.runtime import BufferEntry, StreamRecord, Timer, TtlValue
-from dstl_core.codec.serializers.structs import Either, Row
+from dstl_core.codec.serializers.structs import ROW_KINDS, Either, Row
 from dstl_core.codec.serializers.window_types import TimeWindow
 
 _DAY = 86400

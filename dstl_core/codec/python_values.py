@@ -18,7 +18,7 @@ import datetime
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from decimal import Context, Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any
 
 from dstl_core.codec.big_decimal import BigDecimal
@@ -33,7 +33,7 @@ from dstl_core.errors import ConfigError
 
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 _SECOND = datetime.timedelta(seconds=1)
-_EXACT = Context(prec=1_000_000)
+_EXACT = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
 
 
 class PythonForm(ABC):

@@ -10,11 +10,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
+from urllib.parse import urlsplit
 
 from dstl_core.errors import ConfigError
 from dstl_core.private_folders import private_folder, user_cache
@@ -25,6 +27,7 @@ if TYPE_CHECKING:
 
 OPTIONS = "spark.driver.extraJavaOptions"
 DAEMON = "spark.python.daemon.module"
+_ANSWER_S = 10.0
 _QUIET = "-Xlog:cds*=off -Xlog:class+path=off"  # Java prints to the output why it ignores one
 
 
@@ -88,12 +91,13 @@ def units_on(master: str) -> Iterator[SparkUnits]:
         master: The address of Spark's master, e.g. ``local[4]`` or ``spark://host:7077``.
 
     Raises:
-        ConfigError: Spark does not start.
+        ConfigError: Spark does not start, or no master answers.
     """
     from pyspark.sql import SparkSession
 
     from dstl_core.spark.savepoints.spark_units import SparkUnits
 
+    require_answer(master)
     builder = SparkSession.builder.master(master).appName("dstl")
     for name, value in start_settings(is_local=master.startswith("local")).items():
         builder = builder.config(name, value)
@@ -109,6 +113,34 @@ def units_on(master: str) -> Iterator[SparkUnits]:
         yield SparkUnits(spark)
     finally:
         spark.stop()
+
+
+def require_answer(master: str) -> None:
+    """Checks that somebody listens at an address of ``spark://HOST:PORT,HOST:PORT``. Spark itself
+    tries for a minute, for which it has no setting. Other masters are not asked.
+
+    Raises:
+        ConfigError: Nobody listens at any of them.
+    """
+    scheme, _, addresses = master.partition("://")
+    if scheme != "spark":
+        return
+    reasons = []
+    for address in addresses.split(","):
+        try:
+            place = urlsplit(f"//{address}")
+            if place.hostname is None or place.port is None:
+                return  # Spark says what is wrong with it
+            socket.create_connection((place.hostname, place.port), _ANSWER_S).close()
+            return
+        except ValueError:
+            return
+        except OSError as error:
+            reasons.append(f"{address}: {error.strerror or error}")
+    raise ConfigError(
+        f"No master of Spark answers at {master!r} ({'; '.join(reasons)}); start one there, or "
+        f"give another master, e.g. local[4]."
+    )
 
 
 def making(archive: Path) -> str:

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from dstl_core.errors import ConfigError
 from dstl_core.spark.session_start import (
     DAEMON,
     OPTIONS,
     archive_folder,
     archive_of,
     kept_archive,
+    require_answer,
     start_settings,
+    units_on,
 )
 
 DAEMON_OF_DSTL = {DAEMON: "dstl_core.spark.worker_daemon"}
@@ -105,3 +109,21 @@ def test_a_session_that_does_not_start_is_said(tmp_path: Path) -> None:
     last = done.stderr.decode().splitlines()[-1]
     assert "ConfigError: Spark does not start with the master 'local[1]' (" in last
     assert last.endswith("Spark needs a Java runtime >= 17.")
+
+
+def test_a_master_that_nobody_answers_for_is_said_before_spark_starts() -> None:
+    with socket.socket() as bound:
+        bound.bind(("127.0.0.1", 0))  # and does not listen
+        dead = f"127.0.0.1:{bound.getsockname()[1]}"
+        with (
+            pytest.raises(ConfigError, match=rf"No master of Spark answers at 'spark://{dead}'"),
+            units_on(f"spark://{dead}"),
+        ):
+            pass
+        with socket.create_server(("127.0.0.1", 0)) as alive:
+            require_answer(f"spark://{dead},127.0.0.1:{alive.getsockname()[1]}")
+
+
+@pytest.mark.parametrize("master", ["local[2]", "yarn", "spark://host", "spark://host:port"])
+def test_other_masters_are_for_spark_to_judge(master: str) -> None:
+    require_answer(master)

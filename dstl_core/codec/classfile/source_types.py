@@ -55,13 +55,17 @@ _PRIMITIVES = frozenset(PRIMITIVE_NAMES.values()) - {"void"}
 _TOKEN = re.compile(r"\s*([\w$.]+|[<>,?]|\[\s*\])")
 
 
-def parse_source_type(text: str) -> JavaType:
+def parse_source_type(text: str, what: str = "A type") -> JavaType:
     """The type that a text names.
+
+    Args:
+        text: The text.
+        what: What it is, for messages.
 
     Raises:
         ConfigError: It is no type, or it has a wrong number of arguments.
     """
-    parser = _SourceTypeParser(text)
+    parser = _SourceTypeParser(text, what)
     java_type = parser.type(0)
     if java_type is None or parser.peek():
         raise parser.wrong()
@@ -69,8 +73,9 @@ def parse_source_type(text: str) -> JavaType:
 
 
 class _SourceTypeParser:
-    def __init__(self, text: str) -> None:
+    def __init__(self, text: str, what: str) -> None:
         self._text = text
+        self._what = what
         self._tokens: list[str] = []
         at = 0
         rest = text.rstrip()
@@ -84,8 +89,8 @@ class _SourceTypeParser:
 
     def wrong(self) -> ConfigError:
         return ConfigError(
-            f"A type is malformed: expected a Java type, such as Map<String, List<shop.Line>>, "
-            f"got {self._text[:200]!r}."
+            f"{self._what} is malformed: expected a Java type, such as Map<String, "
+            f"List<shop.Line>>, got {self._text[:200]!r}."
         )
 
     def peek(self) -> str:

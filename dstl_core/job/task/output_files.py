@@ -10,6 +10,7 @@ from uuid import uuid4
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from dstl_core.codec.columnar.types.input import NO_FIT
 from dstl_core.errors import UserFunctionError
 from dstl_core.functions import Row
 from dstl_core.job.spec.output_types import INSERTED_ROWS, as_stored, stored_arrow_schema
@@ -84,7 +85,7 @@ class OutputFiles:
         try:
             arrays = [rows.column(field.name).cast(field.type) for field in self.schema]
             table = pa.Table.from_arrays(arrays, schema=self.schema)
-        except (KeyError, pa.ArrowException) as error:
+        except (KeyError, *NO_FIT) as error:
             raise UserFunctionError(
                 f"{self._what} does not fit its schema ({error}): expected "
                 f"{', '.join(self.schema.names)}, got {', '.join(rows.schema.names)}."
@@ -102,7 +103,7 @@ class OutputFiles:
         _check_rows(self.buffer, self.schema, self._what)
         try:
             table = pa.Table.from_pylist([dict(row) for row in self.buffer], schema=self.schema)
-        except (pa.ArrowException, OverflowError) as error:
+        except (OverflowError, *NO_FIT) as error:
             raise UserFunctionError(
                 f"{self._what} does not fit its schema: {_misfit(self.buffer, self.schema, error)}."
             ) from error
@@ -116,7 +117,7 @@ class OutputFiles:
             if inserted is not None:
                 stored = stored.replace_schema_metadata({INSERTED_ROWS: str(inserted)})
             pq.write_table(stored, raw)
-        except pa.ArrowException as error:  # e.g. a time between two microseconds
+        except NO_FIT as error:  # e.g. a time between two microseconds
             raise UserFunctionError(
                 f"{self._what} has a value that Spark cannot store ({error}); round or cast it."
             ) from error
@@ -133,7 +134,7 @@ def _misfit(rows: Sequence[Row], schema: pa.Schema, error: Exception) -> str:
             value = row.get(column.name)
             try:
                 pa.array([value], column.type)
-            except (pa.ArrowException, OverflowError):
+            except (OverflowError, *NO_FIT):
                 kind = type(value).__name__
                 return f"column {column.name!r} is {column.type}, got a value of type {kind}"
     return str(error)

@@ -14,13 +14,10 @@ from dstl_core.codec.pyflink.states import PythonStates, key_in_row
 from dstl_core.codec.serializers import AnySerializer, Types, key_groups_of, serialize_to_bytes
 from dstl_core.codec.serializers.structs import Row
 from dstl_core.errors import UNREADABLE, ConfigError
-from dstl_core.savepoint.access.text_values import value_of_text
+from dstl_core.savepoint.access.text_values import row_parts, value_of_text
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.columns.arrow_values import column_type
 from dstl_core.state.columns.column_fit import values_of_column
-
-_INSERT = "+I"
-"""The kind that rows of keys have."""
 
 
 def parse_key(serializer: AnySerializer, text: str, *, is_json: bool = False) -> Any:
@@ -87,11 +84,14 @@ def key_of(serializer: AnySerializer, value: Any) -> Any:
 def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
     try:
         if serializer == Types.BIG_DEC:
-            return _big_decimal(Decimal(str(value)))
+            key = _big_decimal(Decimal(str(value)))
+            serialize_to_bytes(serializer, key)  # refuses an exponent of more than 32 bits
+            return key
         wanted = column_type(serializer)
         if pa.types.is_struct(wanted) and isinstance(value, list | tuple):
-            if len(value) == len(wanted.names) + 1 and value[0] == _INSERT:
-                value = value[1:]  # a row of SQL as a dump shows it
+            kind, value = row_parts(value, len(wanted.names))
+            if kind:
+                raise ValueError("a row of keys is an insertion")
             value = dict(zip(wanted.names, value, strict=True))
         [key] = values_of_column(serializer, pa.array([value]), "The key")
         if key is None and not _is_key(serializer, key):

@@ -63,6 +63,18 @@ def value_of_text(serializer: AnySerializer, text: Any) -> Any:
     return text if reader is None or text is None else reader(serializer, text)
 
 
+def row_parts(text: Any, width: int) -> tuple[int, Any]:
+    """The kind of a row of SQL, and its fields. A dump shows both; a person may leave the kind out.
+
+    Args:
+        text: What the JSON of a dump has.
+        width: The number of fields.
+    """
+    if isinstance(text, list | tuple) and len(text) == width + 1 and text[0] in ROW_KINDS:
+        return ROW_KINDS.index(text[0]), text[1:]
+    return 0, text
+
+
 def _parts(pattern: str, text: Any) -> Sequence[str | None]:
     match = re.fullmatch(pattern, text, re.ASCII) if isinstance(text, str) else None
     if match is None:
@@ -122,9 +134,8 @@ def _tuple(serializer: AnySerializer, text: Any) -> tuple[Any, ...]:
 
 
 def _row_data(serializer: RowDataSerializer, text: Any) -> RowData:
-    if isinstance(text, list) and len(text) == len(serializer.types) + 1 and text[0] in ROW_KINDS:
-        return RowData(ROW_KINDS.index(text[0]), _tuple(serializer, text[1:]))
-    return RowData(0, _tuple(serializer, text))
+    kind, fields = row_parts(text, len(serializer.types))
+    return RowData(kind, _tuple(serializer, fields))
 
 
 def _pojo(serializer: PojoSerializer, text: Any) -> Pojo:

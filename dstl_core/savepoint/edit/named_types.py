@@ -40,7 +40,7 @@ class NamedTypes:
         self._of_states = ValuesOfStates[JavaType](names, _OPTION, _FORM)
         fields = set(_fields_in(snapshot)) if named else set()
         for name, text in named.items():
-            java_type = parse_source_type(text)
+            java_type = parse_source_type(text, _OPTION)
             if name in fields or _is_field(name, snapshot.kryo.layouts.classes):
                 if names.is_state(name):
                     raise ConfigError(

@@ -128,9 +128,8 @@ class TypesOfNewJob:
         if new is None:
             advice = option_text("--new-key", f"{operator.label}={java_text(old, is_key=True)}")
             raise UnreadableValueError(
-                f"Flink 2.x has no type for keys of {old.type_name}, of Scala's API; name what the "
-                f"new job has instead ({advice}), give a savepoint of the new job "
-                f"(--to-template), or drop the operator's states (--drop)"
+                f"Flink 2.x has no type for keys of {old.type_name}, of Scala's API; "
+                f"{self._choices(operator, 'keys', advice)}, or drop the operator's states (--drop)"
             )
         strange = _without_hash(new)
         if strange is not None:
@@ -140,6 +139,16 @@ class TypesOfNewJob:
                 f"it; take tuples as keys"
             )
         return TypeChange(new, self._conversions.of(old, new))
+
+    def _choices(self, operator: OperatorSnapshot, what: str, advice: str) -> str:
+        """How a person says what the new job has, as part of a sentence."""
+        named = f"name what the new job has instead ({advice})"
+        if self._template is None:
+            return f"{named}, give a savepoint of the new job (--to-template)"
+        return (
+            f"the savepoint of the new job (--to-template) has no {what} in an operator "
+            f"{operator.label!r}; {named}"
+        )
 
     def _template_key(self, operator: OperatorSnapshot) -> AnySerializer | None:
         for candidate in () if self._template is None else self._template.operators:
@@ -166,10 +175,11 @@ class TypesOfNewJob:
                 return of_template
             text = java_text(old.value)
             named = text if old.key is None else f"Map<{java_text(old.key)}, {text}>"
+            advice = option_text("--type", f"{info.name}={named}")
             raise UnreadableValueError(
-                f"Flink 2.x has no type for {info.type}, of Scala's API; name what the new job "
-                f"has instead ({option_text('--type', f'{info.name}={named}')}), give a savepoint "
-                f"of the new job (--to-template), or drop the state (--drop)"
+                f"Flink 2.x has no type for {info.type}, of Scala's API; "
+                f"{self._choices(operator, f'state {info.name!r}', advice)}, or drop the state "
+                f"(--drop)"
             )
         wanted = declared[-1]
         key = None

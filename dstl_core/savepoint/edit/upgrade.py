@@ -73,6 +73,7 @@ _KEYED = (
     BackendStateType.PRIORITY_QUEUE,
 )
 KEEP, CONVERT, DROP, BLOCKED = "keep", "convert", "drop", "blocked"
+_NEW_KEY = "A type of keys (new_keys, --new-key)"
 OWN_PLACES = "each element gets a place of its own, where Flink finds it"
 """Of the elements of Flink 1.18 that share compressed chunks."""
 
@@ -162,7 +163,7 @@ class SavepointUpgrade(SavepointRewriter):
         self._new_classes, self._new_job = open_job_classes(new_jars), template
         self._texts = stable([types or {}, new_keys or {}])
         self._new_keys = {
-            _operator_with_scala_keys(source, name): parse_source_type(text)
+            _operator_with_scala_keys(source, name): parse_source_type(text, _NEW_KEY)
             for name, text in (new_keys or {}).items()
         }
         self.converted: dict[tuple[str, str], int] = {}
@@ -411,7 +412,7 @@ def _operator_with_scala_keys(source: Snapshot, name: str) -> OperatorID:
     if not has_scala_keys(operator):
         keys = "no keys" if operator.key_type is None else operator.key_type.serializer.type_name
         raise ConfigError(
-            f"A type of keys (new_keys, --new-key) is wrong: expected an operator whose keys have "
+            f"{_NEW_KEY} is wrong: expected an operator whose keys have "
             f"a type of Scala's API, got {name!r}, which has {keys}."
         )
     return operator.operator_id

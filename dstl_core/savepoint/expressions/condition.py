@@ -77,12 +77,14 @@ class Joined:
 Condition = Union[Comparison, IsNull, IsTrue, Not, Joined]  # noqa: UP007
 
 
-def parse_condition(text: str, where: str) -> Condition:
+def parse_condition(text: object, where: str) -> Condition:
     """Reads a condition.
 
     Raises:
         ConfigError: It is none.
     """
+    if not isinstance(text, str):
+        raise ConfigError(f"{where} is wrong: expected a text such as 'amount > 0', got {text!r}.")
     return _ConditionParser(text, where).condition()
 
 

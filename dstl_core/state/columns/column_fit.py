@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.codec.columnar.types.input import NO_FIT
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
 from dstl_core.codec.serializers import AnySerializer, Types, deserialize_exactly
 from dstl_core.errors import ConfigError
@@ -30,7 +31,7 @@ def fit(column: pa.Array, wanted: pa.DataType, what: str) -> pa.Array:
         return column
     try:
         return _fit(column, wanted)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError, TypeError) as error:
+    except (*NO_FIT, TypeError) as error:
         reason = "a value does not fit" if isinstance(error, pa.ArrowInvalid) else "no such cast"
         raise ConfigError(
             f"{what} cannot be written: expected a column of type {wanted}, got {column.type} "

@@ -145,6 +145,24 @@ def test_a_value_of_another_type_is_one_sentence(declared: Any, value: Any, said
         serialize_to_bytes(seen, value)
 
 
+@pytest.mark.parametrize(
+    "stored",
+    [
+        BigDecimal(5, (1 << 31) - 1),
+        BigDecimal(-5, -(1 << 31)),
+        BigDecimal(10**30 + 1, 1 << 30),
+        BigDecimal(7, -(1 << 30) - 1),
+    ],
+    ids=str,
+)
+def test_every_scale_of_a_decimal_comes_back(stored: BigDecimal) -> None:
+    seen, flink = both("decimal")
+    value = deserialize_exactly(seen, serialize_to_bytes(flink, stored))
+    assert value.as_tuple()[2] == -stored.scale
+    assert int("".join(map(str, value.as_tuple()[1]))) == abs(stored.unscaled)
+    assert serialize_to_bytes(seen, value) == serialize_to_bytes(flink, stored)
+
+
 @given(st.datetimes(timezones=st.just(dt.UTC)), st.dates(), st.times(), st.datetimes())
 def test_every_python_time_comes_back(
     moment: dt.datetime, day: dt.date, time: dt.time, local: dt.datetime

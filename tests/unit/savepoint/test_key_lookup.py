@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 
 from dstl_core.cli.dump_lines import keys_of
+from dstl_core.codec.big_decimal import BigDecimal
+from dstl_core.codec.binary_row import RowData
 from dstl_core.codec.logical_types import LogicalType
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.dates import Instant, LocalDate, LocalTime, SqlTimestamp
@@ -47,6 +49,7 @@ FORMS = {
 }
 FIXTURES = [fixture for fixture in SNAPSHOTS if fixture.name in FORMS]
 MOST_KEYS = 8 if WHOLE else 3
+ROW = RowDataSerializer((LogicalType("DATE"),))
 
 
 def text_of(key: Any) -> str:
@@ -100,6 +103,9 @@ def texts_of(lines: list[dict[str, Any]]) -> list[tuple[str, str]]:
         (Types.LOCAL_TIME, "23:59", LocalTime(23, 59, 0, 0)),
         (Types.LOCAL_DATE, "+12026-02-28", LocalDate(12026, 2, 28)),
         (Types.SQL_TIMESTAMP, "1969-12-31 23:59:59.999999999", SqlTimestamp(-1, 999_999_999)),
+        (ROW, '["+I", "2026-02-28"]', RowData(0, (20512,))),
+        (ROW, '["2026-02-28"]', RowData(0, (20512,))),
+        (ROW, '["+X", "2026-02-28"]', None),
         (Types.LOCAL_DATE, "2026-02-29", None),
         (Types.LOCAL_TIME, "24:00", None),
         (Types.INSTANT, "2026-01-01T00:00:60Z", None),
@@ -112,6 +118,13 @@ def test_a_time_beyond_those_of_python_is_a_key(kind: Any, text: str, value: Any
         return
     with pytest.raises(ConfigError, match="key is wrong: expected"):
         parse_key(kind, text)
+
+
+@pytest.mark.parametrize("exponent", ["2147483649", "-2147483648", "3000000000", "9" * 22])
+def test_a_number_with_an_exponent_that_java_does_not_have_is_no_key(exponent: str) -> None:
+    with pytest.raises(ConfigError, match="key is wrong: expected a BigDecimal"):
+        parse_key(Types.BIG_DEC, f"1e{exponent}")
+    assert parse_key(Types.BIG_DEC, "12e2147483648") == BigDecimal(12, -(1 << 31))
 
 
 def test_keys_come_from_a_file_too(run: Any, tmp_path: Path) -> None:

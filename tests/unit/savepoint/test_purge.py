@@ -16,8 +16,8 @@ from dstl_core.checkpoint.store.references import file_handles
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, RelativeFileStateHandle
+from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.purge import purged_tables
-from dstl_core.savepoint.verify.verify import verify_snapshot
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN, as_lines, snapshot
 
@@ -353,6 +353,13 @@ def test_times_that_do_not_fit_together_are_refused(
     code, _, error = run("rewrite", path, "out", "--dry-run", *options)
     assert (code, is_one_sentence(error)) == (2, True)
     assert problem in error
+
+
+@pytest.mark.parametrize("condition", [None, 5, b"value > 0", ["value > 0"]], ids=str)
+def test_a_condition_that_is_no_text_gets_one_sentence(condition: Any) -> None:
+    edit = edit_savepoint(Snapshot.load(snapshot(CHECKPOINT)))
+    with pytest.raises(ConfigError, match="expected a text such as"):
+        edit.keep_where(OperatorIdentifier.for_uid("a-keyed"), "cnt", condition)
 
 
 def test_a_condition_may_have_thousands_of_parts(tmp_path: Path) -> None:

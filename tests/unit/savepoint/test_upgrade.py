@@ -213,10 +213,10 @@ def test_named_types_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
     for text, said in (
         ("List<int>", "int is no type argument"),
         ("Map<String>", "expected 2, got 1"),
-        ("List<", "A type is malformed"),
-        ("List<String>>", "A type is malformed"),
-        ("", "A type is malformed"),
-        ("List<" * 40 + "String" + ">" * 40, "A type is malformed"),
+        ("List<", r"\(types\) is malformed: expected a Java type"),
+        ("List<String>>", r"\(types\) is malformed: expected a Java type"),
+        ("", r"\(types\) is malformed: expected a Java type"),
+        ("List<" * 40 + "String" + ">" * 40, r"\(types\) is malformed: expected a Java type"),
     ):
         with pytest.raises(ConfigError, match=said):
             SavepointUpgrade(carts, types={"items": text})

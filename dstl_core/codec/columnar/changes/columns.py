@@ -10,6 +10,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from dstl_core.codec.columnar.changes.sets import ChangeColumns, Int32s
+from dstl_core.codec.columnar.types.input import NO_FIT
 from dstl_core.errors import ChangelogError, ConfigError
 from dstl_core.model.key_group import KeyGroupRange
 
@@ -95,7 +96,7 @@ def _values(
             # Checked first, because a conversion to binary would encode text.
             kind = pa.infer_type(column)
             yield _arrow(pa.array(column, pa.large_binary() if pa.types.is_binary(kind) else kind))
-        except (pa.ArrowException, TypeError) as error:
+        except (*NO_FIT, TypeError) as error:
             raise ConfigError(f"The values of a batch are not bytes ({error}).") from error
 
 

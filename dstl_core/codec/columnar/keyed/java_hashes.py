@@ -18,7 +18,6 @@ from dstl_core.codec.columnar.kernels.memory import get32, load8, load32
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex
 from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions, layout_of
-from dstl_core.codec.columnar.types.value_layouts import ROW_KINDS
 from dstl_core.codec.data_io import CANONICAL_NAN_32, CANONICAL_NAN_64
 from dstl_core.codec.serializers import (
     AnySerializer,
@@ -221,7 +220,7 @@ def _rows(values: pa.Array, kind: structs.RowSerializer, options: ColumnOptions)
         of_field = _deep_hashes(values.field(at), field, options)
         hashes = hashes * np.int32(31) + of_field
     if head:
-        kinds = pc.index_in(values.field(0), pa.array(ROW_KINDS, values.field(0).type))
+        kinds = pc.index_in(values.field(0), pa.array(structs.ROW_KINDS, values.field(0).type))
         hashes += np.int32(31) * kinds.cast(pa.int32()).to_numpy(zero_copy_only=False)
     return hashes
 

@@ -29,6 +29,16 @@ _KEYS = (KEY, USER_KEY)
 _NOTHING = np.zeros(16, np.uint8)
 """Stands in for a buffer that Arrow omits."""
 
+NO_FIT = (
+    pa.ArrowInvalid,
+    pa.ArrowTypeError,
+    pa.ArrowNotImplementedError,
+    pa.ArrowCapacityError,
+)
+"""What Arrow says of values and types that do not fit. Its other errors are not about values, for
+example memory that ran out.
+"""
+
 Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 
@@ -133,7 +143,7 @@ def as_type(array: pa.Array, wanted: pa.DataType, what: str = "A column") -> pa.
         if not array.type.equals(wanted):
             array = array.cast(wanted)
         array.validate(full=True)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+    except NO_FIT as error:
         if "UTF8" in str(error):
             raise ColumnValueError(
                 f"{what} cannot be written: it has text that is not UTF-8 ({error}); replace such "

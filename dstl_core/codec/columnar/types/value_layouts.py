@@ -16,8 +16,7 @@ from dstl_core.codec.columnar.types.layouts import (
     struct_type,
 )
 from dstl_core.codec.columnar.types.program import Code, Field, Word
-
-ROW_KINDS = ("+I", "-U", "+U", "-D")
+from dstl_core.codec.serializers.structs import ROW_KINDS
 
 
 class BigInt(Variable):

@@ -33,9 +33,9 @@ from dstl_core.model.handle import (
     SegmentFileStateHandle,
 )
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
+from dstl_core.savepoint.check.range_check import RangeReport
+from dstl_core.savepoint.check.verify import Finding, Report, verify_snapshot
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.verify.range_check import RangeReport
-from dstl_core.savepoint.verify.verify import Finding, Report, verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.savepoint.write.work_record import WorkRecord
 from dstl_core.state.columns.progress import Stage

@@ -29,17 +29,17 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
-from dstl_core.savepoint.access.summary import streams_of
 from dstl_core.savepoint.access.units import Jobs, jobs_for, run_units, units_of
-from dstl_core.savepoint.read.entries import summarize, unread_part
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.verify.range_check import (
+from dstl_core.savepoint.check.range_check import (
     FAULTS,
     MAX_FINDINGS_OF_A_KIND,
     RangeCheck,
     RangeReport,
     unread_values,
 )
+from dstl_core.savepoint.check.summary import streams_of
+from dstl_core.savepoint.read.entries import summarize, unread_part
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 from dstl_core.storage.written_files import sha256_of
 

@@ -1,0 +1,1 @@
+"""Verifies and compares snapshots, and deletes unreferenced files."""

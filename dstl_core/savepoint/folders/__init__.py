@@ -1,1 +1,0 @@
-"""The snapshots below a folder, and the folder of a job or a pipeline."""

@@ -1,0 +1,1 @@
+"""Learns what changed between two jobs, from their savepoints and compiled plans."""

@@ -1,1 +1,0 @@
-"""Verifies a snapshot, and reads back what was written."""
