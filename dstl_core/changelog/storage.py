@@ -142,6 +142,10 @@ class FsStateChangelogStorage(Closing):
         """Says whether uploads have room for another append."""
         return self._scheduler.get_availability_provider()
 
+    def flush(self) -> None:
+        """Uploads now what waits for the sets of other writers."""
+        self._scheduler.flush()
+
     @property
     def bytes_in_flight(self) -> int:
         """Bytes that count towards ``upload.max-in-flight`` now; 0 with direct uploads."""

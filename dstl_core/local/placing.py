@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.job.rows.placement import Placement
+from dstl_core.job.rows.placement import Placement, spooled
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN
 from dstl_core.job.spec.input_checks import is_ordered, needed_columns
@@ -41,16 +41,13 @@ def placed_rows(
     columns = [rows.schema.field(name) for name in names]
     schema = pa.schema([*columns, pa.field(FINGERPRINT_COLUMN, pa.int64())])
     placement = Placement(operator.key_by, operator.key_type, job.parallelism, job.max_parallelism)
-    spools: dict[int, Spool] = {}
-    for batch in rows.batches():
-        hashes = row_hash.of(batch)
-        arrays = [*(batch.column(name) for name in names), hashes]
-        sent = pa.RecordBatch.from_arrays(arrays, schema=schema)
-        for subtask, places in placement.split(batch, hashes):
-            if subtask not in spools:
-                spools[subtask] = Spool(schema, memory // job.parallelism, folder)
-            spools[subtask].add(sent if places is None else sent.take(places))
-    return spools
+    sent = (
+        pa.RecordBatch.from_arrays(
+            [*(batch.column(name) for name in names), row_hash.of(batch)], schema=schema
+        )
+        for batch in rows.batches()
+    )
+    return spooled(sent, FINGERPRINT_COLUMN, placement, memory, folder)
 
 
 def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -64,6 +64,10 @@ class StateChangeUploadScheduler(Closing, ABC):
     def close(self) -> None:
         """Completes every accepted task, and accepts no more."""
 
+    def flush(self) -> None:
+        """Sends what waits for a full batch. By default nothing waits."""
+        return None
+
     def get_availability_provider(self) -> AvailabilityProvider:
         return ALWAYS_AVAILABLE
 
@@ -307,6 +311,9 @@ class BatchingStateChangeUploadScheduler(StateChangeUploadScheduler):
             )
         except SchedulerClosedError:
             _fail(tasks, _closed_error())
+
+    def flush(self) -> None:
+        self._send_batch()
 
     def _notify(self, future: Future[None]) -> None:
         self._lanes.run(future, lambda: future.set_result(None))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,6 +12,7 @@ import pyarrow as pa
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.job.rows.keys import fitted_keys
+from dstl_core.job.rows.spool import Spool
 
 Subtasks = npt.NDArray[np.int64]
 
@@ -65,3 +66,28 @@ class Placement:
         # As compute_operator_index_for_key_group, for many groups.
         of_groups: Subtasks = groups.astype(np.int64) * self.parallelism // self.max_parallelism
         return of_groups
+
+
+def spooled(
+    batches: Iterable[pa.RecordBatch],
+    hashes: str,
+    placement: Placement,
+    memory: int,
+    folder: str | None = None,
+) -> dict[int, Spool]:
+    """The rows of each subtask that has some.
+
+    Args:
+        batches: The rows, with the columns that subtasks get.
+        hashes: The column with a hash of each row.
+        placement: Finds the subtask of a row.
+        memory: The bytes of rows that stay in memory.
+        folder: The folder of temporary files; None: the system's.
+    """
+    spools: dict[int, Spool] = {}
+    for batch in batches:
+        for subtask, places in placement.split(batch, batch.column(hashes)):
+            if subtask not in spools:
+                spools[subtask] = Spool(batch.schema, memory // placement.parallelism, folder)
+            spools[subtask].add(batch if places is None else batch.take(places))
+    return spools

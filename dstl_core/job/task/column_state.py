@@ -19,7 +19,7 @@ from dstl_core.errors import ConfigError, DstlError
 from dstl_core.job.rows.keys import fitted_keys
 from dstl_core.job.rows.waiting_rows import WaitingRows
 from dstl_core.job.spec.job_spec import TaskSpec
-from dstl_core.job.task.local_copies import CopyFolder, CopyParts
+from dstl_core.job.task.local_copies import BegunCopy, CopyFolder, CopyParts
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.reports import SubtaskMetrics
 from dstl_core.job.task.restore import Assigned
@@ -94,6 +94,7 @@ class StateInColumns(ABC):
         self._changed_keys = 0
         self._keys_gained = 0
         self._waiting = WaitingRows()
+        self._begun: BegunCopy | None = None
 
     @property
     def written(self) -> list[WrittenFile]:
@@ -276,6 +277,9 @@ class StateInColumns(ABC):
             self._operator.uid, self._operator.key_type, self._metas, self._environment.registry
         )
         written = self._snapshots.start(checkpoint_id, options, streams)
+        self._files.send()
+        if not options.checkpoint_type.is_savepoint and (self._changes or self.warmth != WARM):
+            self._begun = self._begin_copy()  # while the log is uploaded
         state = OperatorSubtaskState(self._subtask, managed_keyed_state=written())
         # Mapped files have no checksums that a read would check.
         self._folder.check_used()
@@ -287,24 +291,29 @@ class StateInColumns(ABC):
         self._snapshots.close()
         self._files.close()
         handle = None if state is None else state.managed_keyed_state
-        if handle is None or not self._task.job.local_copies.enabled:
+        parts = None if handle is None else CopyParts.of([handle])
+        is_kept = self.warmth == WARM and parts == CopyParts.of(self._handles)
+        if parts is None or is_kept or not self._task.job.local_copies.enabled:
+            self._folder.give_up(self._begun)
             return
-        parts = CopyParts.of([handle])
-        if self.warmth == WARM and parts == CopyParts.of(self._handles):
-            return
+        begun = self._begun or self._begin_copy()
+        if begun is not None:
+            self._folder.finish(begun, parts, files_of(begun.notes["levels"]))
+
+    def _begin_copy(self) -> BegunCopy | None:
+        """The files of a local copy of the state; None if none is kept."""
+        if not self._task.job.local_copies.enabled:
+            return None
         if self._folder.damage_of_used() is not None:
-            return  # a copy that is made of damaged levels would have valid digests
+            return None  # a copy that is made of damaged levels would have valid digests
         store = self._store
         store.tidy()
-        self._folder.build(
-            parts,
-            lambda built: {"levels": store.save(built), "seed": store.seed},
-            lambda notes: files_of(notes["levels"]),
-        )
+        return self._folder.begin(lambda built: {"levels": store.save(built), "seed": store.seed})
 
     def abandon(self) -> None:
         self._snapshots.abandon()
         self._files.close()
+        self._folder.give_up(self._begun)
         self._folder.drop_damaged()
 
 

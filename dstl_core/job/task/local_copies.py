@@ -23,7 +23,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -93,6 +93,14 @@ def _digest(handle: KeyedStateHandle) -> str:
     out = DataOutput()
     write_keyed_handle(out, handle)
     return hashlib.sha256(out.to_bytes()).hexdigest()
+
+
+@dataclass(frozen=True)
+class BegunCopy:
+    """The files of a copy that has no name yet, and fields of its manifest."""
+
+    path: Path
+    notes: dict[str, Any] = field(default_factory=dict)
 
 
 class CopyFolder:
@@ -171,32 +179,40 @@ class CopyFolder:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder
 
-    def build(
-        self,
-        parts: CopyParts,
-        save: Callable[[Path], dict[str, Any]],
-        digests: Callable[[dict[str, Any]], Mapping[str, str]] = lambda notes: {},
-    ) -> None:
-        """Makes a copy: ``save`` writes into a new folder and returns fields for the manifest.
-
-        ``digests`` returns the sha256 of files that are known from these fields.
+    def begin(self, save: Callable[[Path], dict[str, Any]]) -> BegunCopy | None:
+        """Makes the files of a copy: ``save`` writes them, and returns fields for the manifest.
 
         An error of the disk ends the copy, never the task: for example, the disk is full, or
         another process has deleted the copy that this one shares files with.
         """
-        built = None
+        begun = None
         try:
-            built = Path(tempfile.mkdtemp(prefix=".new-", dir=self.path))
-            notes = save(built)
-            damage = self.damage_of_used()
-            if damage is not None:
-                raise OSError(f"the copy that it was made from is damaged: {damage}")
+            begun = BegunCopy(Path(tempfile.mkdtemp(prefix=".new-", dir=self.path)))
+            begun.notes.update(save(begun.path))
         except OSError as error:
             _LOG.warning("a local copy was not kept: %s", error)
-            if built is not None:
-                shutil.rmtree(built, ignore_errors=True)
+            self.give_up(begun)
+            return None
+        return begun
+
+    def finish(self, begun: BegunCopy, parts: CopyParts, digests: Mapping[str, str]) -> None:
+        """Publishes the files of ``begin``, unless the copy that they share files with is damaged.
+
+        ``digests`` has the sha256 of files that are known.
+        """
+        damage = self.damage_of_used()
+        if damage is None:
+            self.publish(begun.path, parts, begun.notes, digests)
             return
-        self.publish(built, parts, notes, digests(notes))
+        _LOG.warning(
+            "a local copy was not kept: the copy that it was made from is damaged: %s", damage
+        )
+        self.give_up(begun)
+
+    def give_up(self, begun: BegunCopy | None) -> None:
+        """Deletes the files of ``begin``."""
+        if begun is not None:
+            shutil.rmtree(begun.path, ignore_errors=True)
 
     def publish(
         self,

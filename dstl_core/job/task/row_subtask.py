@@ -150,7 +150,9 @@ class RowSubtask:
     def snapshot(
         self, checkpoint: CheckpointMetaData, options: CheckpointOptions
     ) -> OperatorSubtaskState:
-        return self._subtask.snapshot(checkpoint, options)
+        written = self._subtask.start_snapshot(checkpoint, options)
+        self._files.send()
+        return written()
 
     def close(self, state: OperatorSubtaskState | None) -> None:
         if state is not None and self._subtask.keyed is not None:

@@ -72,6 +72,11 @@ class SubtaskFiles:
             begins_with_base=task.begins_with_base,
         )
 
+    def send(self) -> None:
+        """Uploads what was persisted. A subtask has its own files, so nothing else joins them."""
+        if self._changelog is not None:
+            self._changelog.flush()
+
     @property
     def written(self) -> list[WrittenFile]:
         """The state files that the subtask has written."""

@@ -70,16 +70,21 @@ def place(
     placement = Placement(operator.key_by, operator.key_type, parallelism, max_parallelism)
     if order_by or not operator.function.order_insensitive:
         return PlacedRows(_in_order(_hashed(rows, names), operator, order_by, placement), False)
-    # The JVM hashes rows if their hash needs columns that tasks do not, or has to visit elements.
-    row_hash = None
-    if len(names) == len(rows.columns) and has_simple_types(rows.schema):
-        fields = sorted(rows.schema.fields, key=lambda field: field.name)
-        row_hash = RowHash(header_of(fields), tuple(each.name for each in fields))
-    else:
-        rows = _hashed(rows, names)
+    rows, row_hash = with_hash(rows, names)
     send = Settled(SendRows(placement, names, row_hash, _reduced_for(operator)))
     parts = map_in_arrow(rows, send, spark_schema_of(MESSAGE_SCHEMA))
     return PlacedRows(parts.repartitionById(parallelism, F.col(SUBTASK_COLUMN)), True)
+
+
+def with_hash(rows: DataFrame, names: Sequence[str]) -> tuple[DataFrame, RowHash | None]:
+    """Rows with some columns at least, and what hashes them in tasks; None if the JVM does.
+
+    The JVM hashes rows if their hash needs columns that tasks do not, or has to visit elements.
+    """
+    if len(names) < len(rows.columns) or not has_simple_types(rows.schema):
+        return _hashed(rows, names), None
+    fields = sorted(rows.schema.fields, key=lambda field: field.name)
+    return rows, RowHash(header_of(fields), tuple(each.name for each in fields))
 
 
 def _reduced_for(operator: Operator) -> AggregateOperator | None:

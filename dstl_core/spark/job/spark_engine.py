@@ -26,6 +26,7 @@ from dstl_core.spark.engine.session import SparkTasks, of_attempt
 from dstl_core.spark.job.batch_checks import check_rows, checked_batch
 from dstl_core.spark.job.inputs import fingerprint_of, in_types, latest_time_of, place
 from dstl_core.spark.job.sent_rows import received
+from dstl_core.spark.job.small_batches import applied_by_one_task
 
 
 class SparkRunner(SparkTasks):
@@ -45,6 +46,9 @@ class SparkRunner(SparkTasks):
         description: str,
     ) -> list[SubtaskReport]:
         """As ``TaskRunner.apply``: one shuffle sends the rows to their subtasks."""
+        by_one_task = applied_by_one_task(rows, operator, order_by, task, epoch)
+        if by_one_task is not None:
+            return self.collect(*by_one_task, description, rows)
         placed = place(
             rows,
             operator,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.local.local_engine import LocalEngine
+from dstl_core.spark.job import small_batches
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from tests.aggregate_declarations import DDL, KEY, accepted, python_of, typed_table
 from tests.aggregate_declarations import SCHEMA as EVERY_TYPE
@@ -204,7 +206,58 @@ def test_a_pipeline_changes_its_engine_at_any_epoch(spark, tmp_path, name):
     assert digests[0] == digests[1]
 
 
-def test_frequent_keys_that_spark_reduces_on_their_way_have_the_same_state(spark, tmp_path):
+def stages_of(spark, run) -> int:
+    """The stages of Spark that a call has planned."""
+    context, name = spark.sparkContext, "stages of a call"
+    before = set(context.statusTracker().getJobIdsForGroup(name))
+    context.setJobGroup(name, name)
+    try:
+        run()
+    finally:
+        context.setLocalProperty("spark.jobGroup.id", None)
+    tracker = context.statusTracker()
+    jobs = set(tracker.getJobIdsForGroup(name)) - before
+    return sum(len(tracker.getJobInfo(number).stageIds) for number in jobs)
+
+
+def test_one_task_applies_a_small_batch_and_writes_the_same_files(spark, tmp_path, monkeypatch):
+    frames = []
+    for number in range(2):
+        pq.write_table(table_of(random_batch(number)), tmp_path / f"{number}.parquet")
+        frames.append(spark.read.parquet(str(tmp_path / f"{number}.parquet")))
+    written = []
+    for limit in (small_batches.SMALL_BYTES, 0):
+        monkeypatch.setattr(small_batches, "SMALL_BYTES", limit)
+        running = job(spark, tmp_path / str(limit), "aggregates")
+        stages = [
+            stages_of(spark, lambda rows=rows, at=at, of=running: of.run(rows, at))
+            for at, rows in enumerate(frames)
+        ]
+        assert (stages[-1] == 1) is (limit > 0)
+        written.append((facts_of(running), files_of(running)))
+    assert written[0] == written[1]
+
+
+def test_each_subtask_has_a_task_where_one_task_would_not_do(spark, tmp_path):
+    path = str(tmp_path / "rows.parquet")
+    pq.write_table(table_of(random_batch(0)), path)
+    of_file = spark.read.parquet(path)
+    of_unknown_size = spark.createDataFrame(spark.sparkContext.parallelize(random_batch(1)), SCHEMA)
+    cases = (
+        ("tumbling", of_file, None),
+        ("aggregates", of_file, ["v"]),
+        ("aggregates", of_unknown_size, None),
+    )
+    for number, (name, rows, order) in enumerate(cases):
+        running = job(spark, tmp_path / str(number), name)
+        running.start()
+        assert stages_of(spark, partial(running.run, rows, 1, order)) > 1
+
+
+def test_frequent_keys_that_spark_reduces_on_their_way_have_the_same_state(
+    spark, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(small_batches, "SMALL_BYTES", 0)  # one task would send no row
     written = {}
     # The last digits of a deviation, and the bytes of a sketch, depend on the order of rows.
     exact = {name: each for name, each in EVERY.items() if name not in ("spread", "different")}

@@ -61,8 +61,14 @@ def publish(copies, of, content=b"state"):
         (built / "data").write_bytes(content)
         return {"note": of.name}
 
-    copies.build(of, save)
+    keep(copies, of, save)
     return copies.path / of.name
+
+
+def keep(copies, of, save):
+    begun = copies.begin(save)
+    if begun is not None:
+        copies.finish(begun, of, {})
 
 
 def test_an_older_state_leads_to_a_newer_one_by_its_log():
@@ -141,10 +147,10 @@ def test_a_copy_that_the_disk_refuses_is_no_error(tmp_path, caplog):
         (built / "data").hardlink_to(gone)
 
     copies = folder(tmp_path)
-    copies.build(parts("a"), save)
+    keep(copies, parts("a"), save)
     assert list(copies.path.iterdir()) == []
     (tmp_path / "file").write_bytes(b"no folder")
-    folder(tmp_path / "file").build(parts("a"), save)
+    keep(folder(tmp_path / "file"), parts("a"), save)
     assert caplog.text.count("a local copy was not kept") == 2
 
 
