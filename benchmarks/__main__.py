@@ -7,6 +7,7 @@ from pathlib import Path
 from benchmarks import (
     changelog,
     columnar,
+    commands,
     curves,
     day,
     edits,
@@ -28,6 +29,7 @@ from benchmarks import (
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
     "changelog": (changelog.run, changelog.add_arguments),
     "columnar": (columnar.run, columnar.add_arguments),
+    "commands": (commands.run, commands.add_arguments),
     "epochs": (epochs.run, epochs.add_arguments),
     "curves": (curves.run, curves.add_arguments),
     "day": (day.run, day.add_arguments),

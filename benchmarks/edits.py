@@ -56,8 +56,7 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _measure(work: Path, classpath: str, keys: int, rounds: int) -> dict[str, Any]:
-    filled = _flink(work, classpath, "fill", keys, work / "job", UID[0], STATE[0])
-    source = Path(filled["checkpoint"].removeprefix("file:"))
+    source = Path(filled(work, classpath, keys, work / "job"))
     rewrites: dict[str, list[dict[str, Any]]] = {each: [] for each in HOW}
     restores: dict[str, list[dict[str, Any]]] = {each: [] for each in ("checkpoint", *HOW)}
     for number in range(rounds):
@@ -71,7 +70,7 @@ def _measure(work: Path, classpath: str, keys: int, rounds: int) -> dict[str, An
                 command += [str(source), str(out), *how.split(), "--rename", f"{UID[0]}={UID[1]}"]
                 command += ["--rename-state", f"{UID[0]}/{STATE[0]}={STATE[1]}"]
             ran = run_process([sys.executable, *command], work, as_json=False)
-            rewrites[how].append(ran | {"bytes": _size(out)})
+            rewrites[how].append(ran | {"bytes": size_of(out)})
         for name, place in places.items():
             is_old = name == "checkpoint"
             names = (UID[0], STATE[0]) if is_old else (UID[1], STATE[1])
@@ -85,10 +84,16 @@ def _measure(work: Path, classpath: str, keys: int, rounds: int) -> dict[str, An
     return {
         "flink": flink.version(),
         "keys": keys,
-        "bytes": _size(source.parent),
+        "bytes": size_of(source.parent),
         "rewrites": rewrites,
         "restores": restores,
     }
+
+
+def filled(work: Path, classpath: str, keys: int, folder: Path) -> str:
+    """The checkpoint of a job that Flink filled."""
+    path = _flink(work, classpath, "fill", keys, folder, UID[0], STATE[0])["checkpoint"]
+    return str(path.removeprefix("file:"))
 
 
 def _flink(work: Path, classpath: str, *arguments: object) -> dict[str, Any]:
@@ -98,7 +103,8 @@ def _flink(work: Path, classpath: str, *arguments: object) -> dict[str, Any]:
     return run_process(command, work)
 
 
-def _size(folder: Path) -> int:
+def size_of(folder: Path) -> int:
+    """Bytes of the files in a folder."""
     return sum(each.stat().st_size for each in folder.rglob("*") if each.is_file())
 
 

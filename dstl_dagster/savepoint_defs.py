@@ -231,6 +231,7 @@ class _Savepoint:
                     self._copy_spec("rewritten", rewrite.name, rewrite.automation_condition),
                     self.source,
                     op_name=self.op_name(rewrite.name),
+                    engine=rewrite.engine,
                     **rewrite.edit(),
                 )
             )
@@ -240,6 +241,7 @@ class _Savepoint:
                     self._copy_spec("upgraded", upgrade.name),
                     self.source,
                     op_name=self.op_name(upgrade.name),
+                    engine=upgrade.engine,
                     **upgrade.edit(),
                 )
             )
@@ -250,6 +252,7 @@ class _Savepoint:
                     self.source,
                     migrate.declaration,
                     op_name=self.op_name(migrate.name),
+                    engine=migrate.engine,
                 )
             )
         return assets

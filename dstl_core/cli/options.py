@@ -116,6 +116,14 @@ SparkOption = Annotated[
         help="Read keyed state on Spark, e.g. spark://host:7077, instead of processes (--jobs).",
     ),
 ]
+WorkOption = Annotated[
+    str | None,
+    typer.Option(
+        "--work",
+        metavar="DIR",
+        help="Keep in this folder what is done, so that the same command goes on after a kill.",
+    ),
+]
 KeepCompressionOption = Annotated[
     bool,
     typer.Option(

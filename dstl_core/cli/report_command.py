@@ -17,6 +17,7 @@ from dstl_core.cli.options import (
     RelocateOption,
     RootOption,
     SparkOption,
+    WorkOption,
     duration_ms,
     load,
     moment_ms,
@@ -66,6 +67,7 @@ def report(
     as_json: JsonOption = False,
     jobs: JobsOption = None,
     spark: SparkOption = None,
+    work: WorkOption = None,
     jar: JarOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
@@ -101,6 +103,7 @@ def report(
             at_ms=at_ms,
             on_progress=advance,
             jobs=runner_of(jobs, spark),
+            work=work,
         )
     if output is not None:
         snapshot_report.write(output)

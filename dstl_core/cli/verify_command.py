@@ -16,6 +16,7 @@ from dstl_core.cli.options import (
     RelocateOption,
     RootOption,
     SparkOption,
+    WorkOption,
     load,
     runner_of,
 )
@@ -30,6 +31,7 @@ def verify(
     as_json: JsonOption = False,
     jobs: JobsOption = None,
     spark: SparkOption = None,
+    work: WorkOption = None,
     allow_root: RootOption = None,
     relocate: RelocateOption = None,
     changelog_base: ChangelogBaseOption = None,
@@ -45,7 +47,9 @@ def verify(
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     total = sum(operator.state.state_size for operator in snapshot.operators)
     with progress("checking", total) as advance:
-        report = verify_snapshot(snapshot, on_progress=advance, jobs=runner_of(jobs, spark))
+        report = verify_snapshot(
+            snapshot, on_progress=advance, jobs=runner_of(jobs, spark), work=work
+        )
     if as_json:
         write_json([report.to_json()], indent=1)
     else:

@@ -16,7 +16,7 @@ from dstl_core.savepoint.edit.kept_state import Files
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.leases import refuse_beside_runs, working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.resources.engines import engine_of
+from dstl_dagster.resources.engines import engine_of, units_of
 from dstl_dagster.resources.savepoint_resource import SavepointResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.translator import SPARK
@@ -227,24 +227,22 @@ def build_bootstrap_op(
     return bootstrap
 
 
-def build_rewrite_op(name: str) -> dg.OpDefinition:
-    """Builds an op that writes an edited copy of a savepoint. It needs no Spark.
+def build_rewrite_op(name: str, *, engine: str | None = None) -> dg.OpDefinition:
+    """Builds an op that writes an edited copy of a savepoint.
 
     Its input ``source`` is the path of the savepoint: the output of another op, or a value in the
     launchpad. Its output is the path of the copy. A copy that is there already stays.
 
     Args:
         name: Name of the op.
+        engine: Key of the resource whose Spark session reads and writes keyed state; by default
+            the process of the run does.
     """
 
-    @dg.op(name=name)
-    def rewrite(
-        context: dg.OpExecutionContext,
-        config: RewriteConfig,
-        source: str,
-        storage: DstlStorageResource,
-    ) -> str:
-        with no_retry_of_permanent_errors():
+    @dg.op(name=name, required_resource_keys={"storage", *([] if engine is None else [engine])})
+    def rewrite(context: dg.OpExecutionContext, config: RewriteConfig, source: str) -> str:
+        storage = context.resources.storage
+        with no_retry_of_permanent_errors(), units_of(context, engine, name) as jobs:
             copy = SavepointResource(storage=storage).rewrite(
                 source,
                 config.out,
@@ -255,6 +253,7 @@ def build_rewrite_op(name: str) -> dg.OpDefinition:
                 erase_keys=config.erase_keys,
                 where=config.where,
                 drop_expired=config.drop_expired,
+                jobs=jobs,
             )
         notes = {} if copy.file.sidecar is None else copy.file.sidecar.notes
         for operator, counts in notes.get("purged", {}).items():

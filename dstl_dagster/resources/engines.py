@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from dstl_core.errors import ConfigError
+from dstl_core.savepoint.access.units import Jobs
 from dstl_dagster.resources.spark_resource import is_stopped, tagged_session
 
 
@@ -34,6 +35,34 @@ def engine_of(resource: Any, *names: str) -> Iterator[Any]:
         )
     with tagged_session(session, *names) as tagged:
         yield tagged
+
+
+@contextmanager
+def units_of(context: Any, engine: str | None, name: str) -> Iterator[Jobs]:
+    """What reads and writes keyed state of a copy: tasks of a Spark session, or this process.
+
+    Args:
+        context: Of an op or an asset.
+        engine: Key of the resource with the session; None for this process.
+        name: Of the op, for the tag of the Spark jobs.
+
+    Raises:
+        ConfigError: The resource has no session of Spark.
+    """
+    if engine is None:
+        yield 1
+        return
+    resource = getattr(context.resources, engine)
+    with engine_of(resource, "dstl", context.run.run_id, name) as session:
+        if not hasattr(session, "createDataFrame"):
+            raise ConfigError(
+                f"The engine of {name!r} is wrong: expected the key of a resource with a session "
+                f"of Spark, got {engine!r}, a {type(resource).__name__}; leave it out to copy in "
+                f"the process of the run."
+            )
+        from dstl_core.spark.savepoints.spark_units import SparkUnits
+
+        yield SparkUnits(session)
 
 
 def rows_of(batch: Callable[[Any, Any], Any], session: Any, key: Any) -> Any:

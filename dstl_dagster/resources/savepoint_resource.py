@@ -12,6 +12,7 @@ from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.flink_text import duration_ms
+from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.check.verify import Report, verify_snapshot
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.rewrite import edit_by_names
@@ -29,7 +30,11 @@ if TYPE_CHECKING:
 
 
 class SavepointResource(dg.ConfigurableResource):
-    """Finds snapshots by name (in the storage) or by path. Only ``read`` needs Spark."""
+    """Finds snapshots by name (in the storage) or by path. Only ``read`` needs Spark.
+
+    ``jobs`` is what reads and writes keyed state: a number of processes, None for all cores if it
+    is large, or ``SparkUnits(session)``.
+    """
 
     storage: dg.ResourceDependency[DstlStorageResource]
     allow_roots: list[str] = Field(default=[], description="Further folders handles may name.")
@@ -72,9 +77,9 @@ class SavepointResource(dg.ConfigurableResource):
         except StateFileNotFoundError:
             return None
 
-    def verify(self, place: str) -> Report:
+    def verify(self, place: str, jobs: Jobs = 1) -> Report:
         """Reads a whole snapshot and reports what is wrong with it."""
-        return verify_snapshot(self.load(place))
+        return verify_snapshot(self.load(place), jobs=jobs)
 
     def report(self, place: str, compare: str | None = None, **options: Any) -> SnapshotReport:
         """Reports on a snapshot, and on what grew since another one. It reads every record.
@@ -99,6 +104,7 @@ class SavepointResource(dg.ConfigurableResource):
         erase_keys: Mapping[str, str] | None = None,
         where: Mapping[str, str] | None = None,
         drop_expired: Mapping[str, str] | None = None,
+        jobs: Jobs = 1,
     ) -> Snapshot:
         """Writes an edited copy of a snapshot. If ``out`` holds that copy already, it returns it.
 
@@ -114,6 +120,7 @@ class SavepointResource(dg.ConfigurableResource):
             where: ``OP/STATE`` to the condition of entries that stay.
             drop_expired: ``OP/STATE`` to a time to live as ``7 d``: values that were last accessed
                 so long ago go.
+            jobs: What reads and writes keyed state.
 
         Raises:
             SavepointError: The edit is impossible, or ``out`` holds another snapshot: of another
@@ -133,7 +140,7 @@ class SavepointResource(dg.ConfigurableResource):
         choices: list[Any] = [dict(rename or {}), list(remove), max_parallelism]
         choices += [] if files == "canonical" else [files]
         choices += [sorted(purge["erase_keys"].items()), where, drop_expired] if any(asked) else []
-        return self._copied(edit.write, snapshot, out, choices)
+        return self._copied(edit.write, snapshot, out, choices, jobs)
 
     def upgrade(
         self,
@@ -144,6 +151,7 @@ class SavepointResource(dg.ConfigurableResource):
         jars: Sequence[str] = (),
         drop: Sequence[str] = (),
         types: Mapping[str, str] | None = None,
+        jobs: Jobs = 1,
     ) -> Snapshot:
         """Writes a copy of a savepoint of Flink 1.x that Flink 2.x restores. If ``out`` holds that
         copy already, it returns it.
@@ -155,6 +163,7 @@ class SavepointResource(dg.ConfigurableResource):
             jars: Paths of the jars of the job that wrote it.
             drop: States to leave out, as ``state`` or ``operator/state``.
             types: Java types that the jars do not show, by state or by ``class.field``.
+            jobs: What reads and writes keyed state.
 
         Raises:
             ConfigError: ``source`` is of Flink 2.x, or a type is wrong.
@@ -164,7 +173,7 @@ class SavepointResource(dg.ConfigurableResource):
         path = self.storage.path_of(source)
         snapshot = self._load(path, jars)
         write = SavepointUpgrade(snapshot, to, drop, types).write
-        return self._copied(write, snapshot, out, [to, sorted(drop), dict(types or {})])
+        return self._copied(write, snapshot, out, [to, sorted(drop), dict(types or {})], jobs)
 
     def migration(
         self, declaration: str | Mapping[str, Any], source: str | None = None
@@ -189,7 +198,12 @@ class SavepointResource(dg.ConfigurableResource):
         return SavepointMigration(declared, old, serializers=self._registry)
 
     def migrate(
-        self, declaration: str | Mapping[str, Any], out: str, *, source: str | None = None
+        self,
+        declaration: str | Mapping[str, Any],
+        out: str,
+        *,
+        source: str | None = None,
+        jobs: Jobs = 1,
     ) -> Snapshot:
         """Writes a savepoint for a job that changed, by a declaration. If ``out`` holds that copy
         already, it returns it.
@@ -200,22 +214,27 @@ class SavepointResource(dg.ConfigurableResource):
                 another source, or by another declaration.
             ColumnValueError: Values do not fit.
         """
-        return self.write_migration(self.migration(declaration, source), out)
+        return self.write_migration(self.migration(declaration, source), out, jobs)
 
-    def write_migration(self, migration: SavepointMigration, out: str) -> Snapshot:
+    def write_migration(self, migration: SavepointMigration, out: str, jobs: Jobs = 1) -> Snapshot:
         """Writes a migration that was planned; see ``migrate``."""
         edit = [migration.migration.document, migration.plan_json()]
-        return self._copied(migration.write, migration.source, out, edit)
+        return self._copied(migration.write, migration.source, out, edit, jobs)
 
     def _copied(
-        self, write: Callable[..., str], source: Snapshot, out: str, edit: Sequence[Any]
+        self,
+        write: Callable[..., str],
+        source: Snapshot,
+        out: str,
+        edit: Sequence[Any],
+        jobs: Jobs,
     ) -> Snapshot:
         """Writes the copy that an edit makes of a snapshot, unless it is there."""
         text = json.dumps([source.file.sha256, *edit], sort_keys=True, default=str)
         run_key = hashlib.sha256(text.encode()).hexdigest()[:16]
         existing = self.find(out)
         if existing is None or not _is_copy(existing, source, run_key):
-            write(self.storage.path_of(out), run_key=run_key)
+            write(self.storage.path_of(out), run_key=run_key, jobs=jobs)
             return self.load(out)
         return existing
 

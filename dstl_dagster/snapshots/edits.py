@@ -7,6 +7,15 @@ from pydantic import Field, field_validator
 
 from dstl_dagster.attributes import shown
 
+_Engine = Annotated[
+    str | None,
+    shown(
+        "Key of the resource whose Spark session reads and writes the keyed state; by default the "
+        "process of the run does.",
+        "spark",
+    ),
+]
+
 
 def _names_in(names: Any) -> Any:
     """Names in a list or dictionary. Dagster's templates make a number of a name of digits."""
@@ -30,6 +39,7 @@ class Rewrite(dg.Model, dg.Resolvable):
         default=[]
     )
     max_parallelism: Annotated[int | None, shown("New number of key groups.", 256)] = None
+    engine: _Engine = None
     automatic: Annotated[
         bool, shown("Whether Dagster rewrites each new savepoint by itself.", False)
     ] = True
@@ -71,6 +81,7 @@ class Upgrade(dg.Model, dg.Resolvable):
             {"items": "List<shop.Line>"},
         ),
     ] = Field(default={})
+    engine: _Engine = None
 
     @field_validator("to", mode="before")
     @classmethod
@@ -93,3 +104,4 @@ class Migrate(dg.Model, dg.Resolvable):
 
     name: Annotated[str, shown("Name of the asset in its key.", "migrated")] = "migrated"
     declaration: Annotated[str, shown("Path of the declaration.", "migrations/orders-v2.yaml")]
+    engine: _Engine = None

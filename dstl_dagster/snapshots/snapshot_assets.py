@@ -20,7 +20,7 @@ from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.leases import refuse_beside_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.state_profile import key_count
-from dstl_dagster.resources.engines import engine_of
+from dstl_dagster.resources.engines import engine_of, units_of
 from dstl_dagster.resources.savepoint_resource import SavepointResource, version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.edits import Rewrite
@@ -145,7 +145,7 @@ def latest_savepoint(pipeline: StatefulPipeline, storage: DstlStorageResource) -
 
 
 def build_rewritten_asset(pipeline: StatefulPipeline, rewrite: Rewrite) -> dg.AssetsDefinition:
-    """An edited copy of the pipeline's latest savepoint. Needs no Spark.
+    """An edited copy of the pipeline's latest savepoint.
 
     Its folder is named after the source and the edit, so that another edit is another savepoint.
     A condition of the translator takes the place of that of the ``rewrite``.
@@ -158,6 +158,7 @@ def build_rewritten_asset(pipeline: StatefulPipeline, rewrite: Rewrite) -> dg.As
         ),
         TypedSource(lambda storage: latest_savepoint(pipeline, storage), lambda: pipeline.registry),
         op_name=pipeline.python_name(rewrite.name),
+        engine=rewrite.engine,
         **rewrite.edit(),
     )
 
@@ -167,17 +168,22 @@ def rewritten_asset(
     source: SnapshotSource,
     *,
     op_name: str,
+    engine: str | None = None,
     rename: Mapping[str, str] | None = None,
     remove: Sequence[str] = (),
     max_parallelism: int | None = None,
 ) -> dg.AssetsDefinition:
-    """An asset that is an edited copy of the snapshot that ``source`` finds."""
+    """An asset that is an edited copy of the snapshot that ``source`` finds. ``engine`` is the key
+    of the resource whose Spark session reads and writes keyed state; by default the run does.
+    """
     edit = {
         "rename": dict(rename or {}),
         "remove": list(remove),
         "max_parallelism": max_parallelism,
     }
-    return _copy_asset(spec, source, SavepointResource.rewrite, edit, op_name=op_name)
+    return _copy_asset(
+        spec, source, SavepointResource.rewrite, edit, op_name=op_name, engine=engine
+    )
 
 
 def upgraded_asset(
@@ -185,6 +191,7 @@ def upgraded_asset(
     source: SnapshotSource,
     *,
     op_name: str,
+    engine: str | None = None,
     to: str = "2.2",
     jars: Sequence[str] = (),
     drop: Sequence[str] = (),
@@ -196,13 +203,16 @@ def upgraded_asset(
         spec: Of the asset.
         source: Finds the snapshot.
         op_name: Of the op.
+        engine: As that of ``rewritten_asset``.
         to: The version of Flink that restores it.
         jars: Paths of the jars of the job that wrote it.
         drop: States to leave out, as ``state`` or ``operator/state``.
         types: Java types that the jars do not show, by state or by ``class.field``.
     """
     edit = {"to": to, "jars": list(jars), "drop": list(drop), "types": dict(types or {})}
-    return _copy_asset(spec, source, SavepointResource.upgrade, edit, op_name=op_name)
+    return _copy_asset(
+        spec, source, SavepointResource.upgrade, edit, op_name=op_name, engine=engine
+    )
 
 
 def migrated_asset(
@@ -211,6 +221,7 @@ def migrated_asset(
     declaration: str | Mapping[str, Any],
     *,
     op_name: str,
+    engine: str | None = None,
 ) -> dg.AssetsDefinition:
     """An asset that is the snapshot that ``source`` finds, as a changed job restores it.
 
@@ -221,17 +232,17 @@ def migrated_asset(
         source: Finds the savepoint of the old job.
         declaration: Path of the YAML file, or its values.
         op_name: Of the op.
+        engine: As that of ``rewritten_asset``.
     """
 
-    @dg.multi_asset(name=op_name, specs=[spec], retry_policy=DEFAULT_RETRIES)
-    def migrated(
-        context: dg.AssetExecutionContext, storage: DstlStorageResource
-    ) -> dg.MaterializeResult:
-        with no_retry_of_permanent_errors():
+    @_copy_op(spec, op_name, engine)
+    def migrated(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        storage = context.resources.storage
+        with no_retry_of_permanent_errors(), units_of(context, engine, op_name) as jobs:
             resource = resource_for(source, storage)
             migration = resource.migration(declaration, source(storage))
             plan = "\n".join(migration.plan_lines())
-            snapshot = resource.write_migration(migration, _migrated_place(migration))
+            snapshot = resource.write_migration(migration, _migrated_place(migration), jobs)
         result = _copy_result(context, spec, migration.source, snapshot)
         return result._replace(
             metadata={**(result.metadata or {}), "dstl/plan": show.text_block(plan)}
@@ -263,22 +274,34 @@ def _copy_asset(
     edit: Mapping[str, Any],
     *,
     op_name: str,
+    engine: str | None,
 ) -> dg.AssetsDefinition:
     """A copy of a snapshot. Its folder is named after the source and the edit."""
     digest = hashlib.sha256(json.dumps(edit, sort_keys=True).encode()).hexdigest()[:8]
 
-    @dg.multi_asset(name=op_name, specs=[spec], retry_policy=DEFAULT_RETRIES)
-    def copy(
-        context: dg.AssetExecutionContext, storage: DstlStorageResource
-    ) -> dg.MaterializeResult:
-        with no_retry_of_permanent_errors():
+    @_copy_op(spec, op_name, engine)
+    def copy(context: dg.AssetExecutionContext) -> dg.MaterializeResult:
+        storage = context.resources.storage
+        with no_retry_of_permanent_errors(), units_of(context, engine, op_name) as jobs:
             resource = resource_for(source, storage)
             original = resource.load(source(storage))
             out = f"{original.folder.name}-{digest}-{original.file.sha256[:8]}"
-            snapshot = write(resource, str(original.folder), out, **edit)
+            snapshot = write(resource, str(original.folder), out, jobs=jobs, **edit)
         return _copy_result(context, spec, original, snapshot)
 
     return copy
+
+
+def _copy_op(
+    spec: dg.AssetSpec, op_name: str, engine: str | None
+) -> Callable[[Callable[..., dg.MaterializeResult]], dg.AssetsDefinition]:
+    """Makes the asset of a function that writes a copy."""
+    return dg.multi_asset(
+        name=op_name,
+        specs=[spec],
+        retry_policy=DEFAULT_RETRIES,
+        required_resource_keys={"storage"} if engine is None else {"storage", engine},
+    )
 
 
 def _copy_result(

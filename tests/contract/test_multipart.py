@@ -64,6 +64,22 @@ def test_a_lost_answer_loses_nothing(fault: Fault, s3: S3Server, bucket: str) ->
         assert files.read_bytes(place) == b"".join(content())
 
 
+def test_a_conflict_of_two_uploads_is_an_error_and_nothing_is_there(
+    s3: S3Server, bucket: str
+) -> None:
+    """S3 wants all parts again, and those are gone by then."""
+    with s3_proxy(s3) as proxy:
+        files = FsspecFileIO("s3", proxy.server.storage_options)
+        proxy.faults.append(Fault(How.CONFLICT, "POST", query="uploadId", times=1000))
+        place = Location.parse(f"{bucket}/large")
+        with pytest.raises(StorageError, match="ConditionalRequestConflict"):
+            files.write_new(place, content())
+        proxy.faults.clear()
+        assert files.size(place) is None
+        files.write_new(place, content())
+        assert files.read_bytes(place) == b"".join(content())
+
+
 def test_an_object_that_is_there_stays(s3: S3Server, bucket: str) -> None:
     files, place = FsspecFileIO("s3", s3.storage_options), Location.parse(f"{bucket}/large")
     files.write_new(place, b"of another writer")

@@ -197,7 +197,7 @@ NAMED = {
     "--output FILE", "--to VERSION", "--to-template SAVEPOINT", "--from SAVEPOINT",
     "--checkpoint-id N", "--new-jar JAR",
     "--serializers MODULE:NAME", "--proto FILE", "--jobs N", "--key KEY", "--key-file FILE",
-    "--map FILE", "--now T", "--spark MASTER",
+    "--map FILE", "--now T", "--spark MASTER", "--work DIR",
     "--format FORM",
 }  # fmt: skip
 """Options whose value is no name of an operator, a state or a split."""

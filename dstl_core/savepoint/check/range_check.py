@@ -82,6 +82,16 @@ class RangeReport:
         )
 
 
+class ReportForm:
+    """How a report is kept in a record: only one without a finding."""
+
+    def facts(self, result: RangeReport) -> Mapping[str, Any] | None:
+        return None if result.counts or result.lacks_files else result.to_json()
+
+    def result(self, facts: Mapping[str, Any]) -> RangeReport:
+        return RangeReport.from_json(facts)
+
+
 class RangeCheck:
     """Checks ranges of one operator; it keeps nothing of one for the next."""
 

@@ -9,10 +9,8 @@ they are, are not read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
 
 from dstl_core.checkpoint.store.metadata_file import unpublished_metadata_file
 from dstl_core.codec.classfile.job_jar import JobClasses
@@ -32,12 +30,12 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
     SegmentFileStateHandle,
 )
-from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
-from dstl_core.savepoint.check.range_check import RangeReport
+from dstl_core.savepoint.access.units import Jobs
+from dstl_core.savepoint.check.range_check import ReportForm
 from dstl_core.savepoint.check.verify import Finding, Report, verify_snapshot
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.work_record import WorkRecord
+from dstl_core.savepoint.write.recorded_runner import RecordedRunner
 from dstl_core.state.columns.progress import Stage
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.written_files import sha256_of
@@ -80,7 +78,7 @@ def read_back(
         _compare_copy(target, name, length)
         stage.add(length)
     if target.record is not None:
-        jobs = RecordedChecks(target.record, jobs)
+        jobs = RecordedRunner(target.record, jobs, ReportForm())
     report = verify_snapshot(checked, on_progress=stage.add, jobs=jobs)
     # A sidecar in the folder belongs to the snapshot that is replaced, not to these files.
     findings = [each for each in report.findings if each.operator is not None]
@@ -102,33 +100,6 @@ def _snapshot(
     snapshot = Snapshot(file, target.file_io, resolver, registry)
     snapshot.kryo = kryo
     return snapshot
-
-
-class RecordedChecks:
-    """Runs checks of units, and keeps in a record which of them found nothing wrong."""
-
-    def __init__(self, record: WorkRecord, jobs: Jobs) -> None:
-        self._record = record
-        self._jobs = jobs
-
-    def __call__(
-        self, task: Callable[[Unit], Any], units: Sequence[Unit]
-    ) -> Generator[tuple[Unit, Any], None, None]:
-        entries, number = self._record.entries, self._record.names.begin()
-        names = [f"check-{number}-{unit.handle}-{unit.key_groups}" for unit in units]
-        keeps = entries.continues and self._record.keeps_checks
-        kept = [entries.get(name) if keeps else None for name in names]
-        missing = [unit for unit, entry in zip(units, kept, strict=True) if entry is None]
-        results = run_units(task, missing, jobs_for(sum(unit.size for unit in missing), self._jobs))
-        with closing(results):
-            for unit, name, entry in zip(units, names, kept, strict=True):
-                if entry is not None:
-                    yield unit, RangeReport.from_json(entry.facts)
-                    continue
-                _, report = next(results)
-                if not report.counts and not report.lacks_files:
-                    entries.keep(name, report.to_json())
-                yield unit, report
 
 
 # ------------------------------------------------------------------------------------- what is new

@@ -12,7 +12,6 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
-from uuid import uuid4
 
 from dstl_core.checkpoint.store.metadata_file import metadata_sha256
 from dstl_core.clock import Clock, SystemClock
@@ -156,7 +155,7 @@ class RewritingPlan:
         folder = Location.parse(path)
         source = "" if self.source is None else self.source.file.sha256
         decided = [self.kind, self.form, self.files, keep_compression, self.plan]
-        plan = f"none ({uuid4()})" if self.plan is None else plan_digest(decided)
+        plan = None if self.plan is None else plan_digest(decided)
         begins = self.plan is not None and self.source_size >= RECORDED_FROM_BYTES
         record = open_record(folder, source, plan, begins=begins or callable(jobs))
         target, is_done = None, False

@@ -16,7 +16,7 @@ from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.decoder import KEY, TIMESTAMP_BYTES, SpanProgram
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.runs import runs_of
-from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
+from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.types.layouts import Rest
 from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Int64s
@@ -37,15 +37,11 @@ from dstl_core.model.key_group import KeyGroupRange, divided, key_group_prefix_b
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
-from dstl_core.savepoint.read.stored_records import handle_parts, open_part
+from dstl_core.savepoint.read.stored_records import handle_parts, open_part_records
 from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
-from dstl_core.state.columns.progress import Advance, Portion, no_progress
 from dstl_core.state.columns.state_columns import is_queue
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+from dstl_core.state.restore.stored_key_groups import StoredRecords
 from dstl_core.state.tables.keyed_state import StateKey, describe_state, state_key, types_of
-
-ROWS_PER_BATCH = 1 << 18
-BYTES_PER_BATCH = 64 << 20
 
 
 class CopyTarget(Protocol):
@@ -84,7 +80,6 @@ def add_states(
     max_parallelism: int,
     wanted: KeyGroupRange,
     only: KeyedStateHandle | None = None,
-    advance: Advance = no_progress,
 ) -> None:
     """Adds the records of some key groups of an operator.
 
@@ -94,12 +89,11 @@ def add_states(
         max_parallelism: Number of key groups to write.
         wanted: The key groups to read.
         only: Read this handle alone.
-        advance: Called with half of the bytes that were read; the other half counts when written.
 
     Raises:
         NotInColumnsError: The key group of a key cannot be computed in columns.
     """
-    _add(_Copy(sink, max_parallelism), source, wanted, only, advance)
+    _add(_Copy(sink, max_parallelism), source, wanted, only)
 
 
 def copy_states(
@@ -124,7 +118,7 @@ def copy_states(
     copy = _Copy(sink, max_parallelism, ids)
     source = StatesOf(operator, frozenset(name for name, _ in ids))
     everything = KeyGroupRange(0, operator.max_parallelism - 1)
-    _add(copy, source, wanted or everything, None, no_progress)
+    _add(copy, source, wanted or everything)
 
 
 def whole_parts(
@@ -152,7 +146,7 @@ def _merged(
     total = operator.max_parallelism
     try:
         with KeyedSections(header, own, total, check_duplicates=False) as sections:
-            _add(_Copy(sections, total), source, own, None, no_progress, wanted)
+            _add(_Copy(sections, total), source, own, within=wanted)
             stream = sections.stream()
             raw, offsets = b"".join(stream), stream.offsets
     except NotInColumnsError:
@@ -166,8 +160,7 @@ def _add(
     copy: _Copy,
     source: StatesOf,
     wanted: KeyGroupRange,
-    only: KeyedStateHandle | None,
-    advance: Advance,
+    only: KeyedStateHandle | None = None,
     within: KeyGroupRange | None = None,
 ) -> None:
     """Adds the wanted key groups. ``within`` are all that the caller adds; None: all."""
@@ -175,14 +168,11 @@ def _add(
     for handle, own in handle_parts(operator, wanted):
         if only is not None and handle is not only:
             continue
-        size = handle.state_size * len(own) // len(handle.key_group_range)
-        portion = Portion(advance, size // 2)
         with error_context(location=str(operator.snapshot.folder), operator=operator.label):
-            stored = open_part(operator, handle, own, within or handle.key_group_range)
+            stored = open_part_records(operator, handle, own, within or handle.key_group_range)
             if stored is not None:
                 with stored.context():
-                    copy.add(stored, source, own, portion)
-        portion.reach(1)
+                    copy.add(stored, source)
 
 
 class _Copy:
@@ -201,9 +191,7 @@ class _Copy:
         every = {state_key(meta): at for at, meta in enumerate(sink.header.states)}
         self._ids = every if ids is None else ids
 
-    def add(
-        self, stored: StoredKeyGroups, source: StatesOf, key_groups: KeyGroupRange, portion: Portion
-    ) -> None:
+    def add(self, stored: StoredRecords, source: StatesOf) -> None:
         states = stored.header.states
         if any(meta.backend_state_type is BackendStateType.KEY_VALUE_V2 for meta in states):
             raise NotInColumnsError
@@ -214,20 +202,15 @@ class _Copy:
                 targets[at] = self._ids[state_key(meta)]
                 if not self._is_checked:
                     _check_types(self._sink.header.states[targets[at]], meta)
-        scanner = SectionScanner(stored.prefix_bytes, wanted, ROWS_PER_BATCH, BYTES_PER_BATCH)
         is_same = source.operator.max_parallelism == self._max_parallelism
-        for batch in scanner.batches(stored.chunks()):
-            ids = batch.states
-            for at, target in targets.items():
-                own = batch.take(ids == at)
-                if source.select is not None and len(own):
+        for batch in stored.records(wanted):
+            for at, records in batch.by_state():
+                own = records
+                if source.select is not None:
                     own = source.select.kept(states[at], stored.header.key_serializer, own)
                 if len(own):
                     groups = own.key_groups if is_same else self._groups(own, stored, at)
-                    self._write(own, target, groups)
-            if len(batch):
-                passed = int(batch.key_groups[-1]) - key_groups.start_key_group
-                portion.reach(passed / len(key_groups))
+                    self._write(own, targets[at], groups)
 
     def _write(self, records: SpanBatch, state: int, groups: Int64s) -> None:
         own = self._sink.key_groups
@@ -235,7 +218,7 @@ class _Copy:
         runs = runs_of(records.spans, state, places, groups, len(own), self._prefix)
         self._sink.add(StateRuns(state, own, runs.data, runs.bounds))
 
-    def _groups(self, records: SpanBatch, stored: StoredKeyGroups, state: int) -> Int64s:
+    def _groups(self, records: SpanBatch, stored: StoredRecords, state: int) -> Int64s:
         """The new key groups, from the hashes of the keys."""
         key_type = stored.header.key_serializer
         meta = stored.header.states[state]

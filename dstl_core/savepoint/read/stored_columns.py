@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from dstl_core.codec.columnar.kernels import scan
-from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.keyed.byte_index import Ranges, hashes_of
 from dstl_core.codec.columnar.keyed.decoder import KEY, StateDecoder
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
@@ -111,17 +111,13 @@ def check_range(
         stored = StoredRange(operator, handle, key_groups, known)
         if any(decoder.keeps_bytes for decoder in stored.decoders):
             return None  # the record-wise code reads values that have no columnar form
-        parts: list[list[tuple[Ranges, Ranges]]] = [[] for _ in stored.formats]
-        kept = []
+        parts: list[list[tuple[Int64s, Int64s]]] = [[] for _ in stored.formats]
         for batch in stored.batches():
-            kept.append(batch.source)
-            states = batch.states
-            for state in np.unique(states):
-                own = batch.take(states == state)
-                ranges = _checked(operator, stored, int(state), own)
-                if ranges is None:
+            for state, own in batch.by_state():
+                hashes = _checked(operator, stored, state, own)
+                if hashes is None:
                     return None
-                parts[int(state)].append(ranges)
+                parts[state].append(hashes)
         return _count(stored, parts)
     except UNREADABLE:
         return None  # the record-wise code locates the damage, and names it
@@ -129,8 +125,8 @@ def check_range(
 
 def _checked(
     operator: OperatorSnapshot, stored: StoredRange, state: int, batch: SpanBatch
-) -> tuple[Ranges, Ranges] | None:
-    """The places of the stored keys and the scopes of some records."""
+) -> tuple[Int64s, Int64s] | None:
+    """The hashes of the stored keys and the scopes of some records: memory holds no record."""
     decoder = stored.decoders[state]
     keys = decoder.decode(batch, {KEY}, check_all=True)[KEY]
     record_format = stored.formats[state]
@@ -144,29 +140,28 @@ def _checked(
     if not np.array_equal(groups, batch.key_groups):
         return None
     spans = batch.spans
-    whole = Ranges(spans[:, scan.KEY_START].copy(), spans[:, scan.KEY_END].copy())
+    whole = hashes_of(Ranges(spans[:, scan.KEY_START], spans[:, scan.KEY_END]))
     is_map = record_format.kind is KeyedStateType.MAP
-    return whole, decoder.scope_ranges(batch) if is_map else whole
+    return whole, hashes_of(decoder.scope_ranges(batch)) if is_map else whole
 
 
-def _count(stored: StoredRange, parts: list[list[tuple[Ranges, Ranges]]]) -> RangeCounts | None:
+def _count(stored: StoredRange, parts: list[list[tuple[Int64s, Int64s]]]) -> RangeCounts | None:
     entries = 0
     records: dict[str, int] = {}
-    for record_format, ranges_and_scopes in zip(stored.formats, parts, strict=True):
-        if not ranges_and_scopes:
+    for record_format, hashes in zip(stored.formats, parts, strict=True):
+        if not hashes:
             continue
-        whole = _together([ranges for ranges, _ in ranges_and_scopes])
-        if len(ByteIndex(whole)) != len(whole):
-            return None
-        if record_format.kind is KeyedStateType.MAP:
-            entries += len(ByteIndex(_together([scopes for _, scopes in ranges_and_scopes])))
-        else:
-            entries += len(whole)
+        count = sum(len(keys) for keys, _ in hashes)
+        if _distinct([keys for keys, _ in hashes]) != count:
+            return None  # a key twice, or two keys with one hash: the record-wise code knows
+        is_map = record_format.kind is KeyedStateType.MAP
+        entries += _distinct([scopes for _, scopes in hashes]) if is_map else count
         name = record_format.meta.name
-        records[name] = records.get(name, 0) + len(whole)
+        records[name] = records.get(name, 0) + count
     return RangeCounts(entries, records)
 
 
-def _together(parts: list[Ranges]) -> Ranges:
-    starts: Int64s = np.concatenate([each.starts for each in parts])
-    return Ranges(starts, np.concatenate([each.ends for each in parts]))
+def _distinct(hashes: list[Int64s]) -> int:
+    every = np.concatenate(hashes)
+    every.sort()
+    return int(np.count_nonzero(every[1:] != every[:-1])) + 1

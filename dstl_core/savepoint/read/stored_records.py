@@ -136,7 +136,7 @@ def read_records(
     sources: dict[int, Source] = {}
     for handle, own in handle_parts(operator, key_groups):
         with error_context(location=str(snapshot.folder), operator=operator.label):
-            stored = open_part(operator, handle, own, key_groups)
+            stored = open_part_records(operator, handle, own, key_groups)
             state = None if stored is None else state_id(stored, meta)
             if stored is None or state is None:
                 continue

@@ -12,10 +12,7 @@ from dataclasses import dataclass
 from hashlib import blake2b
 from typing import Any
 
-import numpy as np
-
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
-from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import DAMAGED, UNREADABLE, NotInColumnsError
@@ -116,7 +113,7 @@ class _RangeCounts:
             self._counts = [self._counts_of(each) for each in self._formats]
         with stored.context():
             for batch in stored.records([True] * len(self._counts)):
-                for state, records in _by_state(batch):
+                for state, records in batch.by_state():
                     self._counts[state].add(records, self._decoders[state])
 
     def take(self) -> list[StateCounts]:
@@ -252,13 +249,6 @@ def _decoder(record_format: RecordFormat, prefix_bytes: int) -> StateDecoder | N
         return StateDecoder(record_format, prefix_bytes, COUNT_OPTIONS)
     except NotInColumnsError:
         return None
-
-
-def _by_state(batch: SpanBatch) -> Iterator[tuple[int, SpanBatch]]:
-    states = batch.states
-    numbers = np.unique(states).tolist()
-    for state in numbers:
-        yield state, batch if len(numbers) == 1 else batch.take(states == state)
 
 
 def _raw_timers(operator: OperatorSnapshot) -> Iterator[tuple[OperatorCatalog, KeyGroupRange]]:

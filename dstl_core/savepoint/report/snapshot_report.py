@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import html
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +18,8 @@ from dstl_core.savepoint.read.snapshot_names import SnapshotNames, ValuesOfState
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import report_figures
 from dstl_core.savepoint.report.page import report_page
+from dstl_core.savepoint.write.recorded_runner import RecordedRunner, record_in
+from dstl_core.savepoint.write.work_record import stable
 from dstl_core.shown import size_text
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.storage.file_io import open_file_io
@@ -74,6 +77,7 @@ def report_snapshot(
     at_ms: int | None = None,
     on_progress: Advance = no_progress,
     jobs: Jobs = 1,
+    work: str | os.PathLike[str] | None = None,
 ) -> SnapshotReport:
     """Reports on a savepoint or checkpoint: sizes, skew, hot keys, expiry, timers, growth.
 
@@ -90,8 +94,11 @@ def report_snapshot(
         at_ms: The moment that ages count to; by default when the snapshot was written.
         on_progress: Called with the bytes that were read; ``bytes_to_read`` is their sum.
         jobs: Number of processes that count keyed state; None: all cores if it is large.
+        work: A folder for a record of what is done: after a kill, the same call goes on. With
+            ``show_keys``, it has keys and values until the report is done.
 
     Raises:
+        SavepointError: The folder ``work`` has a record of other work, or another run is at it.
         ConfigError: A name that ``ttls`` gives is of no state, or ambiguous; or no record is read.
         FormatError: The state of a source or of a sink is damaged. Damage elsewhere is a finding.
     """
@@ -108,9 +115,34 @@ def report_snapshot(
         at_ms = SystemClock().now_ms() if at_ms is None else at_ms
         of_all: dict[str, int] = {name: ms for name, ms in (ttls or {}).items() if not name}
         contents = CountOptions(at_ms, show_keys=show_keys, ttls=of_all, own_ttls=own_ttls)
-    return SnapshotReport(
-        report_figures(snapshot, compare, contents=contents, on_progress=on_progress, jobs=jobs)
-    )
+    if contents is None:
+        return SnapshotReport(report_figures(snapshot, compare, on_progress=on_progress))
+    with _recorded(snapshot, compare, contents, jobs, work) as runner:
+        return SnapshotReport(
+            report_figures(
+                snapshot, compare, contents=contents, on_progress=on_progress, jobs=runner
+            )
+        )
+
+
+@contextmanager
+def _recorded(
+    snapshot: Snapshot,
+    compare: Snapshot | None,
+    contents: CountOptions,
+    jobs: Jobs,
+    work: str | os.PathLike[str] | None,
+) -> Iterator[Jobs]:
+    """What counts keyed state: it keeps what is done in a record, if there is a folder for it."""
+    older = None if compare is None else compare.file.sha256
+    plan = ["report", older, snapshot.kryo.layouts.classes.digest, stable(contents)]
+    with record_in(work, snapshot.file.sha256, plan) as record:
+        if record is None:
+            yield jobs
+            return
+        from dstl_core.savepoint.report.kept_counts import CountsForm  # loads the compiler
+
+        yield RecordedRunner(record, jobs, CountsForm(contents))
 
 
 def _ttls_of_states(snapshot: Snapshot, ttls: Mapping[str, int]) -> dict[StateKey, int]:

@@ -1,8 +1,9 @@
-"""What a rewriting has done already: a record beside its output. The same command goes on from it
-after a kill.
+"""What a long work has done already: a record in a folder. The same command goes on from it after a
+kill.
 
-The record is the folder ``_dstl_work`` in the output. It names the input, the plan and the version,
-and has an entry for each part of the work that is done. A run that ends deletes it.
+The record is the folder ``_dstl_work`` in the output of a rewriting, or in the folder that a check
+or a report was given for it. It names the input, the plan and the version, and has an entry for
+each part of the work that is done. A run that ends deletes it.
 """
 
 from __future__ import annotations
@@ -25,15 +26,17 @@ from dstl_core.errors import (
 from dstl_core.storage import local_files
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.json_document import parse_json_object, write_json_object
-from dstl_core.storage.location import Location
+from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_core.version import __version__
 
 WORK_FOLDER = "_dstl_work"
 _DIGEST_BYTES = hashlib.sha256().digest_size
 _WORK = "work.json"
 _LOCK = "lock"
-_WHAT = "The record of a rewriting"
+_WHAT = "The record of a work"
 _INPUT, _PLAN, _VERSION = "input", "plan", "version"
+_NO_PLAN = "none"
+"""The plan of work that nobody can go on with: its record hands results over in one run."""
 _WORDS = {
     _INPUT: ("another input", "the sha256 of its _metadata"),
     _PLAN: ("other options", "the digest of its plan"),
@@ -201,14 +204,14 @@ def plan_digest(plan: Any) -> str:
 
 
 def open_record(
-    folder: Location, source_sha256: str, plan: str, *, begins: bool
+    folder: Location, source_sha256: str, plan: str | None, *, begins: bool
 ) -> WorkRecord | None:
     """Goes on with the record in a folder, or begins one.
 
     Args:
         folder: The folder of the output.
         source_sha256: The digest of the metadata of the input.
-        plan: The digest of the plan.
+        plan: The digest of the plan; None if no later run can go on with the work.
         begins: Whether to begin a record where none is.
 
     Raises:
@@ -218,12 +221,15 @@ def open_record(
     body = _read(entries)
     if body is None and not begins:
         return None
-    identity = {_INPUT: source_sha256, _PLAN: plan, _VERSION: __version__}
+    identity = {_INPUT: source_sha256, _PLAN: plan or _NO_PLAN, _VERSION: __version__}
     if body is not None:
         _check(folder, body, identity)
     lock = _locked(folder, entries.folder)
     try:
         body = _read(entries)  # another run may have begun or ended meanwhile
+        if body is not None and body[_PLAN] == _NO_PLAN:
+            _forget_dead(folder, entries, FileNames(body["work"]))
+            body = None
         owner = secrets.token_hex(8)
         continues = body is not None
         if body is None:
@@ -244,6 +250,8 @@ def open_record(
 
 
 def _check(folder: Location, body: Mapping[str, Any], identity: Mapping[str, str]) -> None:
+    if body.get(_PLAN) == _NO_PLAN:
+        return  # of a run that was killed: any other may begin anew
     for part, (what, of) in _WORDS.items():
         if body.get(part) != identity[part]:
             raise SavepointError(
@@ -251,6 +259,19 @@ def _check(folder: Location, body: Mapping[str, Any], identity: Mapping[str, str
                 f"{identity[part]}; run its own command again, choose another folder, or delete "
                 f"{folder.child(WORK_FOLDER)} to begin anew."
             )
+
+
+def _forget_dead(folder: Location, entries: Entries, names: FileNames) -> None:
+    """Forgets work that was killed and that nobody can go on with, and deletes its files, unless
+    a snapshot is there, which may name them.
+    """
+    files = entries.file_io
+    if files.size(folder.child(METADATA_FILE_NAME)) is None:
+        for status in files.list_folder(folder):
+            if names.has(status.location.name):
+                files.delete(status.location)
+    every = {status.location.name for status in files.list_folder(entries.folder)}
+    entries.forget([*sorted(every - {_WORK, _LOCK}), _WORK])
 
 
 def _read(entries: Entries) -> dict[str, Any] | None:

@@ -7,7 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from py4j.protocol import Py4JError
 from pyspark import cloudpickle
+from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dstl_core.errors import DstlError
@@ -25,6 +27,8 @@ _UNITS_OF_A_CORE = 4
 """Units of one Spark job for each core: their results are in memory here, and progress is known
 when all of them are done.
 """
+_LONGEST_REASON = 300
+_EXCEPTION = "SparkException: "
 _SCHEMA = pa.schema([("place", pa.int64()), ("result", pa.binary())])
 
 
@@ -71,8 +75,14 @@ class SparkUnits:
 
     def _results(self, task: Callable[[Unit], Any], units: Sequence[Unit]) -> list[Any]:
         function, schema = _RunUnits(task, units), spark_schema_of(_SCHEMA)
-        with errors_of_workers():
-            rows = frame_of_splits(self._spark, len(units), function, schema).collect()
+        try:
+            with errors_of_workers():
+                rows = frame_of_splits(self._spark, len(units), function, schema).collect()
+        except (PySparkException, Py4JError) as error:
+            raise DstlError(
+                f"Spark did not finish {len(units)} units of keyed state ({_reason_of(error)}); "
+                f"run it again, with more memory for a worker if one was killed."
+            ) from error
         results: dict[int, Any] = {}
         for row in rows:
             # Bytes of this session's own workers, which run the task; nothing of a file.
@@ -81,3 +91,10 @@ class SparkUnits:
             if isinstance(results[place], DstlError):
                 raise results[place]
         return [results[place] for place in range(len(units))]
+
+
+def _reason_of(error: Exception) -> str:
+    """What Spark says first, in the many lines of an error of Java."""
+    lines = str(error).splitlines() or [type(error).__name__]
+    said = next((line for line in lines if _EXCEPTION in line), lines[0])
+    return said.rpartition(_EXCEPTION)[2][:_LONGEST_REASON]

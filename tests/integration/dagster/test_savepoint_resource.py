@@ -10,11 +10,13 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, SavepointError, SnapshotExistsError
-from dstl_dagster import DstlStorageResource, SavepointResource
+from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_dagster import DstlStorageResource, SavepointResource, build_savepoint_defs
 from dstl_dagster.components.savepoint import SavepointComponent
 from dstl_dagster.pipelines import build_rewrite_op
-from dstl_dagster.snapshots import Migrate, Upgrade
+from dstl_dagster.snapshots import Migrate, Rewrite, Upgrade
 from tests.golden_files import CHANGED_JOBS, JDK_JOBS, JDK_TYPES, UPGRADE_JOBS, as_lines, snapshot
+from tests.integration.dagster.small_pipeline import LOCAL, SPARK
 from tests.unit.savepoint.test_job_values import lines, savepoint
 
 pytestmark = pytest.mark.dagster
@@ -41,6 +43,37 @@ def test_the_same_edit_again_finds_its_copy_and_another_one_is_refused(
     with pytest.raises(SnapshotExistsError, match=r"A snapshot is already there: .*next"):
         savepoints.rewrite(source, "next", rename={"f-uid": "sums"})
     assert "counts" in {each.label for each in savepoints.load("next").operators}
+
+
+@pytest.mark.spark
+def test_tasks_of_spark_write_a_copy(tmp_path: Path) -> None:
+    source = snapshot("a-rocksdb-native-incremental")
+    storage = DstlStorageResource(base_path=str(tmp_path))
+    resources = {"storage": storage, "cluster": SPARK, "machine": LOCAL}
+    copy = Rewrite(rename={"a-keyed": "accounts"}, engine="cluster")
+    defs = build_savepoint_defs("orders", path=str(source), rewrite=copy, resources=resources)
+    by_op, wrong = (build_rewrite_op(name, engine=name) for name in ("cluster", "machine"))
+    config = {"inputs": {"source": {"value": str(source)}}, "config": {"out": "by-op"}}
+
+    @dg.job(resource_defs=resources)
+    def ops() -> None:
+        by_op()
+        wrong()
+
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = defs.resolve_implicit_global_asset_job_def()
+        done = job.execute_in_process(instance=instance)
+        [written] = done.asset_materializations_for_node("orders_rewritten")
+        run_config = {"ops": dict.fromkeys(("cluster", "machine"), config)}
+        done = ops.execute_in_process(run_config, instance, raise_on_error=False)
+    by_asset = Snapshot.load(str(written.metadata["dagster/uri"].value))
+    again = Snapshot.load(done.output_for_node("cluster"))
+    assert by_asset["accounts"].form() == again["a-keyed"].form() == "canonical"
+    assert not list(diff_snapshots(Snapshot.load(source), again))
+    assert done.failure_data_for_node("machine") is not None
+    assert "expected the key of a resource with a session of Spark, got 'machine'" in str(
+        done.failure_data_for_node("machine")
+    )
 
 
 def test_files_are_kept_if_the_edit_says_so(savepoints: SavepointResource) -> None:

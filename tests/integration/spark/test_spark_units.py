@@ -1,19 +1,26 @@
-"""Units of savepoints on Spark: the bytes and the answers of one process."""
+"""Units of savepoints on Spark: the bytes and the answers of one process. And what may happen to a
+rewriting, on each of the three runners.
+"""
 
 from __future__ import annotations
 
+import os
+import shutil
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql import SparkSession
 
 from dstl_core import Snapshot, verify_snapshot
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, DstlError, SavepointError, StateFileNotFoundError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.access.units import Unit
+from dstl_core.savepoint.access.units import Unit, run_units
 from dstl_core.savepoint.check.diff import diff_snapshots
-from dstl_core.savepoint.edit import keyed_units
-from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+from dstl_core.savepoint.edit import keyed_units, rewriting
+from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.write import work_record
 from dstl_core.spark.savepoints.spark_units import SparkUnits
@@ -52,6 +59,89 @@ def test_answers_are_those_of_one_process(spark: SparkSession) -> None:
     assert verify_snapshot(one, jobs=runner).to_json() == verify_snapshot(one).to_json()
     compared = [each.to_json() for each in diff_snapshots(one, two, jobs=runner)]
     assert compared == [each.to_json() for each in diff_snapshots(one, two)]
+
+
+class _Changed:
+    """Runs units as another runner does, with something that happens in the first late one."""
+
+    def __init__(self, runner: Any, mark: Path, happens: Callable[[], None]) -> None:
+        self._runner, self._mark, self._happens = runner, mark, happens
+
+    def __call__(self, task: Callable[[Unit], Any], units: Sequence[Unit]) -> Any:
+        mark, happens = self._mark, self._happens
+
+        def changed(unit: Unit) -> Any:
+            if unit.key_groups.start_key_group > 20:
+                with suppress(FileExistsError):
+                    mark.touch(exist_ok=False)
+                    happens()
+            return task(unit)
+
+        return run_units(changed, units, self._runner)
+
+
+@pytest.fixture(params=["one process", "a pool", "spark"])
+def runner(request: pytest.FixtureRequest) -> Any:
+    if request.param != "spark":
+        return 1 if request.param == "one process" else 2
+    return SparkUnits(request.getfixturevalue("spark"))
+
+
+@pytest.fixture
+def edit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], SavepointEdit]:
+    """Makes the edit of a copy; a part of it that is done is kept."""
+    monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
+    shutil.copytree(snapshot(SOURCE), tmp_path / "source")
+    loaded = Snapshot.load(tmp_path / "source")
+    edit_savepoint(loaded).with_files("canonical").write(tmp_path / "expected")
+    return lambda: edit_savepoint(Snapshot.load(tmp_path / "source")).with_files("canonical")
+
+
+def test_a_source_that_goes_half_way_is_said_and_the_work_goes_on(
+    runner: Any, edit: Callable[[], SavepointEdit], tmp_path: Path
+) -> None:
+    source, away, out = tmp_path / "source", tmp_path / "away", tmp_path / "out"
+
+    def goes() -> None:
+        source.rename(away)
+
+    with pytest.raises(StateFileNotFoundError, match="source"):
+        edit().write(out, jobs=_Changed(runner, tmp_path / "mark", goes))
+    assert (out / work_record.WORK_FOLDER).is_dir()
+    away.rename(source)
+    edit().write(out, jobs=runner)
+    assert _tree(out) == _tree(tmp_path / "expected")
+
+
+def test_one_of_two_runs_on_one_output_is_refused(
+    runner: Any, edit: Callable[[], SavepointEdit], tmp_path: Path
+) -> None:
+    out, refused = tmp_path / "out", []
+
+    def other(done: int) -> None:
+        with pytest.raises(SavepointError, match=r"Another run writes .*out: wait"):
+            edit().write(out, jobs=runner)
+        refused.append(done)
+
+    edit().write(out, jobs=runner, on_progress=other)
+    assert refused
+    assert _tree(out) == _tree(tmp_path / "expected")
+
+
+@pytest.mark.parametrize("runner", ["a pool", "spark"], indirect=True)
+def test_a_worker_that_dies_costs_its_unit(
+    runner: Any, edit: Callable[[], SavepointEdit], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+
+    def dies() -> None:
+        os._exit(1)
+
+    with pytest.raises(DstlError, match=r"was killed|did not finish"):
+        edit().write(out, jobs=_Changed(runner, tmp_path / "mark", dies))
+    assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
+    edit().write(out, jobs=runner)
+    assert _tree(out) == _tree(tmp_path / "expected")
 
 
 def test_an_error_of_a_unit_is_raised_here(spark: SparkSession) -> None:

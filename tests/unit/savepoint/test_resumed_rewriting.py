@@ -352,6 +352,23 @@ def test_a_later_run_takes_work_on_an_object_store_over(monkeypatch: pytest.Monk
         first.check_owner()
 
 
+@pytest.mark.parametrize("plan", [None, "p"])
+def test_work_that_nobody_can_go_on_with_is_begun_anew(plan: str | None, tmp_path: Path) -> None:
+    folder = Location.parse(tmp_path / "out")
+    dead = work_record.open_record(folder, "s", None, begins=True)
+    assert dead is not None
+    half = tmp_path / "out" / dead.names.new()
+    half.write_bytes(b"half")
+    dead.entries.keep("unit", {})
+    dead.close(is_done=False)
+    record = work_record.open_record(folder, "other", plan, begins=True)
+    assert record is not None and not record.continues
+    assert record.entries.get("unit") is None
+    assert not half.exists()
+    record.close(is_done=True)
+    assert not any((tmp_path / "out").iterdir())
+
+
 def test_a_run_whose_work_was_taken_over_deletes_no_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 from dstl_core.codec.columnar.kernels.hashing import (
     HASHES,
     find_rows,
+    hash_rows,
     mark_last_rows,
     number_rows,
 )
@@ -30,6 +31,15 @@ class Ranges:
 
     def __len__(self) -> int:
         return len(self.starts)
+
+
+def hashes_of(rows: Ranges) -> Int64s:
+    """A hash of 64 bits of each byte string, by the seed of this process."""
+    starts, ends = np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends)
+    hashes: Int64s = np.empty(len(rows), np.int64)
+    places = address_of(starts), address_of(ends)
+    hash_rows(*places, 8, len(rows), SEED, address_of(hashes))
+    return hashes
 
 
 class ByteIndex:

@@ -87,6 +87,13 @@ class SpanBatch:
         """Selects records by a mask, indices, or a slice."""
         return SpanBatch(np.ascontiguousarray(self.spans[rows]), self.source)
 
+    def by_state(self) -> Iterator[tuple[int, SpanBatch]]:
+        """The id of each state with its records."""
+        states = self.states
+        numbers = np.unique(states).tolist()
+        for state in numbers:
+            yield state, self if len(numbers) == 1 else self.take(states == state)
+
 
 class SectionScanner:
     """Finds the records of the wanted states.

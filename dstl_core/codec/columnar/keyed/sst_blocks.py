@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -71,6 +72,13 @@ class TableEntries:
     def key(self, row: int) -> bytes:
         start, end = int(self.lines[row, KEY_START]), int(self.lines[row, KEY_END])
         return ctypes.string_at(start, end - start)
+
+    def between(self, start: bytes, stop: bytes | None) -> TableEntries:
+        """The entries with keys in ``[start, stop)``."""
+        every = range(len(self.lines))
+        first = bisect_left(every, start, key=self.key)
+        last = len(every) if stop is None else bisect_left(every, stop, key=self.key)
+        return TableEntries(self.lines[first:last], self.kept)
 
 
 @dataclass(frozen=True)
@@ -174,6 +182,14 @@ class TableReader:
         if stop is not None:
             last = min(last, bisect_left(every, stop, key=self._bound) + 1)
         return self._index[first:last]
+
+    def keys_between(self, start: bytes, stop: bytes | None) -> Sequence[bytes]:
+        """The last keys of these blocks, or keys after them and before the next block."""
+        places = self.places(start, stop)
+        return [
+            ctypes.string_at(int(line[KEY_START]), int(line[KEY_END] - line[KEY_START]))
+            for line in places
+        ]
 
     def _bound(self, row: int) -> bytes:
         start, end = int(self._index[row, KEY_START]), int(self._index[row, KEY_END])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ BYTES_AT_ONCE = 1 << 20
 """Bytes of table files that are merged at once: their entries fit into the cache of a core."""
 READ_BYTES = 16 << 20
 """Bytes of table files that are read at once, one read a file: a few requests of a store."""
+_CUT_FROM_BYTES = 4 * READ_BYTES
+"""Key groups of which one is so large are read in ranges of keys."""
 _STARTS = (scan.KEY_START, scan.VALUE_START)
 _EVERYWHERE = 1 << 62
 
@@ -121,11 +124,51 @@ def merged_spans(
         if not size:
             continue
         start, stop = _bounds(low, high, prefix_bytes)
+        if _stored_bytes(readers, start, stop) > _CUT_FROM_BYTES:
+            yield from _cut(readers, low, high, prefix_bytes)
+            continue
         stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
         for own, end, _ in _parts(readers, low, high, prefix_bytes, BYTES_AT_ONCE):
             start, stop = _bounds(own, end, prefix_bytes)
             every = [each.entries(start, stop, prefix_bytes) for each in stored]
             yield _merged([each for each in every if len(each)], own, end, prefix_bytes)
+
+
+def _cut(
+    readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int
+) -> Iterator[SstRows]:
+    """The rows of key groups of which one is large: key group by key group, in ranges of keys."""
+    for key_group in range(first, last + 1):
+        begin, end = _bounds(key_group, key_group, prefix_bytes)
+        for start, stop in pairwise([begin, *_keys_between(readers, begin, end), end]):
+            assert start is not None  # only the last one has no end
+            every = []
+            for reader in readers:
+                run = reader.read(start, stop)
+                if run is not None:
+                    every.append(run.entries(start, stop, prefix_bytes).between(start, stop))
+            yield _merged([each for each in every if len(each)], key_group, key_group, prefix_bytes)
+
+
+def _keys_between(
+    readers: Sequence[TableReader], start: bytes, stop: bytes | None
+) -> Iterator[bytes]:
+    """Keys that divide a range of them into parts of bounded size, from the index of its largest
+    table file.
+    """
+    parts = -(-_stored_bytes(readers, start, stop) // READ_BYTES)
+    largest = max(readers, key=lambda reader: reader.stored_bytes(start, stop))
+    keys = largest.keys_between(start, stop)
+    last = start
+    for part in range(1, parts):
+        key = keys[len(keys) * part // parts]
+        if last < key and (stop is None or key < stop):
+            yield key
+            last = key
+
+
+def _stored_bytes(readers: Sequence[TableReader], start: bytes, stop: bytes | None) -> int:
+    return sum(reader.stored_bytes(start, stop) for reader in readers)
 
 
 def _parts(
@@ -134,7 +177,7 @@ def _parts(
     """Divides key groups by the size of their blocks; yields the first one, the last one, and the
     size of all together.
     """
-    size = sum(reader.stored_bytes(*_bounds(first, last, prefix_bytes)) for reader in readers)
+    size = _stored_bytes(readers, *_bounds(first, last, prefix_bytes))
     count = last - first + 1
     parts = max(1, min(count, -(-size // part_bytes)))
     for part in range(parts):

@@ -50,6 +50,16 @@ def test_a_large_file_is_read_some_key_groups_at_a_time(tmp_path, monkeypatch):
     assert rows_of(files, 0, KEY_GROUPS - 1) == expected
 
 
+def test_a_large_key_group_is_read_in_ranges_of_keys(tmp_path, monkeypatch):
+    expected = filled(tmp_path, 3, rounds=6)
+    files = table_files(tmp_path)
+    monkeypatch.setattr(sst_rows, "READ_BYTES", 300)
+    monkeypatch.setattr(sst_rows, "_CUT_FROM_BYTES", 300)
+    parts = list(merged_spans(list(map(TableReader, files)), 0, KEY_GROUPS - 1, 1))
+    assert len(parts) > 2 * KEY_GROUPS
+    assert rows_of(files, 0, KEY_GROUPS - 1) == expected
+
+
 def test_files_of_one_state_by_flink_are_merged():
     together = {}
     for path in FLINKS:

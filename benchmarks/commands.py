@@ -1,0 +1,138 @@
+"""Every command that reads or writes all state, on one checkpoint of real Flink, by size.
+
+The job has a text of some 190 characters, a counter and a timer for each key, in RocksDB. A command
+is a whole process, with one process for its units. What it reads is what the system counts for its
+``read`` calls, less those of a command that reads no state; so a file that is read twice counts
+twice.
+
+Expected before measuring: CPU seconds and bytes grow with the state, and memory does not.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from benchmarks import flink, results
+from benchmarks.edits import filled, size_of
+from benchmarks.processes import run_process
+
+GIB = 1 << 30
+_COUNTED = """
+import json, subprocess, sys
+code = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL).returncode
+counts = dict(line.split(": ") for line in open("/proc/self/io").read().splitlines())
+print(json.dumps({"read": int(counts["rchar"])}))
+sys.exit(code if code > 1 else 0)
+"""
+"""Linux counts for a process what its children have read once they have ended."""
+RENAME = ("--rename", "old=new")
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--keys", type=int, nargs="+", default=[4_500_000, 18_000_000])
+    parser.add_argument("--jobs", type=int, default=1, help="processes of a command")
+    parser.add_argument("--only", nargs="*", help="these commands alone, by the first words")
+    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+
+
+def run(arguments: argparse.Namespace) -> None:
+    before = results.machine()
+    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
+    sizes = []
+    try:
+        classpath = flink.compiled_classpath(work)
+        if classpath is None:
+            print("# commands: Flink's jars or a Java development kit are missing", file=sys.stderr)
+            return
+        for keys in arguments.keys:
+            job = work / str(keys)
+            source = filled(work, classpath, keys, job)
+            sizes.append(_measure(work, source, keys, arguments.jobs, arguments.only))
+            shutil.rmtree(job)
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
+    machine = {**before, "load_average_after": results.machine()["load_average"]}
+    figures = {"flink": flink.version(), "machine": machine, "jobs": arguments.jobs, "sizes": sizes}
+    results.write("commands", figures, table_of(figures))
+
+
+def _commands(work: Path, source: str) -> dict[str, list[str]]:
+    out, changed = str(work / "out"), str(work / "changed")
+    rule: dict[str, Any] = {"key": "cast(key, INT)"}
+    declaration: dict[str, Any] = {"migration": 1, "from": source, "operators": {"old": rule}}
+    (work / "key.yaml").write_text(json.dumps(declaration))
+    return {
+        "verify": ["verify", source],
+        "report": ["report", source, "--json"],
+        "dump": ["dump", source],
+        "rewrite, other uid": ["rewrite", source, out, "--canonical", *RENAME],
+        "rewrite, other uid, native": ["rewrite", source, out, "--format", "native", *RENAME],
+        "rewrite, 1,000 key groups": ["rewrite", source, out, "--max-parallelism", "1000"],
+        "migrate, other key": ["migrate", "apply", str(work / "key.yaml"), out],
+        "diff, 5 % changed": ["diff", source, changed],
+        "report --compare": ["report", changed, "--json", "--compare", source],
+    }
+
+
+def _measure(
+    work: Path, source: str, keys: int, jobs: int, only: list[str] | None
+) -> dict[str, Any]:
+    fewer = [f"old/count=value >= {keys // 20}", "--canonical"]
+    shutil.rmtree(work / "changed", ignore_errors=True)
+    _command(work, ["rewrite", source, str(work / "changed"), "--where", *fewer], jobs)
+    nothing = _command(work, ["inspect", source], None)["read"]
+    measured: dict[str, Any] = {}
+    for name, command in _commands(work, source).items():
+        if only and not any(name.startswith(each) for each in only):
+            continue
+        print(f"# {keys} keys, {name}", file=sys.stderr)
+        measured[name] = _command(work, command, jobs)
+        measured[name]["read"] -= nothing
+        measured[name]["written"] = size_of(work / "out") if (work / "out").is_dir() else 0
+        shutil.rmtree(work / "out", ignore_errors=True)
+        print(f"# {measured[name]}", file=sys.stderr)
+    return {"keys": keys, "bytes": size_of(Path(source).parent), "commands": measured}
+
+
+def _command(work: Path, command: list[str], jobs: int | None) -> dict[str, Any]:
+    more = [] if jobs is None else ["--jobs", str(jobs)]
+    dstl = [sys.executable, "-m", "dstl_core.cli", *command, *more]
+    os.environ.setdefault("PYTHONPATH", os.getcwd())
+    return run_process([sys.executable, "-c", _COUNTED, *dstl], work)
+
+
+def table_of(figures: dict[str, Any]) -> str:
+    lines = [
+        "# Commands that read or write all state",
+        "",
+        f"{results.describe(figures['machine'])} Flink {figures['flink']} wrote incremental "
+        f"checkpoints of RocksDB: a text, a counter and a timer for each key. `--jobs "
+        f"{figures['jobs']}`, whole processes, one after the other.",
+        "",
+        "| command | keys | state, GiB | CPU s | CPU s a GiB | peak MiB | read / state | "
+        "written / state |",
+        "|---|---|---|---|---|---|---|---|",
+    ]
+    names = dict.fromkeys(name for size in figures["sizes"] for name in size["commands"])
+    for name in names:
+        for size in figures["sizes"]:
+            own, state = size["commands"].get(name), size["bytes"]
+            if own is not None:
+                cells = [
+                    f"{size['keys']:,}",
+                    f"{state / GIB:.2f}",
+                    f"{own['cpu_seconds']:.1f}",
+                    f"{own['cpu_seconds'] * GIB / state:.1f}",
+                    f"{own['peak_mib']:,}",
+                    f"{own['read'] / state:.2f}",
+                    f"{own['written'] / state:.2f}",
+                ]
+                lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,90 @@
+"""Runs units and keeps what they give in a record, so that a check or a report goes on after a
+kill.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
+from dstl_core.savepoint.write.work_record import WorkRecord, open_record, plan_digest
+from dstl_core.storage.location import Location
+
+
+class FactsForm(Protocol):
+    """How what a unit gives is kept."""
+
+    def facts(self, result: Any) -> Mapping[str, Any] | None:
+        """A result as JSON values; None is not kept, and the next run does the unit anew."""
+        ...
+
+    def result(self, facts: Mapping[str, Any]) -> Any:
+        """The same from its JSON values."""
+        ...
+
+
+@dataclass(frozen=True)
+class RecordedRunner:
+    """Runs units as ``run_units`` does, but for those whose result an earlier run has kept. It
+    stands where a number of processes (``jobs``) does.
+
+    Args:
+        record: Keeps the results.
+        jobs: Number of processes, or what runs units.
+        form: How a result is kept.
+    """
+
+    record: WorkRecord
+    jobs: Jobs
+    form: FactsForm
+
+    def __call__(
+        self, task: Callable[[Unit], Any], units: Sequence[Unit]
+    ) -> Generator[tuple[Unit, Any], None, None]:
+        entries, number = self.record.entries, self.record.names.begin()
+        names = [f"check-{number}-{unit.handle}-{unit.key_groups}" for unit in units]
+        keeps = entries.continues and self.record.keeps_checks
+        kept = [entries.get(name) if keeps else None for name in names]
+        missing = [unit for unit, entry in zip(units, kept, strict=True) if entry is None]
+        results = run_units(task, missing, jobs_for(sum(unit.size for unit in missing), self.jobs))
+        with closing(results):
+            for unit, name, entry in zip(units, names, kept, strict=True):
+                if entry is not None:
+                    yield unit, self.form.result(entry.facts)
+                    continue
+                _, result = next(results)
+                facts = self.form.facts(result)
+                if facts is not None:
+                    entries.keep(name, facts)
+                yield unit, result
+
+
+@contextmanager
+def record_in(
+    folder: str | os.PathLike[str] | None, source_sha256: str, plan: Any
+) -> Iterator[WorkRecord | None]:
+    """A record of work that writes no snapshot. It goes if the work ends, and stays if not.
+
+    Args:
+        folder: The folder of the record; None for none.
+        source_sha256: The digest of the metadata of the input.
+        plan: What decides the results beside the input, as JSON values.
+
+    Raises:
+        SavepointError: The folder has a record of other work, or another run is at it.
+    """
+    if folder is None:
+        yield None
+        return
+    record = open_record(Location.parse(folder), source_sha256, plan_digest(plan), begins=True)
+    assert record is not None  # it begins one
+    is_done = False
+    try:
+        yield record
+        is_done = True
+    finally:
+        record.close(is_done=is_done)

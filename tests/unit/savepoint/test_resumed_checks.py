@@ -1,0 +1,160 @@
+"""A check and a report with a folder for their work go on after a kill: the same answer, and no
+unit twice.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot, report_snapshot, verify_snapshot
+from dstl_core.errors import SavepointError
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, RelativeFileStateHandle
+from dstl_core.savepoint.check import range_check
+from dstl_core.savepoint.read import entry_reader
+from dstl_core.savepoint.report import contents
+from dstl_core.savepoint.write.work_record import WORK_FOLDER
+from tests.command_line import run
+from tests.golden_files import GOLDEN, snapshot
+
+__all__ = ["run"]
+
+_KILLED = 77
+SOURCE = snapshot("a-rocksdb-native-incremental")
+OLDER = snapshot("a-rocksdb-canonical")
+
+
+@pytest.fixture(autouse=True)
+def _small_units(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 8_000)
+
+
+def _counted(monkeypatch: pytest.MonkeyPatch, log: Path, kind: type[Any]) -> None:
+    """Notes each unit that is done, of this process and its forks."""
+    done = kind.__call__
+
+    def noted(own: Any, unit: Any) -> Any:
+        with log.open("a") as lines:
+            lines.write(f"{unit.handle} {unit.key_groups}\n")
+        return done(own, unit)
+
+    monkeypatch.setattr(kind, "__call__", noted)
+
+
+def _killed_after(bytes_done: int, call: Callable[[Any], object]) -> None:
+    process = os.fork()
+    if process:
+        assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == _KILLED
+        return
+    total = 0
+
+    def advance(done: int) -> None:
+        nonlocal total
+        total += done
+        if total >= bytes_done:
+            os._exit(_KILLED)
+
+    try:
+        call(advance)
+    finally:
+        os._exit(1)
+
+
+def _verified(**options: Any) -> Any:
+    return verify_snapshot(Snapshot.load(SOURCE), **options).to_json()
+
+
+def _reported(**options: Any) -> Any:
+    compared = Snapshot.load(OLDER)
+    return dict(report_snapshot(Snapshot.load(SOURCE), compare=compared, **options).figures)
+
+
+WORK: dict[str, tuple[Callable[..., Any], type[Any]]] = {
+    "verify": (_verified, range_check.RangeCheck),
+    "report": (_reported, contents._CountUnit),
+}
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+@pytest.mark.parametrize("name", WORK)
+def test_only_the_unit_in_flight_is_done_twice(
+    name: str, jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    call, kind = WORK[name]
+    log, work = tmp_path / "log", tmp_path / "work"
+    _counted(monkeypatch, log, kind)
+    expected = call(work=work)
+    assert expected == call()
+    every = log.read_text().splitlines()
+    every = [*dict.fromkeys(every)]
+    assert len(every) > 5
+    size = sum(each.state.state_size for each in Snapshot.load(SOURCE).operators)
+    log.write_text("")
+    _killed_after(size // 2, lambda advance: call(work=work, on_progress=advance))
+    before = len(log.read_text().splitlines())
+    assert 1 < before < len(every)
+    assert call(work=work, jobs=jobs) == expected
+    assert len(log.read_text().splitlines()) <= len(every) + 1
+    assert not any(work.iterdir())
+
+
+def test_every_count_is_kept(tmp_path: Path) -> None:
+    """Times, windows, maps, lists, numbers and timers, and keys that are shown."""
+    for name in ("d-windows-hashmap", "e-ttl-hashmap", "o-ttl-maps-rocksdb", "o-sql-window-topn"):
+        own = Snapshot.load(snapshot(name))
+        work = tmp_path / name
+        expected = report_snapshot(own, show_keys=True, at_ms=1).figures
+        _killed_after(
+            sum(each.state.state_size for each in own.operators),
+            lambda advance, own=own, work=work: report_snapshot(
+                own, show_keys=True, at_ms=1, work=work, on_progress=advance
+            ),
+        )
+        assert report_snapshot(own, show_keys=True, at_ms=1, work=work).figures == expected
+
+
+def test_damage_is_found_by_the_run_that_goes_on(tmp_path: Path) -> None:
+    copy = tmp_path / "copy"
+    shutil.copytree(GOLDEN / "a-rocksdb-native-incremental", copy)
+    [folder] = [each.parent for each in copy.rglob("_metadata")]
+    handle = Snapshot.load(folder)["a-keyed"].keyed_handles[-1]
+    assert isinstance(handle, IncrementalRemoteKeyedStateHandle)
+    [(_, table), *_] = handle.shared + handle.private
+    assert isinstance(table, RelativeFileStateHandle)
+    file = folder / table.relative_path
+    raw = bytearray(file.read_bytes())
+    raw[len(raw) // 3] ^= 1
+    file.write_bytes(raw)
+    own, work = Snapshot.load(folder), tmp_path / "work"
+    expected = verify_snapshot(own).to_json()
+    assert not expected["ok"]
+    size = sum(each.state.state_size for each in own.operators)
+    _killed_after(size // 2, lambda advance: verify_snapshot(own, advance, work=work))
+    assert verify_snapshot(own, work=work).to_json() == expected
+
+
+def test_other_work_is_refused(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    _killed_after(1, lambda advance: _verified(work=work, on_progress=advance))
+    with pytest.raises(SavepointError, match=r"had another input.*delete .*_dstl_work"):
+        verify_snapshot(Snapshot.load(OLDER), work=work)
+    with pytest.raises(SavepointError, match="had other options"):
+        _reported(work=work)
+    assert (work / WORK_FOLDER).is_dir()
+    assert _verified(work=work)["ok"]
+
+
+def test_the_command_line_goes_on(run: Any, tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    _killed_after(1, lambda advance: _verified(work=work, on_progress=advance))
+    code, out, _ = run("verify", str(SOURCE), "--work", str(work))
+    assert (code, "no problems" in out) == (0, True)
+    assert not any(work.iterdir())
+    page = tmp_path / "page.html"
+    assert run("report", str(SOURCE), "-o", str(page), "--work", str(work))[0] == 0
+    assert page.stat().st_size
