@@ -68,17 +68,18 @@ def build_pipeline_checks(
     def checks(
         context: dg.AssetCheckExecutionContext, storage: DstlStorageResource
     ) -> Iterator[dg.AssetCheckResult]:
-        chosen = {selected.name for selected in context.selected_asset_check_keys}
+        keys = {selected.name: selected.asset_key for selected in context.selected_asset_check_keys}
+        seen = pipeline.as_run(context)
         errors = []
         for name, check in of_checks.items():
-            if name not in chosen:
+            if name not in keys:
                 continue
             try:
-                result = check(pipeline, context, storage)
+                result = check(seen, context, storage)
             except Exception as error:
                 errors.append(error)
             else:
-                yield result._replace(asset_key=key, check_name=name)
+                yield result._replace(asset_key=keys[name], check_name=name)
         if errors:
             raise errors[0]
 

@@ -56,7 +56,7 @@ def run_epochs(
         dagster.Failure: Not retried: another run took over, the input of a committed window
             changed, a window leaves others out, the state cannot be restored.
     """
-    pipeline = pipeline.as_defined(context.assets_def.specs)
+    pipeline = pipeline.as_run(context)
     run_id = context.run.run_id
     store = pipeline.store(storage)
     context.instance.add_run_tags(run_id, {**pipeline.run_tags, **begin_tags(context.run)})

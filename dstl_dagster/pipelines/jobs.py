@@ -72,12 +72,12 @@ def build_report_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
 
     @dg.op(name=pipeline.python_name("report_commits_op"), tags=pipeline.run_tags)
     def report(context: dg.OpExecutionContext, storage: DstlStorageResource) -> None:
-        store = pipeline.store(storage)
-        drift = Drift.of(context.instance, pipeline, store, limit=None)
+        store, seen = pipeline.store(storage), pipeline.as_run(context)
+        drift = Drift.of(context.instance, seen, store, limit=None)
         again = list(drift.unreported)
         if drift.commits and (again or drift.foreign) and drift.commits[-1] not in again:
             again.append(drift.commits[-1])  # what the asset's page shows is what came last
-        metadata = EpochMetadata(pipeline, store, context.run.run_id, warn=context.log.warning)
+        metadata = EpochMetadata(seen, store, context.run.run_id, warn=context.log.warning)
         for epoch in again:
             for event in metadata.events(
                 epoch.key, epoch.commit, committed_before=True, profiled=False
@@ -125,7 +125,7 @@ def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
         )
         context.log_event(
             dg.AssetObservation(
-                pipeline.key("checkpoint"),
+                pipeline.as_run(context).key("checkpoint"),
                 metadata={
                     "dstl/garbage_files": len(collected.garbage),
                     "dstl/garbage_bytes": collected.size,

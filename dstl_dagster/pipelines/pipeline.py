@@ -6,11 +6,12 @@ Nothing here imports Spark; the job is made when a run needs it.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
+from dagster_shared.check import CheckError
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.codec.serializers import SerializerRegistry
@@ -33,6 +34,7 @@ from dstl_dagster.translator import (
 if TYPE_CHECKING:
     from dstl_core.stateful_job import StatefulJob
 
+Context = dg.AssetExecutionContext | dg.OpExecutionContext | dg.AssetCheckExecutionContext
 JobFactory = Callable[[Any, str], "StatefulJob"]
 NUM_RETAINED = 32
 """Enough to go back 14 windows, each with a materialization after it."""
@@ -168,6 +170,10 @@ class StatefulPipeline:
             retain=said.get(RETAIN_KEY, self.retain),
         )
 
+    def as_run(self, context: Context) -> StatefulPipeline:
+        """This pipeline, as the code location of a run defines its assets."""
+        return self.as_defined(_specs_beside(context))
+
     def _key_of(self, metadata: Mapping[str, Any]) -> dg.AssetKey:
         """The key that this pipeline gives to a part with this metadata."""
         return self.key(metadata[KIND], metadata.get(NAME), operator=metadata[UID])
@@ -263,17 +269,16 @@ class StatefulPipeline:
         if self.evolve is None:
             return
         if self.evolve.get(NEEDS_APPROVAL):
-            self._check_approved(job, instance, before_input)
+            self._check_approved(job, instance)
         job.migrate(**self.changes, batches=batches, before_input=before_input)
 
-    def _check_approved(
-        self, job: StatefulJob, instance: dg.DagsterInstance, before_input: str | int | None
-    ) -> None:
-        plan = job.plan_migration(**self.changes, before_input=before_input)
+    def _check_approved(self, job: StatefulJob, instance: dg.DagsterInstance) -> None:
+        # The changes that a restated day makes again are in the latest state: they were approved.
+        plan = job.plan_migration(**self.changes)
         if plan.is_empty:
             return
         key = self.key("evolution")
-        # An earlier approval will do, since a restated day makes the same change again.
+        # An earlier approval will do: whoever takes a change back may make it again.
         made = instance.fetch_materializations(key, limit=_PLANS).records
         events = [record.asset_materialization for record in made]
         tags = [(event.tags or {}) for event in events if event is not None]
@@ -295,6 +300,18 @@ class StatefulPipeline:
 
     def _factory(self) -> JobFactory:
         return load_object(self.job) if isinstance(self.job, str) else self.job
+
+
+def _specs_beside(context: Context) -> Iterator[dg.AssetSpec]:
+    """The assets of the code location of a run, and last those of its op."""
+    op_context: Any = getattr(context, "op_execution_context", context)
+    try:
+        beside = op_context.repository_def.assets_defs_by_key.values()
+    except (CheckError, dg.DagsterError):
+        beside = ()  # ``dagster.materialize`` has no code location
+    own = [op_context.assets_def] if op_context.has_assets_def else []
+    for assets in [*{id(assets): assets for assets in beside}.values(), *own]:
+        yield from assets.specs
 
 
 def _duration_ms(text: str | None) -> int:

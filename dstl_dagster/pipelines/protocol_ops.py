@@ -78,7 +78,7 @@ def build_persist_op(
                 windows = Windows(pipeline.name, None, partitions, store).read()
                 windows.check(key, allow_gap=asked.allow_gap, rewind=rewind)
                 rows, input_id = rows_of(batch, session, key), windows.input_id(key)
-                pipeline.migrate(
+                pipeline.as_run(context).migrate(
                     job,
                     context.instance,
                     input_id if rewind else None,
@@ -136,7 +136,8 @@ def build_confirm_op(
             key = context.partition_key
             if context.run.tags.get(REWIND_TAG) == TRUE:
                 mark_rewound(context.instance, run_id, key, key)
-            metadata = EpochMetadata(pipeline, store, run_id, warn=context.log.warning)
+            seen = pipeline.as_run(context)
+            metadata = EpochMetadata(seen, store, run_id, warn=context.log.warning)
             for event in metadata.events(key, result.checkpoint):
                 context.log_event(event)
             materialize_if_large(context, pipeline, job)

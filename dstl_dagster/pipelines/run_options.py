@@ -57,13 +57,13 @@ class RunOptions:
         op_context = getattr(context, "op_execution_context", context)
         config: dict[str, Any] = dict(op_context.op_config or {})
         tags = dict(run.tags)
-        parent = _parent(instance, run)
-        if parent is not None and parent.is_success:
+        before = _success_before(instance, run)
+        if before is not None:
             done = [config.pop(name, None) for name in ("rewind_to", "rewind", "allow_gap")]
             done += [tags.pop(name, None) for name in (REWIND_TAG, ALLOW_GAP_TAG)]
             if any(done):
                 context.log.warning(
-                    f"Run {parent.run_id} has done what its rewind or its gap was for, and this "
+                    f"Run {before.run_id} has done what its rewind or its gap was for, and this "
                     f"run executes it again without them; launch a new run to go back again."
                 )
 
@@ -108,6 +108,16 @@ def _parent(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun |
     """The run that a run executes again."""
     run_id = run.parent_run_id or run.tags.get(_PARENT_TAG)
     return None if run_id is None else instance.get_run_by_id(run_id)
+
+
+def _success_before(instance: dg.DagsterInstance, run: dg.DagsterRun) -> dg.DagsterRun | None:
+    """The run that has done what a run asks for: it executes that run again, or a run that did and
+    failed.
+    """
+    seen = _parent(instance, run)
+    while seen is not None and not seen.is_success:
+        seen = _parent(instance, seen)
+    return seen
 
 
 def _continues(instance: dg.DagsterInstance, run: dg.DagsterRun, by: str | None) -> bool:

@@ -110,7 +110,7 @@ def build_reset_op(pipeline: StatefulPipeline, *, name: str | None = None) -> dg
         )
         context.log_event(
             dg.AssetObservation(
-                pipeline.key("checkpoint"),
+                pipeline.as_run(context).key("checkpoint"),
                 metadata={
                     "dstl/swept_runs": ", ".join(done.swept_runs) or "none",
                     "dstl/orphans_deleted": len(done.deleted),

@@ -35,7 +35,9 @@ def build_report_asset(pipeline: StatefulPipeline) -> dg.AssetsDefinition:
         return dg.MaterializeResult(
             metadata={
                 **show.report_metadata(made, page.path if page.is_local else str(page)),
-                "dstl/checkpoint": dg.MetadataValue.asset(pipeline.key("checkpoint")),
+                "dstl/checkpoint": dg.MetadataValue.asset(
+                    pipeline.as_run(context).key("checkpoint")
+                ),
                 "dstl/checkpoint_id": latest.checkpoint_id,
             },
             data_version=dg.DataVersion(latest.data_version),

@@ -66,10 +66,11 @@ def build_materialization_asset(
         metadata = show.checkpoint_metadata(latest, store.path_of(latest), size)
         metadata["dstl/log_bytes_cut"] = before.log - size.log
         snapshot = Snapshot.load(store.path_of(latest), serializers=pipeline.registry)
-        metadata |= show.state_columns(snapshot, pipeline.uid, pipeline.key("state"))
+        seen = pipeline.as_run(context)
+        metadata |= show.state_columns(snapshot, pipeline.uid, seen.key("state"))
         metadata |= key_count(snapshot, latest, pipeline.uid)
         yield dg.AssetObservation(
-            pipeline.key("changelog"),
+            seen.key("changelog"),
             metadata={"dstl/log_bytes": size.log, "dstl/log_bytes_cut": before.log - size.log},
         )
         yield dg.MaterializeResult(
@@ -106,11 +107,14 @@ def build_savepoint_asset(
             latest = pipeline.store(storage).require_latest()
             path = job.savepoint(storage.savepoint(savepoint_name(pipeline, latest.checkpoint_id)))
         context.instance.add_run_tags(run_id, {**pipeline.run_tags, "dstl/savepoint": path[-250:]})
-        snapshot = Snapshot.load(path, serializers=pipeline.registry)
+        snapshot, seen = (
+            Snapshot.load(path, serializers=pipeline.registry),
+            pipeline.as_run(context),
+        )
         return dg.MaterializeResult(
             metadata={
                 **show.snapshot_metadata(snapshot),
-                **show.state_columns(snapshot, pipeline.uid, pipeline.key("state")),
+                **show.state_columns(snapshot, pipeline.uid, seen.key("state")),
                 **key_count(snapshot, latest, pipeline.uid),
                 "dstl/checkpoint": latest.data_version,
                 "dstl/run": dg.MetadataValue.dagster_run(run_id),

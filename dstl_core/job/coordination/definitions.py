@@ -34,6 +34,8 @@ DEFINITIONS_NOTE = "definitions"
 """The note beside a snapshot of a job; in the notes of a checkpoint it is a field of the facts."""
 BACKFILLED_NOTE = "backfilled"
 """The note of a migration that has computed aggregates of all inputs: their names, by uid."""
+CHANGES_NOTE = "changes"
+"""The note of a migration that says what became of names."""
 _SHOWN = 200
 """Characters of a definition that a message shows."""
 

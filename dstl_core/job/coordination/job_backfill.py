@@ -26,8 +26,6 @@ Batches = Callable[[Any], Any]
 class JobBeside(Protocol):
     """What applies the inputs again: a job of the operators, in a folder of its own."""
 
-    def start(self, savepoint: str | None = None) -> CompletedCheckpoint: ...
-
     def run(self, rows: Any, input_id: str | int) -> Any: ...
 
     def latest_path(self) -> str: ...
@@ -52,12 +50,12 @@ class Recomputation:
 
     Args:
         engine: Looks at the rows.
-        beside: Makes the job from its folder and its operators.
+        beside: Starts the job, from its folder, its operators and a state.
         batches: The rows of each input; None if nobody has named them.
     """
 
     engine: Engine
-    beside: Callable[[str, Sequence[Operator]], JobBeside]
+    beside: Callable[[str, Sequence[Operator], str], JobBeside]
     batches: Batches | None = None
 
     def run(
@@ -91,15 +89,17 @@ class Recomputation:
             for operator in operators
             if isinstance(operator, AggregateOperator) and operator.uid in names
         ]
-        job = self.beside(folder, parts)
-        job.start(savepoint)
+        job = self.beside(folder, parts, savepoint)
         gained = dict.fromkeys(names, 0)
+        shown = ", ".join(name for of_operator in names.values() for name in of_operator)
         for number, facts in enumerate(inputs, 1):
             rows = self._rows_of(facts, parts, self.batches)
             commit = job.run(rows, facts.id).checkpoint
             for uid in gained:
                 gained[uid] += commit.facts.operators[uid].keys_gained
-            _LOG.info("applied input %r again, %d of %d", facts.id, number, len(inputs))
+            _LOG.info(
+                "applied input %r again to %s, %d of %d", facts.id, shown, number, len(inputs)
+            )
         return Recomputed(job.latest_path(), gained)
 
     def _rows_of(

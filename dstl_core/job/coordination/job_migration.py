@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from typing import Any
 from uuid import uuid4
 
@@ -16,6 +17,7 @@ from dstl_core.errors import ConfigError, DuplicateKeyError
 from dstl_core.functions import WINDOW_CONTENTS
 from dstl_core.job.coordination.definitions import (
     BACKFILLED_NOTE,
+    CHANGES_NOTE,
     SELECTOR,
     WINDOWED,
     Definitions,
@@ -27,6 +29,7 @@ from dstl_core.job.coordination.definitions import (
     rules_of_keys,
     states_of,
 )
+from dstl_core.job.coordination.earlier_changes import earlier_changes, with_earlier
 from dstl_core.job.coordination.job_backfill import (
     PastInputs,
     Recomputation,
@@ -77,8 +80,22 @@ def migrate_job(
         InputChangedError: The rows of an input, for a backfill, are not those of its commit.
         SavepointError: A type changed, and its values do not convert.
     """
+    earlier = earlier_changes(tasks, parent)
+    with _explained(earlier):
+        changes = with_earlier(earlier, changes, tasks.job.operators)
+        return _migrated(tasks, parent, changes, recomputation, is_later=bool(earlier))
+
+
+def _migrated(
+    tasks: JobTasks,
+    parent: CompletedCheckpoint,
+    changes: StateChanges,
+    recomputation: Recomputation,
+    *,
+    is_later: bool,
+) -> CompletedCheckpoint:
     job = tasks.job
-    checked = _Checked.of(tasks, parent, changes)
+    checked = _Checked.of(tasks, parent, changes, is_later=is_later)
     tasks.coordinator.claim()
     latest = tasks.coordinator.require_latest()
     scratch = job.layout.root.child(INTERNAL_DIR, SCRATCH)
@@ -107,7 +124,7 @@ def migrate_job(
             keys={} if rules.lose_state else _keys(tasks, parent, recomputed.keys_gained),
             definitions=checked.defined,
             outputs=output_columns_of(job.operators),
-            notes={BACKFILLED_NOTE: rules.backfilled} if rules.backfilled else {},
+            notes=_notes(changes, checked, rules),
         )
         return tasks.full_checkpoint(specs, facts, after=latest.checkpoint_id)
     finally:
@@ -138,14 +155,41 @@ def plan_of_changes(
 
     Its arguments and errors are those of ``migrate_job``.
     """
-    checked = _Checked.of(tasks, parent, changes)
+    earlier = earlier_changes(tasks, parent)
     scratch = tasks.job.layout.root.child(INTERNAL_DIR, f"plan-{uuid4().hex}")
     try:
-        rules, migration = _planned(tasks, parent, changes, checked, scratch)
+        with _explained(earlier):
+            changes = with_earlier(earlier, changes, tasks.job.operators)
+            checked = _Checked.of(tasks, parent, changes, is_later=bool(earlier))
+            rules, migration = _planned(tasks, parent, changes, checked, scratch)
         inputs = checked.past.all() if rules.backfilled else []
         return ChangePlan(tuple(rules.planned(migration.plan)), len(inputs))
     finally:
         open_file_io(scratch).delete_folder(scratch)
+
+
+@contextmanager
+def _explained(earlier: Sequence[StateChanges]) -> Iterator[None]:
+    """Says of an error that it comes from changes that are made again."""
+    try:
+        yield
+    except ConfigError as error:
+        if not earlier:
+            raise
+        shown = ", ".join(repr(each.to_json()) for each in earlier)
+        raise ConfigError(
+            f"{error.message} The definition has changed since that state, by {shown}, and this is "
+            f"made again in one step; restate inputs after these changes only, or run all inputs "
+            f"in a pipeline of another name."
+        ) from error
+
+
+def _notes(changes: StateChanges, checked: _Checked, rules: _Rules) -> dict[str, Any]:
+    made = replace(changes, rekey=checked.rekeyed).to_json()
+    return {
+        **({CHANGES_NOTE: made} if made else {}),
+        **({BACKFILLED_NOTE: rules.backfilled} if rules.backfilled else {}),
+    }
 
 
 @dataclass(frozen=True)
@@ -158,6 +202,8 @@ class _Checked:
     defined: Definitions
     rekeyed: Mapping[str, str]
     past: PastInputs
+    is_later: bool
+    """Whether some of the changes are of a later state, so that it may lack their names."""
 
     @property
     def both(self) -> tuple[Definitions, Definitions]:
@@ -165,7 +211,9 @@ class _Checked:
         return self.recorded, self.defined
 
     @classmethod
-    def of(cls, tasks: JobTasks, parent: CompletedCheckpoint, changes: StateChanges) -> _Checked:
+    def of(
+        cls, tasks: JobTasks, parent: CompletedCheckpoint, changes: StateChanges, *, is_later: bool
+    ) -> _Checked:
         recorded = continued_definitions(tasks, parent)
         defined = definitions_of(tasks.job.operators)
         rekeyed = _rekeyed(changes.rekey, recorded, defined)
@@ -175,7 +223,8 @@ class _Checked:
         line = tasks.coordinator.find(
             lambda commits: list(lineage(commits)) if changes.backfill else []
         )
-        return cls(recorded, defined, rekeyed, PastInputs(line, parent, tasks.job.name))
+        past = PastInputs(line, parent, tasks.job.name)
+        return cls(recorded, defined, rekeyed, past, is_later)
 
 
 def _rekeyed(
@@ -516,7 +565,7 @@ class _Rules:
                 f"The name {unknown[0]!r} cannot become {changes.rename[unknown[0]]!r}: the job "
                 f"still has {unknown[0]!r}, and not the new name."
             )
-        if unknown:
+        if unknown and not self._checked.is_later:
             raise ConfigError(
                 f"Nothing in the state is called {unknown[0]!r}, so it cannot be renamed; see the "
                 f"names with dstl inspect."

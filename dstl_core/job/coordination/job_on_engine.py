@@ -598,8 +598,8 @@ class JobOnEngine(Closing):
             batches: Gives the rows of an input that was committed, by its id, for ``backfill``.
                 Other rows than those of the commit are refused.
             before_input: An input to go back to before, which ``run(rewind=True)`` then applies to
-                state of this definition. Without it, only a job of the definition of that time can
-                rewind an input before the migration.
+                state of this definition. Migrations since then are made again, as one. Without it,
+                only a job of the definition of that time can rewind an input before them.
 
         Returns:
             The commit, or the one whose state has this definition; None for a pipeline that has not
@@ -649,15 +649,14 @@ class JobOnEngine(Closing):
             return latest
         return self._coordinator.find(lambda commits: commit_before(lineage(commits), before_input))
 
-    def _beside(self, base_path: str, operators: Sequence[Operator]) -> JobOnEngine:
-        """A job of these operators in a folder of its own, which takes the state of any job."""
+    def _beside(self, base_path: str, operators: Sequence[Operator], savepoint: str) -> JobOnEngine:
+        """A job of these operators in a folder of its own, started from their part of a state."""
         first, *others = operators
-        return replace(
+        job = replace(
             self,
             base_path=base_path,
             operator=first,
             downstream=others,
-            allow_non_restored_state=True,
             changelog_options={},
             columns=None,
             ignore_columns=(),
@@ -665,6 +664,9 @@ class JobOnEngine(Closing):
             num_retained_outputs=None,
             retain=None,
         )
+        tasks = job._tasks  # noqa: SLF001  # it is a job of this class
+        start_from_savepoint(tasks, savepoint, {}, allow_non_restored_state=None)
+        return job
 
     def materialize(self) -> CompletedCheckpoint:
         """Writes the full state as a new base and commits a checkpoint without a log.

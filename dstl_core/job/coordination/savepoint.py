@@ -34,7 +34,11 @@ _LOG = logging.getLogger(__name__)
 
 
 def start_from_savepoint(
-    tasks: JobTasks, savepoint: str, names: Mapping[str, str], *, allow_non_restored_state: bool
+    tasks: JobTasks,
+    savepoint: str,
+    names: Mapping[str, str],
+    *,
+    allow_non_restored_state: bool | None,
 ) -> CompletedCheckpoint:
     """Commits the first checkpoint of a pipeline: a full copy of the state of a savepoint.
 
@@ -44,7 +48,8 @@ def start_from_savepoint(
         tasks: The tasks of the job.
         savepoint: A savepoint or checkpoint, of dstl or of Flink.
         names: An operator's uid in the job to its uid in the savepoint, where they differ.
-        allow_non_restored_state: Whether to leave out state that no operator of the job takes.
+        allow_non_restored_state: Whether to leave out state that no operator of the job takes; None
+            for a job that is about a part of the state, where nothing is lost.
 
     Raises:
         ConfigError: The job has no operator of a name in ``names``, two take one state, or an
@@ -55,7 +60,8 @@ def start_from_savepoint(
     """
     snapshot = Snapshot.load(savepoint, serializers=tasks.job.registry)
     old_ids = _ids_in(snapshot, tasks.job, names)
-    _check_left_out(snapshot, set(old_ids.values()), allowed=allow_non_restored_state)
+    if allow_non_restored_state is not None:
+        _check_left_out(snapshot, set(old_ids.values()), allowed=allow_non_restored_state)
     file = load_metadata_file(open_file_io(snapshot.folder), snapshot.folder)
     states = assign(file, tasks.plans(), allow_non_restored_state=True, old_ids=old_ids)
     source = SourceFacts(savepoint=str(snapshot.folder), sha256=snapshot.file.sha256)

@@ -11,9 +11,11 @@ import pyarrow as pa
 from dstl_core.extras import require
 from dstl_core.job.downstream.output_changes import DELETE
 from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT
-from dstl_core.job.downstream.sink import check_position, check_types, foreign_table
+from dstl_core.job.downstream.sink import check_position, check_types, foreign_table, set_back
 
 _OLD, _NEW = "kept", "changes"
+_MARK = "dstl.position"
+"""What the commit of a merge has in the history of the table."""
 
 
 @dataclass(frozen=True)
@@ -40,10 +42,52 @@ class DeltaSink:
 
         if not DeltaTable.is_deltatable(self.path, self._options):
             return None
-        version: int | None = self._table().transaction_version(reader)
-        if version is None:
+        position = self._position_of(self._table(), reader)
+        if position is None:
             raise foreign_table(self.path, reader)
+        return position
+
+    def _position_of(self, table: Any, reader: str) -> int | None:
+        """The position of the rows. A table that was set back keeps its application transactions,
+        so this is the position of the version whose rows it has now.
+        """
+        version = self._version_of_rows(table)
+        held = table if version == table.version() else self._at(version)
+        position: int | None = held.transaction_version(reader)
+        return position
+
+    def _version_of_rows(self, table: Any) -> int:
+        """The version of the last merge, or a later one that nobody has set back.
+
+        A merge of an earlier release has no mark. If a table was set back before it, its changes
+        are merged again, which changes nothing.
+        """
+        version: int = table.version()
+        for limit in (1, None):  # mostly the last commit is a merge
+            for commit in table.history(limit):
+                if commit["version"] > version:
+                    continue
+                if _MARK in commit:
+                    return version
+                if commit.get("operation") == "RESTORE":
+                    target = commit.get("operationParameters", {})
+                    restored = target.get("version")
+                    version = (
+                        self._at(target.get("datetime")).version()
+                        if restored is None
+                        else int(restored)
+                    )
         return version
+
+    def _at(self, version: int | str) -> Any:
+        from deltalake.exceptions import DeltaError
+
+        table = self._table()
+        try:
+            table.load_as_version(version)
+        except DeltaError as error:
+            raise set_back(self.path, f"version {version}: {error}") from error
+        return table
 
     def replace(self, rows: pa.Table, reader: str, position: int) -> None:
         self._overwrite(rows, reader, position, schema_mode="overwrite")
@@ -52,7 +96,7 @@ class DeltaSink:
         self, changes: pa.Table, keys: tuple[str, ...], reader: str, since: int, position: int
     ) -> None:
         table = self._table()  # Delta refuses the commit if another one follows this version
-        check_position(self.path, since, table.transaction_version(reader))
+        check_position(self.path, since, self._position_of(table, reader))
         self._check_types(table, changes)
         columns = [each for each in changes.column_names if each != CHANGE]
         values = {_quoted(each): f"{_NEW}.{_quoted(each)}" for each in columns}
@@ -111,7 +155,9 @@ class DeltaSink:
 def _commit(reader: str, position: int) -> Any:
     from deltalake import CommitProperties, Transaction
 
-    return CommitProperties(app_transactions=[Transaction(reader, position)])
+    return CommitProperties(
+        app_transactions=[Transaction(reader, position)], custom_metadata={_MARK: str(position)}
+    )
 
 
 def _flat(schema: Any) -> dict[str, str]:

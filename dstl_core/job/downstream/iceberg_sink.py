@@ -16,10 +16,10 @@ from dstl_core.errors import CheckpointError, ConfigError
 from dstl_core.extras import require
 from dstl_core.job.downstream.output_changes import DELETE
 from dstl_core.job.downstream.output_source import CHANGE, CHECKPOINT
-from dstl_core.job.downstream.sink import check_position, check_types, foreign_table
+from dstl_core.job.downstream.sink import check_position, check_types, foreign_table, set_back
 
-READER, POSITION = "dstl.reader", "dstl.position"
-"""Properties of the table."""
+READER, POSITION, SNAPSHOT = "dstl.reader", "dstl.position", "dstl.snapshot"
+"""Properties of the table; the summary of a merge's last snapshot has the position, too."""
 _RETRIES = "commit.retry.num-retries"
 """A commit that is tried again on top of another merge would add rows that the other one has."""
 
@@ -57,6 +57,8 @@ class IcebergSink:
         return self._position_of(self._table(), reader)
 
     def replace(self, rows: pa.Table, reader: str, position: int) -> None:
+        from pyiceberg.expressions import AlwaysTrue
+
         rows = _stored(rows)
         if not self._catalog.table_exists(self.table):
             self._create(rows, reader, position)
@@ -70,7 +72,8 @@ class IcebergSink:
                     update.delete_column(name)
             with transaction.update_schema() as update:
                 update.union_by_name(rows.schema)
-            transaction.overwrite(rows)
+            transaction.delete(AlwaysTrue())
+            transaction.append(rows, _mark(position))
 
     def merge(
         self, changes: pa.Table, keys: tuple[str, ...], reader: str, since: int, position: int
@@ -83,9 +86,10 @@ class IcebergSink:
         rows = _stored(changed.drop_columns([CHANGE]))
         self._check_types(table, rows)
         with self._committed(table, reader, position) as transaction:
-            transaction.delete(create_match_filter(_stored(changes), list(keys)))
+            matched = create_match_filter(_stored(changes), list(keys))
+            transaction.delete(matched, {} if rows.num_rows else _mark(position))
             if rows.num_rows:
-                transaction.append(rows)
+                transaction.append(rows, _mark(position))
 
     def append(self, rows: pa.Table | None, after: int, reader: str, position: int) -> None:
         if rows is not None and self.position(reader) is None:
@@ -96,11 +100,11 @@ class IcebergSink:
         if stored is not None:
             self._check_types(table, stored)
         with self._committed(table, reader, position) as transaction:
-            transaction.delete(f"{CHECKPOINT} > {after}")
+            transaction.delete(f"{CHECKPOINT} > {after}", _mark(position) if stored is None else {})
             if stored is not None:
                 with transaction.update_schema() as update:
                     update.union_by_name(stored.schema)
-                transaction.append(stored)
+                transaction.append(stored, _mark(position))
 
     @cached_property
     def _catalog(self) -> Any:
@@ -130,8 +134,8 @@ class IcebergSink:
 
         try:
             with self._catalog.create_table_transaction(self.table, rows.schema) as made:
-                made.append(rows)
-                made.set_properties(_place(reader, position))
+                made.append(rows, _mark(position))
+                made.set_properties(_place(made, reader, position))
         except NoSuchNamespaceError as error:
             raise ConfigError(
                 f"The catalog {self.catalog!r} has no namespace for the table {self.table}: "
@@ -144,9 +148,23 @@ class IcebergSink:
         return self._catalog.load_table(self.table)
 
     def _position_of(self, table: Any, reader: str) -> int:
+        from pyiceberg.table.snapshots import ancestors_of
+
         if table.properties.get(READER) != reader:
             raise foreign_table(self.path, reader)
-        return int(table.properties[POSITION])
+        stated = int(table.properties[POSITION])
+        merged = int(table.properties.get(SNAPSHOT, -1))
+        if table.snapshot_by_id(merged) is None:
+            return stated  # it has expired, or an earlier release has not noted it
+        line = list(ancestors_of(table.current_snapshot(), table.metadata))
+        if any(snapshot.snapshot_id == merged for snapshot in line):
+            return stated
+        # The table was set back, and its properties were not.
+        positions = [snapshot.summary.get(POSITION) for snapshot in line if snapshot.summary]
+        known = next((position for position in positions if position is not None), None)
+        if known is None:
+            raise set_back(self.path, "a snapshot of something else")
+        return int(known)
 
     @contextmanager
     def _committed(self, table: Any, reader: str, position: int) -> Iterator[Any]:
@@ -161,7 +179,7 @@ class IcebergSink:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "Delete operation did not match", UserWarning)
             yield transaction
-        transaction.set_properties(_place(reader, position))
+        transaction.set_properties(_place(transaction, reader, position))
         try:
             transaction.commit_transaction()
         except (CommitFailedException, ValidationException) as error:
@@ -177,8 +195,14 @@ class IcebergSink:
         check_types(self.path, _types(table.schema().as_arrow()), _types(rows.schema))
 
 
-def _place(reader: str, position: int) -> dict[str, str]:
-    return {READER: reader, POSITION: str(position), _RETRIES: "0"}
+def _place(transaction: Any, reader: str, position: int) -> dict[str, str]:
+    snapshot = transaction.table_metadata.current_snapshot_id
+    noted = {} if snapshot is None else {SNAPSHOT: str(snapshot)}
+    return {READER: reader, **_mark(position), **noted, _RETRIES: "0"}
+
+
+def _mark(position: int) -> dict[str, str]:
+    return {POSITION: str(position)}
 
 
 def _stored(rows: pa.Table) -> pa.Table:

@@ -72,6 +72,14 @@ def check_types(path: str, held: Mapping[str, Any], wanted: Mapping[str, Any]) -
             )
 
 
+def set_back(path: str, why: str) -> ConfigError:
+    """The error for a table that was set back to rows of which nobody knows the position."""
+    return ConfigError(
+        f"The table {path} was set back, and the checkpoint of its rows is not known: expected "
+        f"rows that a merge has written, got {why}; give the path of a new table."
+    )
+
+
 def foreign_table(path: str, reader: str) -> ConfigError:
     """The error for a table that something else has filled."""
     return ConfigError(

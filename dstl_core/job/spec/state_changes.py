@@ -62,6 +62,68 @@ class StateChanges:
         """Names that begin anew."""
         return [*self.start_empty, *self.backfill]
 
+    def to_json(self) -> dict[str, Any]:
+        """The changes as ``of`` takes them; what is empty is left out."""
+        every = {each.name: getattr(self, each.name) for each in fields(self)}
+        return {
+            name: dict(value) if isinstance(value, Mapping) else [*value]
+            for name, value in every.items()
+            if value
+        }
+
+    def followed_by(self, later: StateChanges) -> StateChanges:
+        """These changes and later ones, as one change of the state before both.
+
+        What began anew, or went, between both has no values in that state. Later changes may repeat
+        earlier ones.
+
+        Raises:
+            ConfigError: A name had two meanings between, or the key changed twice.
+        """
+        rename: dict[str, str] = {}
+        drop, anew = [*self.drop], self._anew_by_option
+        for old, new in self.rename.items():
+            if new in later.drop or new in later.anew:
+                drop.append(old)
+            else:
+                rename[old] = later.rename.get(new, new)
+        for name in self.anew:
+            new = later.rename.get(name, name)
+            if new != name or name in later.drop:
+                drop.append(name)
+                option = anew.pop(name)
+                if name not in later.drop:
+                    anew[new] = option
+        known = {*self.rename, *self.rename.values(), *self.drop, *self.anew}
+        added = {old: new for old, new in later.rename.items() if old not in known}
+        rename |= {old: new for old, new in added.items() if new not in {*rename.values(), *anew}}
+        anew |= later._anew_by_option
+        drop += [name for name in later.drop if name not in known]
+        kept = {*rename, *rename.values(), *anew}
+        return StateChanges(
+            rename,
+            [name for name in dict.fromkeys(drop) if name not in kept],
+            [name for name, option in anew.items() if option == "start_empty"],
+            [name for name, option in anew.items() if option == "backfill"],
+            self._rekeyed_by(later),
+        )
+
+    @property
+    def _anew_by_option(self) -> dict[str, str]:
+        return dict.fromkeys(self.start_empty, "start_empty") | dict.fromkeys(
+            self.backfill, "backfill"
+        )
+
+    def _rekeyed_by(self, later: StateChanges) -> dict[str, str]:
+        for uid, expression in later.rekey.items():
+            before = self.rekey.get(uid, expression)
+            if before != expression:
+                raise ConfigError(
+                    f"The operator {uid!r} has got another key twice, by {before!r} and by "
+                    f"{expression!r}: expected one expression for both."
+                )
+        return {**self.rekey, **later.rekey}
+
     @classmethod
     def of(cls, options: Mapping[str, Any]) -> StateChanges:
         """The changes of a pipeline, as a mapping of the fields.

@@ -212,6 +212,37 @@ def test_a_plan_says_what_a_change_would_do_and_waits_for_approval(
     assert not check.passed and check.severity == dg.AssetCheckSeverity.ERROR
 
 
+def test_a_day_before_two_approved_changes_is_restated(
+    storage: DstlStorageResource, instance: dg.DagsterInstance
+) -> None:
+    approval = {"needs_approval": True}
+    last = {"income": NEW["revenue"], "largest": NEW["largest"], "payments": OLD["payments"]}
+    pipelines = {
+        FIRST: pipeline_of(OLD, "int"),
+        SECOND: pipeline_of(NEW, "long", {**EVOLVE, **approval}),
+        THIRD: pipeline_of(
+            last, "long", {"rename": {"revenue": "income"}, "drop": ["least"], **approval}
+        ),
+    }
+    for day, pipeline in pipelines.items():
+        if day != FIRST:
+            assert not run(pipeline, storage, instance, day).success
+            plan(pipeline, storage, instance, approve=True)
+        assert run(pipeline, storage, instance, day).success
+    restated = {**ROWS, FIRST: [("account-1", 1000)]}
+    assert run(pipeline, storage, instance, FIRST, restated, tags={REWIND_TAG: "true"}).success
+    by_hand = expected(pipelines, restated, FIRST)
+    counts: dict[str, int] = {}
+    for day in pipelines:
+        for account, _ in restated[day]:
+            counts[account] = counts.get(account, 0) + 1
+    assert values_of(pipeline, storage) == {
+        "income": by_hand["revenue"],
+        "largest": by_hand["largest"],
+        "payments": counts,
+    }
+
+
 def test_persist_migrates_too(storage: DstlStorageResource, instance: dg.DagsterInstance) -> None:
     assert run(pipeline_of(OLD, "int"), storage, instance, FIRST).success
     after = pipeline_of(NEW, "long", EVOLVE)

@@ -240,8 +240,8 @@ class Quarter:
         assert self.output_of(day, key_of(day)) == self.recomputed(day, only=key_of(day))
 
 
-def live(quarter: Quarter, days: int) -> None:
-    for day in range(days):
+def live(quarter: Quarter, days: range) -> None:
+    for day in days:
         window = key_of(day)
         quarter.rows[window] = sales_of(quarter.random, day)
         if day in OUTAGE:
@@ -263,11 +263,11 @@ def live(quarter: Quarter, days: int) -> None:
 @pytest.mark.slow
 def test_eighteen_days_in_one_process(tmp_path: Path) -> None:
     with instance_in(tmp_path) as instance:
-        live(Quarter(tmp_path, instance, LOCAL), 18)
+        live(Quarter(tmp_path, instance, LOCAL), range(18))
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("engine", [LOCAL, pytest.param(SPARK, marks=pytest.mark.spark)])
 def test_a_quarter(tmp_path: Path, engine: Any) -> None:
     with instance_in(tmp_path) as instance:
-        live(Quarter(tmp_path, instance, engine), 90)
+        live(Quarter(tmp_path, instance, engine), range(90))

@@ -285,6 +285,47 @@ def test_a_rewind_goes_back_behind_a_migration(job_of: JobOf) -> None:
     assert values_of(job)["top"] == LARGEST
 
 
+def test_a_rewind_behind_several_migrations_makes_all_of_them(job_of: JobOf) -> None:
+    first = job_of({"a": aggregates.sum("v"), "b": aggregates.count()})
+    first.run(ROWS, 1)
+    first.run(ROWS, 2)
+    second = job_of({"x": aggregates.sum("v"), "m": aggregates.max("v")})
+    second.migrate(rename={"a": "x"}, drop=["b"])
+    second.run(ROWS, 3)
+    third = job_of({"y": aggregates.sum("v"), "m": aggregates.min("v"), "b": aggregates.count()})
+    third.migrate(rename={"x": "y"}, start_empty=["m"])
+    third.run(ROWS, 4)
+    plan = third.plan_migration(before_input=2)
+    changes = {planned.name: planned.change for planned in plan.changes}
+    assert changes == {"y": "renamed", "m": "added", "b": "kept"}
+    third.migrate(before_input=2)
+    third.run(ROWS, 2, rewind=True)
+    assert values_of(third) == {
+        "y": {"a": 6, "b": 10},
+        "m": {"a": 1, "b": 5},
+        "b": {"a": 4, "b": 2},
+    }
+
+
+def test_names_that_were_taken_again_since_are_refused(job_of: JobOf) -> None:
+    first = job_of({"a": aggregates.sum("v")})
+    first.run(ROWS, 1)
+    first.run(ROWS, 2)
+    second = job_of({"x": aggregates.sum("v")})
+    second.migrate(rename={"a": "x"})
+    second.run(ROWS, 3)
+    third = job_of({"x": aggregates.sum("v"), "a": aggregates.max("v")})
+    third.migrate()
+    third.run(ROWS, 4)
+    latest = third.latest()
+    with pytest.raises(ConfigError) as raised:
+        third.migrate(before_input=2)
+    assert "has changed since that state, by {'rename': {'a': 'x'}}, and this is made" in str(
+        raised.value
+    )
+    assert third.latest() == latest
+
+
 def test_a_start_from_a_savepoint_names_the_migration_of_savepoints(tmp_path: Path) -> None:
     def job_of(name: str, states: Mapping[str, Any]) -> StatefulJob:
         operator = AggregateOperator("u", "k", states, schema=SCHEMA)

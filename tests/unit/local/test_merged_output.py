@@ -123,6 +123,69 @@ def test_a_repeated_merge_changes_nothing(sink: Sink, tmp_path: Path) -> None:
     assert sorted((path, path.stat().st_mtime_ns) for path in tmp_path.rglob("*.parquet")) == before
 
 
+def version_of(sink: Sink) -> Any:
+    if isinstance(sink, DeltaSink):
+        return DeltaTable(sink.path).version()
+    if isinstance(sink, ParquetSink):
+        return Path(sink.path).read_bytes()
+    table = load_catalog(sink.catalog, **sink.properties).load_table(sink.table)
+    return table.current_snapshot().snapshot_id
+
+
+def set_back(sink: Sink, version: Any) -> None:
+    """As somebody does who does not know of the pipeline."""
+    if isinstance(sink, DeltaSink):
+        DeltaTable(sink.path).restore(version)
+    elif isinstance(sink, ParquetSink):
+        Path(sink.path).write_bytes(version)
+    else:
+        table = load_catalog(sink.catalog, **sink.properties).load_table(sink.table)
+        table.manage_snapshots().rollback_to_snapshot(version).commit()
+
+
+@pytest.mark.parametrize("kind", ["totals", "functions"])
+def test_a_table_that_was_set_back_gets_its_rows_again(
+    sink: Sink, tmp_path: Path, kind: str
+) -> None:
+    job = job_of(tmp_path, totals() if kind == "totals" else large())
+    job.run(batch(("a", 11), ("b", 12)), 1)
+    job.merge_into(sink)
+    first = rows_in(sink)
+    version = version_of(sink)
+    for number, rows in enumerate(((("a", 13),), (("c", 14), ("b", 15))), 2):
+        job.run(batch(*rows), number)
+        job.merge_into(sink)
+    third = rows_in(sink)
+    for _ in range(2):
+        set_back(sink, version)
+        assert rows_in(sink) == first
+        merged = job.merge_into(sink)
+        assert (merged.applied, rows_in(sink)) == (2, third)
+        assert (job.merge_into(sink).applied, rows_in(sink)) == (0, third)
+    set_back(sink, version)
+    job.run(batch(("c", 20)), 3, rewind=True)
+    job.merge_into(sink)
+    if kind == "totals":
+        assert rows_in(sink) == [("a", 2, 24), ("b", 1, 12), ("c", 1, 20)]
+    else:
+        assert [row[:2] for row in rows_in(sink)] == [("a", 11), ("a", 13), ("b", 12), ("c", 20)]
+
+
+def test_a_table_that_was_set_back_to_a_version_without_a_log_is_refused(tmp_path: Path) -> None:
+    sink, job = DeltaSink(str(tmp_path / "delta")), job_of(tmp_path, totals())
+    for number in (1, 2):
+        job.run(batch(("a", 1)), number)
+        job.merge_into(sink)
+    table = DeltaTable(sink.path)
+    table.restore(0)
+    table.create_checkpoint()
+    for version in (0, 1):  # as the cleaning of old metadata does
+        (tmp_path / "delta" / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(ConfigError, match="was set back, and the checkpoint of its rows is not"):
+        job.merge_into(sink)
+    assert tuples_of(DeltaTable(sink.path).to_pyarrow_table()) == [("a", 1, 1)]
+
+
 def test_windows_have_a_row_per_key_and_window(sink: Sink, tmp_path: Path) -> None:
     tumbling = windows.TumblingEventTimeWindows.of("10 ms")
     job = job_of(tmp_path, totals(window=tumbling, event_time="t"))
