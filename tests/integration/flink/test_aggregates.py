@@ -1,9 +1,14 @@
 """Real Flink restores what declared aggregates have kept."""
 
+import datetime as dt
+from decimal import Decimal
+
 import datasketches
+import pyarrow as pa
 import pytest
 
-from dstl_core import AggregateOperator, StatefulJob, aggregates
+from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
+from dstl_core.codec.columnar.types.declared_schema import schema_of
 from tests.integration.flink.checker import Operator, State
 
 pytestmark = [pytest.mark.flink, pytest.mark.spark]
@@ -93,6 +98,85 @@ def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backe
     sketches = {key: (hll(row.pop("kinds")), kll(row.pop("middle"))) for key, row in by_key.items()}
     assert by_key == KEPT
     assert sketches == SKETCHED
+
+
+DAY = "k string, ts timestamp, amount decimal(18, 2), price double, item string, ok boolean"
+MORNING, NOON, NIGHT = (dt.datetime(2026, 11, 24, hour, tzinfo=dt.UTC) for hour in (6, 12, 23))
+DAYS = [
+    [
+        ("ada", NOON, Decimal("10.25"), 1.5, "pen", False),
+        ("ada", MORNING, Decimal("-0.50"), 4.0, "ink", False),
+        ("bob", None, None, None, None, None),
+    ],
+    [
+        ("ada", NIGHT, Decimal("99999999999999.99"), 2.5, None, True),
+        ("ada", MORNING, None, -8.0, "cap", None),
+        ("cyd", MORNING, Decimal("0.00"), 0.25, "", False),
+    ],
+]
+DAY_STATES = {
+    "n": "long",
+    "total": "decimal",
+    "first": "instant",
+    "last": "instant",
+    "latest": "string",
+    "latest_order": "instant",
+    "top": "double",
+    "price": "double",
+    "ok": "boolean",
+}
+DAY_KEPT = {
+    "ada": {
+        "n": 4,
+        "total": "100000000000009.74",
+        "first": "2026-11-24T06:00:00Z",
+        "last": "2026-11-24T23:00:00Z",
+        "latest_order": "2026-11-24T23:00:00Z",  # of the row whose item is null
+        "top": 4.0,
+        "price": 0.0,
+        "ok": True,
+    },
+    "bob": {"n": 1},
+    "cyd": {
+        "n": 1,
+        "total": "0.00",
+        "first": "2026-11-24T06:00:00Z",
+        "last": "2026-11-24T06:00:00Z",
+        "latest": "",
+        "latest_order": "2026-11-24T06:00:00Z",
+        "top": 0.25,
+        "price": 0.25,
+        "ok": False,
+    },
+}
+
+
+@pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
+def test_flink_restores_the_state_of_a_users_day(flink, tmp_path, backend):
+    wanted = {
+        "n": aggregates.count(),
+        "total": aggregates.sum("amount"),
+        "first": aggregates.min("ts"),
+        "last": aggregates.max("ts"),
+        "latest": aggregates.max_by("item", "ts"),
+        "top": aggregates.max("price"),
+        "price": aggregates.sum("price"),
+        "ok": aggregates.bool_or("ok"),
+    }
+    day = AggregateOperator("day", "k", wanted, schema=DAY)
+    job = StatefulJob(LocalEngine(), "job", str(tmp_path), day)
+    for number, rows in enumerate(DAYS):
+        columns = zip(schema_of(DAY, "a day"), zip(*rows, strict=True), strict=True)
+        job.run(pa.table({field.name: pa.array(own, field.type) for field, own in columns}), number)
+    states = [State(name, "value", kind) for name, kind in DAY_STATES.items()]
+    operators = [Operator("day", "string", states, max_parallelism=128)]
+    restored = flink.restore(
+        job.latest_path(), operators, backend=backend, parallelism=3, changelog=True
+    )
+    by_key = {}
+    for entry in restored.entries:
+        by_key.setdefault(entry["key"], {})[entry["state"]] = entry["value"]
+    assert by_key == DAY_KEPT
 
 
 def hll(text):

@@ -15,6 +15,8 @@ import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.Long
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.NullNode;
 import org.apache.flink.shaded.jackson2.com.fasterxml.jackson.databind.node.TextNode;
 
+import java.math.BigDecimal;
+import java.time.Instant;
 import java.util.ArrayList;
 import java.util.HexFormat;
 import java.util.LinkedHashMap;
@@ -35,6 +37,14 @@ abstract class ValueType {
             // asDouble also takes the texts NaN, Infinity and -Infinity.
             "double", new Scalar<>(Types.DOUBLE, ValueType::doubleText, JsonNode::asDouble),
             "float", new Scalar<>(Types.FLOAT, value -> doubleText(value), node -> Float.parseFloat(node.asText())),
+            "decimal", new Scalar<>(
+                    Types.BIG_DEC,
+                    value -> TextNode.valueOf(value.toPlainString()),
+                    node -> new BigDecimal(node.textValue())),
+            "instant", new Scalar<>(
+                    Types.INSTANT,
+                    value -> TextNode.valueOf(value.toString()),
+                    node -> Instant.parse(node.textValue())),
             "bytes", new Scalar<>(
                     PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO,
                     value -> TextNode.valueOf(HexFormat.of().formatHex(value)),
