@@ -14,7 +14,7 @@ from dstl_core.flink_text import parse_duration_ms, parse_memory_size
 from dstl_core.job.coordination import epoch
 from dstl_core.job.spec import job_spec
 from dstl_core.job.spec.operators import LocalCopies
-from dstl_core.job.task import reduced_pieces
+from dstl_core.job.task import reduced_pieces, reduced_rows
 from dstl_core.savepoint.check import flink_verdicts, gc
 from dstl_core.savepoint.edit import converted_state
 from dstl_core.savepoint.migrate import keyed_migration
@@ -81,6 +81,7 @@ NUMBERS = [
     ("how-to/report", r"more than (\d+) files", figures.MANY_FILES),
     ("how-to/report", r"smaller than (\d+) MiB", figures.SMALL_FILE // MIB),
     ("how-to/cluster", r"up to (\d+) MB of keys", reduced_pieces.MOST_BYTES // MIB),
+    ("how-to/cluster", r"up to (\d+) GB of rows", reduced_rows.UNREDUCED_BYTES // (MIB << 10)),
     ("how-to/rewrite", r"younger than (\d+) hours", gc.DEFAULT_AGE_MS // 3_600_000),
     ("internals/columns", r"at most ([\d,]+) rows", spans.ROWS_PER_BATCH),
     ("internals/columns", r"about (\d+) MB of stored bytes", spans.BYTES_PER_BATCH // MIB),

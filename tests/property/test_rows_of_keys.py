@@ -91,17 +91,20 @@ def test_rows_are_reduced_to_the_same_parts_wherever_they_are_cut(
     wanted = {key: expected([value for each, value in rows if each == key]) for key in dict(rows)}
     bounds = [0, *cuts, len(rows)]
     most_bytes = data.draw(st.sampled_from([1, reduced_pieces.MOST_BYTES]))
+    # Rows of many keys wait for more of them.
+    rows_per_key, waiting_bytes = data.draw(st.sampled_from([(0, 1), (99, 200), (99, 1 << 30)]))
     with (
         mock.patch.object(reduced_rows, "ROWS_PER_CALL", 1),
         mock.patch.object(reduced_rows, "LEAST_ROWS", 1),
-        mock.patch.object(reduced_rows, "LEAST_ROWS_PER_KEY", 0),
+        mock.patch.object(reduced_rows, "LEAST_ROWS_PER_KEY", rows_per_key),
+        mock.patch.object(reduced_rows, "UNREDUCED_BYTES", waiting_bytes),
         mock.patch.object(reduced_pieces, "MOST_BYTES", most_bytes),
     ):
         waiting = ReducedRows(operator, numbered)
         for start, end in pairwise(bounds):
             if start < end:
                 piece = batch_of(rows[start:end], column)
-                if data.draw(st.booleans(), "on the way"):
+                if not rows_per_key and data.draw(st.booleans(), "on the way"):
                     piece = on_the_way(operator, piece)
                 waiting.add(piece)
     taken = waiting.take()

@@ -21,6 +21,8 @@ from dstl_core.job.task.reduced_pieces import ReducedPieces
 from dstl_core.operators.aggregate_function import part_name
 
 ROWS_PER_CALL = 2_000_000
+UNREDUCED_BYTES = 1 << 30
+"""Rows that wait if they have too many keys to become far fewer: so they are reduced once."""
 LEAST_ROWS = 20_000
 """Fewer rows are not reduced on their way."""
 SAMPLED_ROWS = 10_000
@@ -65,8 +67,14 @@ class ReducedRows(Generic[K]):
         if is_reduced(self._operator, batch):
             keys, _ = self._number_keys(batch.column(self._operator.key_by))
             self._reduced.add((keys, batch))
-        elif self._rows.add(batch):
+        elif self._rows.add(batch) and (self._pays() or self._rows.limit_by_bytes(UNREDUCED_BYTES)):
             self._reduce()
+
+    def _pays(self) -> bool:
+        """Whether the rows that wait are likely to become far fewer."""
+        sample = self._rows.sample(self._operator.key_by, SAMPLED_ROWS)
+        keys, _ = self._number_keys(sample)
+        return _is_far_fewer(len(keys), len(sample), self._rows.rows)
 
     def take(self) -> tuple[K, pa.RecordBatch] | None:
         """Removes the rows that wait. Returns keys with a row for each; None without rows."""
@@ -119,7 +127,7 @@ def reduced_on_the_way(
 
     places = np.arange(0, len(values), len(values) // SAMPLED_ROWS + 1)
     sampled = len(index_of(values.take(pa.array(places))))
-    if distinct_of(sampled, len(places), len(values)) * LEAST_ROWS_PER_KEY > len(values):
+    if not _is_far_fewer(sampled, len(places), len(values)):
         return None
     index = index_of(values)
     keys, numbers = len(index), index.numbers
@@ -131,6 +139,11 @@ def reduced_on_the_way(
         ROWS_COLUMN: own.counts(),
     }
     return pa.RecordBatch.from_pydict(columns)
+
+
+def _is_far_fewer(sampled: int, sample: int, rows: int) -> bool:
+    """Whether rows are likely to have far fewer keys, if a sample has so many distinct ones."""
+    return distinct_of(sampled, sample, rows) * LEAST_ROWS_PER_KEY <= rows
 
 
 def distinct_of(sampled: int, sample: int, rows: int) -> float:
