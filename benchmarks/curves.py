@@ -1,6 +1,6 @@
 """The page of the site about epochs and its pictures, from the result file of the benchmark alone.
 
-``python -m benchmarks epochs`` measures, and ``python -m benchmarks curves`` draws.
+``python -m benchmarks epochs`` and ``day`` measure, and ``python -m benchmarks curves`` draws.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from benchmarks import results
+from benchmarks import day, results
 from benchmarks.epochs import NAMES
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -21,6 +21,7 @@ COLORS = (
     *("#0891b2", "#64748b", "#be185d", "#4d7c0f", "#a16207"),
 )
 OURS = ("aggregate", "column", "row", "rocksdb")
+OF_DAY = ("local", "spark")
 FASTER = 1.1
 """A smaller ratio is no difference: it changes from run to run."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 820, 360, 70, 540, 40, 310
@@ -35,11 +36,11 @@ def run(arguments: argparse.Namespace) -> None:
     figures = results.read("epochs")
     if figures is None:
         raise SystemExit("There are no figures. Run python -m benchmarks epochs first.")
-    write(figures, Path(arguments.docs))
+    write(figures, results.read("day"), Path(arguments.docs))
 
 
-def write(figures: Mapping[str, Any], docs: Path) -> None:
-    """Writes the page and its pictures."""
+def write(figures: Mapping[str, Any], of_day: Mapping[str, Any] | None, docs: Path) -> None:
+    """Writes the page and its pictures; ``of_day`` has the figures of a user's day."""
     cases = [{"share": 1.0, **case} for case in figures["cases"]]  # once no share was stored
     pictures = []
     for keys in sorted({case["keys"] for case in cases}):
@@ -57,7 +58,7 @@ def write(figures: Mapping[str, Any], docs: Path) -> None:
         (docs / "images" / f"{name}.svg").write_text(chart(title, name, by, _points(some, by)))
         parts.append(f"![{title}](../images/{name}.svg)\n")
     page = docs / "internals" / "epochs-by-size.md"
-    page.write_text(_page(figures["machine"], cases, "\n".join(parts)))
+    page.write_text(_page(figures["machine"], cases, "\n".join(parts), of_day))
 
 
 def _points(cases: Sequence[Mapping[str, Any]], by: str) -> Points:
@@ -122,18 +123,57 @@ def _style() -> str:
     return picture.partition("<style>")[2].partition("</style>")[0]
 
 
-def _page(machine: dict[str, Any], cases: Sequence[Mapping[str, Any]], pictures: str) -> str:
+def _losses(
+    size: str, medians: Mapping[str, float], ours: Sequence[str], names: Mapping[str, str]
+) -> list[str]:
+    """A line for each form of dstl that another tool beats at a size."""
+    others = {form: own for form, own in medians.items() if form not in ours}
+    best = min(others, key=lambda form: others[form])
+    return [
+        f"* {size}: {names[best]}, {own / others[best]:.2f} times as fast as {names[form]}."
+        for form, own in medians.items()
+        if form in ours and own > FASTER * others[best]
+    ]
+
+
+def _day(figures: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """The lines of a user's day, and those where another tool is faster."""
+    lines, losses = [], []
+    for case in figures["cases"]:
+        rows, keys, kind, *share = case["case"].split(":")
+        skew = f", {float(share[0]):.0%} of the rows on one" if share else ""
+        size = f"a user's day, {int(rows):,} rows on {int(keys):,} keys ({kind}{skew})"
+        medians = {form: own["median"] for form, own in case["forms"].items()}
+        lines += [
+            f"| {size} | {day.NAMES[form]} | {own['median']:.2f} | {own['peak_mib']:,} |"
+            for form, own in case["forms"].items()
+        ]
+        losses += _losses(size[0].upper() + size[1:], medians, OF_DAY, day.NAMES)
+    return lines, losses
+
+
+def _page(
+    machine: dict[str, Any],
+    cases: Sequence[Mapping[str, Any]],
+    pictures: str,
+    of_day: Mapping[str, Any] | None,
+) -> str:
     rows, losses = [], []
     for case in cases:
         medians = {form: own["median"] for form, own in case["forms"].items()}
         size = f"{case['rows']:,} rows from {case['share']:.0%} of {case['keys']:,} keys"
         rows += [f"| {size} | {NAMES[form]} | {own:.2f} |" for form, own in medians.items()]
-        others = {form: own for form, own in medians.items() if form not in OURS}
-        best = min(others, key=lambda form: others[form])
-        losses += [
-            f"* {size}: {NAMES[best]}, {own / others[best]:.2f} times as fast as {NAMES[form]}."
-            for form, own in medians.items()
-            if form in OURS and own > FASTER * others[best]
+        losses += _losses(size, medians, OURS, NAMES)
+    days, of_days = ([], []) if of_day is None else _day(of_day)
+    losses += of_days
+    if of_day is not None:
+        days = [
+            "\n## A user's day\n",
+            f"Eight aggregates of text, decimals and times by key, from Parquet to the commit "
+            f"(`python -m benchmarks day`). {of_day['machine']['date']}. "
+            f"{results.describe(of_day['machine'])}\n",
+            "| batch | form | seconds | peak, MiB |\n|---|---|---|---|",
+            *days,
         ]
     measured = {form for case in cases for form in case["forms"]}
     missing = ", ".join(name for form, name in NAMES.items() if form not in measured)
@@ -163,6 +203,7 @@ def _page(machine: dict[str, Any], cases: Sequence[Mapping[str, Any]], pictures:
             "## Figures\n",
             "| batch | form | seconds |\n|---|---|---|",
             *rows,
+            *days,
             "",
         ]
     )
