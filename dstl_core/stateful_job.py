@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +14,8 @@ from dstl_core.job.downstream.output_changes import OutputChanges, changes_since
 from dstl_core.job.downstream.output_merge import MergedOutput, merge_output
 from dstl_core.job.downstream.output_source import OutputSource
 from dstl_core.job.downstream.sink import Sink
+from dstl_core.job.erasure.erased_state import Keys
+from dstl_core.job.erasure.erasure import Erasure, PipelineKeys
 from dstl_core.job.spec.operators import output_names_of
 
 
@@ -87,3 +89,42 @@ class StatefulJob(JobOnEngine):
         store = PipelineStore(self.base_path, self.name)
         [operator] = [each for each in self.operators if name in output_names_of(each)]
         return OutputSource.of(store, operator, name).keyed_by(key_by)
+
+    def erase(
+        self,
+        keys: Keys | Iterable[Any],
+        *,
+        output_columns: Mapping[str, Sequence[str]] | None = None,
+        drop_outputs: bool = False,
+        savepoints: Sequence[str] = (),
+    ) -> Erasure:
+        """Erases keys from all that the pipeline keeps: state, logs, stored output, local copies.
+
+        The state without the keys is one commit, and earlier checkpoints go: a rewind would apply
+        inputs that have the keys. The keys are looked for again in all that is left. After an
+        error or a kill, the same call does what is left.
+
+        Args:
+            keys: Keys by uid of the operator, or those of each operator with keyed state: texts as
+                ``dump`` shows them, or values of columns.
+            output_columns: The columns of stored output that have the key, by uid of the operator;
+                by default its key column.
+            drop_outputs: Whether all rows go of stored output without such a column.
+            savepoints: Savepoints of the pipeline that are written again, too.
+
+        Raises:
+            CheckpointError: A run holds a lease on the pipeline.
+            ConfigError: A key is of another type, or stored output has no column with it.
+            SavepointError: Something of a key is left.
+        """
+        with self._one_at_a_time("erase"):
+            every = PipelineKeys(
+                self.path,
+                keys,
+                output_columns or {},
+                drop_outputs,
+                savepoints,
+                self.local_copies.folder,
+                clock=self.clock,
+            )
+            return every.erase(coordinator=self._coordinator)

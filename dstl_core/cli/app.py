@@ -22,6 +22,7 @@ from dstl_core.cli.migrate_command import migrate
 from dstl_core.cli.offsets_command import offsets
 from dstl_core.cli.options import use_serializers
 from dstl_core.cli.output import complain, write_traceback
+from dstl_core.cli.pipelines.erase_command import erase
 from dstl_core.cli.report_command import report
 from dstl_core.cli.rewrite_command import rewrite
 from dstl_core.cli.upgrade_command import upgrade
@@ -140,6 +141,7 @@ for command in (
     changelog,
     offsets,
     committables,
+    erase,
     gc,
     warm,
 ):

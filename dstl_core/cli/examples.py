@@ -71,6 +71,10 @@ EXAMPLES: Mapping[str, tuple[tuple[str, str], ...]] = {
         ("dstl committables kafka", "what a restored job would commit"),
         ("dstl committables kafka --drop 1 --out dropped", "a copy that does not commit it"),
     ),
+    "erase": (
+        ("dstl erase pipeline --keys keys.txt --dry-run", "where a pipeline has these keys"),
+        ("dstl erase pipeline --keys keys.txt", "erases them from all that it keeps"),
+    ),
     "gc": (
         ("dstl gc savepoint --older-than 7d", "lists files that no snapshot references"),
         (

@@ -198,7 +198,7 @@ def rewrite(
         drop_states=names.places("--drop-state", drop_state or ()),
         files=files_of(share=share, copy=copy, canonical=canonical),
         form=form_of(form),
-        erase_keys=_erased_keys(snapshot, names, erase_keys or ()),
+        erase_keys=names.keys_of_files("--erase-keys", erase_keys or ()),
         where=names.renaming_states("--where", where or (), "OP/STATE=EXPR"),
         drop_expired=expiring,
     )
@@ -207,23 +207,6 @@ def rewrite(
     forecast = forecast_of(edit, out, overwrite=overwrite, encoding=how) if dry_run else None
     written = None if dry_run else write_savepoint(edit, out, overwrite=overwrite, encoding=how)
     _print(edit, plan, written, forecast, as_json=as_json)
-
-
-def _erased_keys(
-    snapshot: Snapshot, names: SnapshotNames, texts: Iterable[str]
-) -> dict[str, list[str]]:
-    """The keys of ``OP=FILE`` or ``FILE``, which goes for each operator with keyed state."""
-    from dstl_core.savepoint.read.snapshot_names import cuts, lines_of_file
-
-    keys: dict[str, list[str]] = {}
-    for text in texts:
-        fitting = [(name, file) for name, file in cuts(text, "=") if names.is_operator(name)]
-        name, file = (fitting or [("", text)])[0]
-        every = [operator for operator in snapshot.operators if operator.keyed_handles]
-        for operator in [snapshot[name]] if name else every:
-            texts_of_keys = lines_of_file("--erase-keys", file, "key")
-            keys.setdefault(f"hash:{operator.operator_id.hex}", []).extend(texts_of_keys)
-    return keys
 
 
 def _expiring(

@@ -146,6 +146,9 @@ SHARED_DIR = "shared"
 TASK_OWNED_DIR = "taskowned"
 CHANGELOG_DIR = "dstl"
 INTERNAL_DIR = "_dstl"
+MIGRATION_DIR = "migration"
+PLAN_PREFIX = "plan-"
+_SCRATCH = re.compile(rf"{MIGRATION_DIR}|{PLAN_PREFIX}[0-9a-f]{{32}}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,6 +180,10 @@ class JobLayout:
     def checkpoint(self, checkpoint_id: int) -> Location:
         return self.root.child(f"{CHECKPOINT_DIR_PREFIX}{checkpoint_id}")
 
+    def scratch(self, name: str) -> Location:
+        """A folder of a migration or of a plan of one, which deletes it when it ends."""
+        return self.root.child(INTERNAL_DIR, name)
+
     def output(self, checkpoint_id: int) -> Location:
         return self.root.child(INTERNAL_DIR, "output", f"{CHECKPOINT_DIR_PREFIX}{checkpoint_id}")
 
@@ -187,3 +194,9 @@ def checkpoint_id_of(folder_name: str) -> int | None:
     if not folder_name.startswith(CHECKPOINT_DIR_PREFIX) or not re.fullmatch("[0-9]{1,18}", digits):
         return None  # a Java long of more digits could overflow
     return int(digits)
+
+
+def is_scratch(place: Location) -> bool:
+    """Whether a place is in a folder in which migrations write before their commit, or is one."""
+    _, internal, below = f"{place.path}/".partition(f"/{INTERNAL_DIR}/")
+    return bool(internal) and _SCRATCH.fullmatch(below.split("/")[0]) is not None

@@ -11,9 +11,10 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from dstl_core import __version__
+from dstl_core import AggregateOperator, LocalEngine, StatefulJob, __version__, aggregates
 from dstl_core.cli.app import app
 from dstl_core.cli.examples import EXAMPLES
 from tests.command_line import run
@@ -53,6 +54,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "migration: 1\nfrom: changed-job/old\nto_template: changed-job/new\n"
         "operators: {3_group-aggregate: {states: {accState: {columns: [f1, f0, f2]}}}}\n"
     )
+    operator = AggregateOperator("totals", "k", {"n": aggregates.count()}, "string")
+    job = StatefulJob(LocalEngine(), "job", str(tmp_path / "jobs"), operator)
+    job.run(pa.table({"k": ["key-4", "key-5"]}), 1)
+    shutil.copytree(job.path.removeprefix("file:"), tmp_path / "pipeline")
+    (tmp_path / "keys.txt").write_text("key-4\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -198,13 +198,13 @@ NAMED = {
     "--checkpoint-id N", "--new-jar JAR",
     "--serializers MODULE:NAME", "--proto FILE", "--jobs N", "--key KEY", "--key-file FILE",
     "--map FILE", "--now T", "--spark MASTER", "--work DIR",
-    "--format FORM",
+    "--format FORM", "--local-copies DIR", "--savepoint PATH",
 }  # fmt: skip
 """Options whose value is no name of an operator, a state or a split."""
 TRIED = {
     "--distinct OP/STATE", "--drop CHECKPOINT", "--drop-state OP/STATE", "--drop OP[/STATE]",
     "--drop STATE", "--new-key OP=TYPE", "--drop-expired [[OP/]STATE=]TTL",
-    "--erase-keys [OP=]FILE",
+    "--erase-keys [OP=]FILE", "--keys [OP=]FILE", "--output-column OP=COLUMN",
     "--key-type OP=TYPE", "--merge OP=INTO", "--op OP", "--relocate OLD=NEW", "--remove OP",
     "--topic OLD=NEW", "--kafka-source OP=UID",
     "--rename OLD=NEW", "--rename-state OP/STATE=NEW", "--set SPLIT=POSITION",

@@ -152,7 +152,8 @@ def test_every_command_that_reads_records_answers(
 def test_every_command_is_called() -> None:
     called_here = {command.arguments[0] for command in HEADERS + CONTENTS}
     # A migration needs a declaration of two jobs: tests of migrations have them. To warm the
-    # kernels takes no snapshot, and the browser needs a terminal: test_browse has one.
-    assert called_here | {"migrate", "warm", "browse"} == set(
+    # kernels takes no snapshot, and the browser needs a terminal: test_browse has one. Keys are
+    # erased from a pipeline with its log: test_erasure has some.
+    assert called_here | {"migrate", "warm", "browse", "erase"} == set(
         DSTL.list_commands(typer.Context(DSTL))
     )

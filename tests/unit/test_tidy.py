@@ -74,7 +74,7 @@ DELETES = {
     "dstl_core/checkpoint/store/guard.py": "the guard",
     "dstl_core/changelog/discarder.py": "segments that no checkpoint has named yet",
     "dstl_core/spark/savepoints/column_bootstrap.py": "runs that its own tasks have written",
-    "dstl_core/checkpoint/store/pipeline_store.py": "leases",
+    "dstl_core/checkpoint/store/pipeline_store.py": "leases, and what killed migrations wrote",
     "dstl_core/savepoint/write/folder.py": "what a run that did not end has written",
     "dstl_core/savepoint/write/work_record.py": "the record of a rewriting",
     "dstl_core/job/coordination/job_migration.py": "what a migration has written before its commit",

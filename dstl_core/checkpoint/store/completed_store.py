@@ -484,6 +484,37 @@ class CompletedCheckpointStore:
             self._cleaner.retire(self.folder_of(checkpoint), needed, self._latest_as_owner)
         return ids
 
+    def discard_earlier(self) -> list[int]:
+        """Records that no checkpoint but the latest can be restored, and deletes the others.
+
+        Returns:
+            The ids of checkpoints of which a part is left; a later call tries again.
+        """
+        self.check_claim()
+        latest = self.latest
+        if latest is None:
+            return []
+        leaving = [each for each in self._held_and_there() if each != latest]
+        if leaving or len(self._read().retained(2)) > 1:
+            ids, kept = [each.checkpoint_id for each in leaving], [latest.checkpoint_id]
+            payload = {"checkpoint_ids": ids, "kept_ids": kept}
+            self._log.append(self._require_owner(), "discard", payload)
+        places = {
+            commit.checkpoint_id: self.folder_of(commit)
+            for commit in leaving
+            if commit.properties.discard_subsumed
+        }
+        # Those that an earlier call has recorded and not deleted, and those of no commit, which
+        # nobody can commit after this claim.
+        others = self._cleaner.checkpoint_folders() - {latest.checkpoint_id, *places}
+        places |= {number: self.layout.checkpoint(number) for number in others}
+        needed = self.references.of([latest])
+        return [
+            number
+            for number, place in sorted(places.items())
+            if not self._cleaner.retire(place, needed, self._latest_as_owner)
+        ]
+
     def withdraw_metadata(self, metadata: CheckpointMetadata, folder: Location) -> bool:
         """Deletes the metadata of a refused snapshot; False if it may still exist."""
         return self._withdraw(folder, metadata_digest(metadata))

@@ -14,7 +14,15 @@ from typing import Any, Literal, TypeVar, get_args
 from dstl_core.errors import FormatError, UnsupportedVersionError
 
 Kind = Literal[
-    "start", "epoch", "drain", "materialization", "migration", "savepoint", "stop", "resume"
+    "start",
+    "epoch",
+    "drain",
+    "materialization",
+    "migration",
+    "erasure",
+    "savepoint",
+    "stop",
+    "resume",
 ]
 """Why something is committed."""
 
@@ -149,6 +157,7 @@ _ALWAYS: Mapping[str | None, tuple[str, ...]] = {
         "materialized_bytes",
     ),
     "migration": ("restored_from", "watermarks", "materialized_bytes"),
+    "erasure": ("restored_from", "watermarks"),
     "stop": ("restored_from", "watermarks", "savepoint"),
     "resume": ("restored_from", "watermarks"),
 }

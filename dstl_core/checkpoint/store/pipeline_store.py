@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
+from typing import Self
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
@@ -29,6 +30,7 @@ from dstl_core.storage.location import (
     JobLayout,
     Location,
     checkpoint_id_of,
+    is_scratch,
 )
 
 _LEASE = re.compile(r"([A-Za-z0-9_-]+)\.json")
@@ -59,15 +61,41 @@ class PipelineStore:
         base_path: Folder or URL of all jobs.
         name: Name of the pipeline.
         clock: The clock; the system's by default.
+        layout: Its folder, if it is not that of its name.
     """
 
-    def __init__(self, base_path: str, name: str, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self,
+        base_path: str,
+        name: str,
+        *,
+        clock: Clock | None = None,
+        layout: JobLayout | None = None,
+    ) -> None:
         self.name = name
-        self.layout = JobLayout.of(Location.parse(base_path), JobID.for_name(name).hex)
+        base = Location.parse(base_path)
+        self.layout = layout or JobLayout.of(base, JobID.for_name(name).hex)
         self._clock = clock or SystemClock()
         self._file_io = open_file_io(self.layout.root)
         self._store = CompletedCheckpointStore(self._file_io, self.layout, self._clock)
         self._leases = self.layout.root.child(INTERNAL_DIR, "leases")
+
+    @classmethod
+    def in_folder(cls, folder: str, *, clock: Clock | None = None) -> Self:
+        """The pipeline in a folder, by which it is named then.
+
+        Raises:
+            CheckpointError: The folder has no pipeline.
+        """
+        root = Location.parse(folder)
+        store = cls(str(root.parent), root.name, clock=clock, layout=JobLayout(root))
+        if store.latest() is None:
+            raise CheckpointError(
+                f"There is no pipeline of dstl with a checkpoint in {root}; give the folder of "
+                f"one, <base>/<job id>.",
+                location=str(root),
+            )
+        return store
 
     # ------------------------------------------------------------------------------ commits
 
@@ -192,14 +220,7 @@ class PipelineStore:
         self._store.claim(owner)
         # After the claim, dead runs cannot commit. A later owner claims before it writes files, so
         # this listing has none of its files.
-        orphans = self._orphans()
-        self._store.check_claim()
-        guard = DeletionGuard(self._file_io, self._store.references.latest)
-        deleted = [
-            status
-            for status in orphans
-            if (guard.delete_folder if status.is_folder else guard.delete)(status.location)
-        ]
+        deleted = self.sweep_orphans(self._store.check_claim)
         for lease in leases:
             self.end(lease.run_id)
         return Reset(
@@ -207,6 +228,44 @@ class PipelineStore:
             deleted=tuple(str(status.location) for status in deleted),
             deleted_bytes=sum(status.size for status in deleted),
         )
+
+    def sweep_orphans(self, check_claim: Callable[[], None]) -> list[FileStatus]:
+        """Deletes files and folders of uncommitted epochs. The caller has claimed the pipeline.
+
+        Args:
+            check_claim: Raises FencedError if another owner has claimed since; nothing is deleted.
+        """
+        orphans = self._orphans()
+        check_claim()
+        guard = DeletionGuard(self._file_io, self._store.references.latest)
+        return [
+            status
+            for status in orphans
+            if (guard.delete_folder if status.is_folder else guard.delete)(status.location)
+        ]
+
+    def sweep_scratch(self) -> int:
+        """Deletes what killed migrations and plans of migrations have left; returns how many of
+        them. The caller has claimed the pipeline.
+        """
+        folders = [
+            status.location
+            for status in self._file_io.list_folder(self.layout.root.child(INTERNAL_DIR))
+            if is_scratch(status.location)
+        ]
+        for folder in folders:
+            self._file_io.delete_folder(folder)
+        return len(folders)
+
+    def left_folders(self) -> list[str]:
+        """Folders of checkpoints beside the latest one."""
+        latest = self.require_latest().checkpoint_id
+        return [
+            str(status.location)
+            for status in self._file_io.list_folder(self.layout.root)
+            if checkpoint_id_of(status.location.name) not in (None, latest)
+            and self._file_io.list_folder(status.location)
+        ]
 
     def orphans(self) -> list[str]:
         """Files and folders of uncommitted epochs, also of a running epoch."""

@@ -439,6 +439,18 @@ class JobCoordinator:
                 location=str(self._layout.root),
             )
 
+    def discard_earlier(self) -> list[int]:
+        """Deletes all checkpoints but the latest; returns the ids of those that are left in part.
+
+        None of them can be restored from then on.
+
+        Raises:
+            FencedError: Another driver has claimed the pipeline.
+        """
+        with self._lock:
+            self.claim()
+            return self._store.discard_earlier()
+
     def retire_outputs(self) -> None:
         """Deletes the stored output that the log no longer keeps."""
         with self._lock:

@@ -50,12 +50,10 @@ from dstl_core.savepoint.migrate.migration_plan import SAME, Plan, StatePlan
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.storage.file_io import open_file_io
-from dstl_core.storage.location import INTERNAL_DIR, Location
+from dstl_core.storage.location import MIGRATION_DIR, PLAN_PREFIX, Location
 
 _BESIDE = ("", "_time", *order_suffixes(MOST_ORDERS))
 """Ends of the names of states of an aggregate that has a state of its own name."""
-SCRATCH = "migration"
-"""Where a migration writes before it commits, in the internal folder of the pipeline."""
 
 
 def migrate_job(
@@ -98,7 +96,7 @@ def _migrated(
     checked = _Checked.of(tasks, parent, changes, is_later=is_later)
     tasks.coordinator.claim()
     latest = tasks.coordinator.require_latest()
-    scratch = job.layout.root.child(INTERNAL_DIR, SCRATCH)
+    scratch = job.layout.scratch(MIGRATION_DIR)
     files = open_file_io(scratch)
     files.delete_folder(scratch)  # of a migration that was killed
     try:
@@ -156,7 +154,7 @@ def plan_of_changes(
     Its arguments and errors are those of ``migrate_job``.
     """
     earlier = earlier_changes(tasks, parent)
-    scratch = tasks.job.layout.root.child(INTERNAL_DIR, f"plan-{uuid4().hex}")
+    scratch = tasks.job.layout.scratch(f"{PLAN_PREFIX}{uuid4().hex}")
     try:
         with _explained(earlier):
             changes = with_earlier(earlier, changes, tasks.job.operators)

@@ -81,8 +81,8 @@ class JobOnEngine(Closing):
     cannot commit.
 
     A job commits one thing at a time. While ``run``, ``persist``, ``confirm``, ``start``,
-    ``adopt``, ``materialize``, ``migrate``, ``stop_with_savepoint`` or ``resume`` runs, each of
-    them raises ``JobBusyError`` in every thread. Other methods may be called at any time.
+    ``adopt``, ``materialize``, ``migrate``, ``erase``, ``stop_with_savepoint`` or ``resume`` runs,
+    each of them raises ``JobBusyError`` in every thread. Other methods may be called at any time.
 
     Args:
         engine: Runs the job.

@@ -81,13 +81,23 @@ def changes_since(source: OutputSource, position: int | None) -> OutputChanges:
         CheckpointError: The pipeline has no commit yet.
     """
     source.store.require_latest()
-    between = CommitsBetween.since(source.store.commits(), position)
+    commits = list(source.store.commits())
+    between = CommitsBetween.since(commits, position)
+    begun = position
+    if has_erased(between.applied):
+        begun, between = None, CommitsBetween.since(commits, None)
     why = source.missing([*between.undone, *between.applied], between.shared)
     if not source.keys:
-        return _rows_since(source, between)
+        try:
+            return _rows_since(source, between)
+        except OutputGapError:
+            if begun == position:
+                raise
+            # What is stored gives only the rows since; the table keeps those of erased keys.
+            return _rows_since(source, CommitsBetween.since(commits, position))
     if why is None:
         try:
-            return OutputChanges(between, _changed(source, between), position is None)
+            return OutputChanges(between, _changed(source, between), begun is None)
         except OutputGapError as error:
             why = str(error)
     if source.operator is None:
@@ -268,6 +278,11 @@ class CommitsBetween:
     def common(self) -> int:
         """Id of the newest commit that both stand on; 0 if there is none."""
         return self.shared[0].checkpoint_id if self.shared else 0
+
+
+def has_erased(commits: Iterable[CompletedCheckpoint]) -> bool:
+    """Whether keys were erased, so that a reader has rows that are stored no longer."""
+    return any(commit.facts.kind == "erasure" for commit in commits)
 
 
 def rows_of_state(

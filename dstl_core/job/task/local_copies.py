@@ -38,6 +38,7 @@ from dstl_core.model.handle import (
     ChangelogStateHandle,
     KeyedStateHandle,
 )
+from dstl_core.model.ids import JobID
 from dstl_core.state.columns.checked_files import digest_of, set_mark
 
 _LOG = logging.getLogger(__name__)
@@ -296,6 +297,22 @@ class CopyFolder:
             total += _disk_bytes(path, seen)
             if total > self._max_bytes and path != newest:
                 self.drop(path)
+
+
+def drop_copies_of(job_id: JobID, folder: str | None = None) -> int:
+    """Deletes all copies of the state of a pipeline on this machine; returns how many there were.
+
+    Tasks go on with files that they have open, and restore the next time.
+
+    Args:
+        job_id: The pipeline.
+        folder: The folder of the copies; None: the usual one.
+    """
+    own = _root(folder) / job_id.hex
+    copies = len([*own.glob("*/*/[!.]*")])
+    if own.exists():
+        shutil.rmtree(own)
+    return copies
 
 
 def _root(folder: str | None) -> Path:

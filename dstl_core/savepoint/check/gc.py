@@ -2,7 +2,8 @@
 
 A file is garbage only if all of these are true:
 
-* Its name has a form that dstl or Flink gives to files.
+* Its name has a form that dstl or Flink gives to files. In the folders of killed migrations, names
+  of snapshots count, too.
 * No ``_metadata`` under the folder or among the further roots references it, and none of a snapshot
   that shares files here, as notes beside the files say.
 * It is not stored output of an epoch that a commit references.
@@ -42,11 +43,13 @@ from dstl_core.storage.location import (
     METADATA_FILE_NAME,
     OUTPUT_NAME,
     SHARED_DIR,
+    SIDECAR_FILE_NAME,
     TASK_OWNED_DIR,
     UUID_NAME,
     JobLayout,
     Location,
     checkpoint_id_of,
+    is_scratch,
 )
 from dstl_core.storage.walk import files_behind, files_below
 
@@ -57,6 +60,11 @@ _NAMES = re.compile(
     rf"|{UUID_NAME.pattern}\.runs"  # runs that a bootstrap's tasks write for its second stage
     r"|\..*\.[0-9a-f]{32}\.tmp"  # a file whose publication did not finish
 )
+_SCRATCH_NAMES = re.compile(
+    rf"{_NAMES.pattern}|{OUTPUT_NAME.pattern}|{METADATA_FILE_NAME}|{SIDECAR_FILE_NAME}"
+    r"|([0-9]+|head)\.json"  # the log of a job that computes aggregates anew
+)
+"""Names of files that a migration writes before its commit."""
 _JOB_ID = re.compile("[0-9a-f]{32}")
 _JOB_FOLDERS = (SHARED_DIR, TASK_OWNED_DIR, CHANGELOG_DIR)
 
@@ -210,6 +218,8 @@ def check_is_folder(place: str) -> None:
 
 def _is_ours(status: FileStatus) -> bool:
     name = status.location.name
+    if is_scratch(status.location):
+        return _SCRATCH_NAMES.fullmatch(name) is not None
     if INTERNAL_DIR in status.location.path.split("/"):
         return OUTPUT_NAME.fullmatch(name) is not None
     return _NAMES.fullmatch(name) is not None
@@ -296,7 +306,9 @@ def _referenced(
             report.snapshots += 1
         folder = status.location.parent
         is_own_checkpoint = checkpoint_id_of(folder.name) is not None and folder.parent in jobs
-        if status.location.name == METADATA_FILE_NAME and not is_own_checkpoint:
+        # A migration that was killed begins anew, so its snapshots need nothing.
+        is_left = is_own_checkpoint or is_scratch(status.location)
+        if status.location.name == METADATA_FILE_NAME and not is_left:
             with _unknown_stops(f"repair or remove {status.location}"):
                 references.update(references_of(files, load_metadata_file(files, folder)))
             report.snapshots += 1

@@ -142,6 +142,20 @@ class SnapshotNames:
         self._snapshot = snapshot
         self._known: dict[OperatorID, frozenset[str]] = {}
 
+    def keys_of_files(self, option: str, texts: Iterable[str]) -> dict[str, list[str]]:
+        """The keys of ``OP=FILE``, or of ``FILE`` for each operator with keyed state, by
+        ``hash:..``.
+        """
+        keys: dict[str, list[str]] = {}
+        every = [operator for operator in self._snapshot.operators if operator.keyed_handles]
+        for text in texts:
+            fitting = [(name, file) for name, file in cuts(text, "=") if self.is_operator(name)]
+            name, file = (fitting or [("", text)])[0]
+            for operator in [self._snapshot[name]] if name else every:
+                lines = lines_of_file(option, file, "key")
+                keys.setdefault(f"hash:{operator.operator_id.hex}", []).extend(lines)
+        return keys
+
     def is_operator(self, name: str) -> bool:
         return self._operator(name) is not None
 

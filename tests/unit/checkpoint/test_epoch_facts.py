@@ -120,6 +120,7 @@ KINDS: dict[str, dict[str, Any]] = {
         "materialized_bytes": 700,
     },
     "migration": {"restored_from": 3, "watermarks": {"u": 4}, "materialized_bytes": 0},
+    "erasure": {"restored_from": 3, "watermarks": {"u": 4}},
     "stop": {"restored_from": 3, "watermarks": {}, "savepoint": "file:/s"},
     "resume": {"restored_from": 3, "watermarks": {}},
 }
@@ -241,6 +242,7 @@ TYPES: dict[str, dict[str, Any]] = {
             "drain",
             "materialization",
             "migration",
+            "erasure",
             "savepoint",
             "stop",
             "resume",

@@ -1,0 +1,1 @@
+"""Erases keys from all that a pipeline keeps."""

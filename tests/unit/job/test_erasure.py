@@ -1,0 +1,278 @@
+"""``erase`` leaves no byte of a key in what a pipeline keeps; plain Python searches all files."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob, aggregates
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.errors import CheckpointError, ConfigError, DstlError, RestoreError
+from dstl_core.functions import KeyedProcessFunction
+from dstl_core.job.erasure.erasure import PipelineKeys
+from dstl_core.job.spec.operators import LocalCopies
+from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.sinks import ParquetSink
+from dstl_core.state.tables.descriptor import ListStateDescriptor
+from tests.command_line import is_one_sentence, run
+from tests.unit.job.test_job_migration import Killed, kill_at
+from tests.unpacked import files_with
+
+__all__ = ["run"]
+
+SCHEMA = "k string, v bigint"
+ADA, BOB = "person-Ada-Lovelace", "person-Bob-Ross"
+
+
+class Lists(KeyedProcessFunction):
+    """Keeps the numbers of a key; a row of output has their sum under another name."""
+
+    def open(self, context: Any) -> None:
+        self.numbers = context.get_list_state(ListStateDescriptor("numbers", "bigint"))
+
+    def process_element(self, row: Any, context: Any) -> Iterator[dict[str, Any]]:
+        self.numbers.add(row["v"])
+        yield {"who": context.current_key, "total": sum(self.numbers.get())}
+
+
+def batch(number: int) -> pa.Table:
+    keys = [ADA, BOB, *(f"other-{at}" for at in range(40)), ADA]
+    return pa.table({"k": keys, "v": pa.array([number + at for at in range(len(keys))])})
+
+
+def job_of(folder: Path, total: str = "total", **options: Any) -> StatefulJob:
+    sums = {total: aggregates.sum("v"), "n": aggregates.count()}
+    operator = AggregateOperator("sums", "k", sums, schema=SCHEMA, output=True)
+    options = {"num_retained": 3, "max_parallelism": 8, **options}
+    copies = LocalCopies(str(folder / "local"))
+    jobs = str(folder / "jobs")
+    return StatefulJob(LocalEngine(), "people", jobs, operator, local_copies=copies, **options)
+
+
+def with_lists(folder: Path) -> StatefulJob:
+    lists = KeyedOperator("lists", "k", "string", Lists(), "who string, total bigint")
+    return StatefulJob(LocalEngine(), "lists", str(folder / "jobs"), lists, num_retained=3)
+
+
+def values_of(job: StatefulJob, uid: str) -> dict[str, dict[str, Any]]:
+    operator = job.snapshot()[uid]
+    return {
+        state.name: {line["key"]: line.get("value") for line in operator.dump(state.name)}
+        for state in operator.states
+    }
+
+
+def without(values: dict[str, dict[str, Any]], *keys: str) -> dict[str, dict[str, Any]]:
+    return {
+        state: {key: value for key, value in own.items() if key not in keys}
+        for state, own in values.items()
+    }
+
+
+def rows_of(job: StatefulJob, uid: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = job.current_output()[uid].to_arrow().to_pylist()
+    return rows
+
+
+def folder_of(job: StatefulJob) -> Path:
+    return Path(job.path.removeprefix("file:"))
+
+
+def test_no_byte_of_a_key_is_left_and_all_else_stays(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    for number in (1, 2, 3):
+        job.run(batch(number), number)
+    before, rows = values_of(job, "sums"), rows_of(job, "sums")
+    killed = folder_of(job) / "taskowned" / str(uuid4())  # of a run that died
+    killed.parent.mkdir(exist_ok=True)
+    killed.write_text(ADA)
+    holding = files_with(tmp_path, ADA)
+    for part in ("taskowned", "dstl/", "_dstl/output", "local/"):
+        assert any(part in name for name in holding), part  # the search sees each kind of file
+
+    done = job.erase([ADA])
+
+    assert files_with(tmp_path, ADA) == []
+    assert values_of(job, "sums") == without(before, ADA)
+    assert rows_of(job, "sums") == [row for row in rows if row["k"] != ADA]
+    assert verify_snapshot(job.snapshot()).findings == []
+    assert done.traces.entries == {"sums": {"n": 1, "total": 1}}
+    assert done.traces.rows == {"sums": 3}
+    assert done.subtasks == 1 and done.files == 3 and done.swept == 1
+    assert ADA not in json.dumps(done.to_json())
+    commit = job.latest()
+    assert commit is not None and commit.facts.kind == "erasure"
+    assert commit.checkpoint_id == done.checkpoint
+
+    job.run(batch(4), 4)
+    after = values_of(job, "sums")
+    assert after["n"][BOB] == 4 and after["n"][ADA] == 2  # of the new batch alone
+    with pytest.raises(RestoreError):
+        job.run(batch(2), 2, rewind=True)
+    again = job.run(batch(3), 3)
+    assert ADA not in again.output.to_arrow().column("k").to_pylist()
+
+
+def test_other_subtasks_keep_their_files(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    job.run(batch(1), 1)
+    names = {path.name for path in (folder_of(job) / "dstl").rglob("*") if path.is_file()}
+    names |= {path.name for path in (folder_of(job) / "taskowned").rglob("*") if path.is_file()}
+    job.erase({"sums": [ADA]})
+    left = {path.name for path in folder_of(job).rglob("*") if path.is_file()}
+    assert names & left
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("step", [11, pytest.param(1, marks=pytest.mark.soak)])
+def test_a_kill_before_a_storage_operation_is_mended_by_the_same_call(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    job = job_of(tmp_path)
+    for number in (1, 2):
+        job.run(batch(number), number)
+    expected = without(values_of(job, "sums"), ADA)
+    rows = [row for row in rows_of(job, "sums") if row["k"] != ADA]
+    start = tmp_path.parent / f"{tmp_path.name}-start"
+    shutil.copytree(tmp_path / "jobs", start)
+    kills = 0
+    for at in itertools.count(0, step):
+        shutil.rmtree(tmp_path / "jobs")
+        shutil.copytree(start, tmp_path / "jobs")
+        with monkeypatch.context() as patch:
+            kill_at(patch, at)
+            with contextlib.suppress(Killed):
+                job_of(tmp_path).erase([ADA])
+                break
+        kills += 1
+        job = job_of(tmp_path)
+        assert without(values_of(job, "sums"), ADA) == expected, at  # readable at each moment
+        job.erase([ADA])
+        assert files_with(tmp_path, ADA) == [], at
+        assert values_of(job, "sums") == expected and rows_of(job, "sums") == rows, at
+    assert kills > 10
+
+
+def test_output_of_a_function_has_the_key_in_a_column_that_is_named(tmp_path: Path) -> None:
+    job = with_lists(tmp_path)
+    job.run(batch(1), 1, order_by=["v"])
+    before, rows = values_of(job, "lists"), rows_of(job, "lists")
+    with pytest.raises(ConfigError, match="no column that is known"):
+        job.erase([ADA, BOB])
+    assert values_of(job, "lists") == before
+    job.erase([ADA, BOB], output_columns={"lists": ["who"]})
+    assert files_with(tmp_path / "jobs", ADA) == files_with(tmp_path / "jobs", BOB) == []
+    assert values_of(job, "lists") == without(before, ADA, BOB)
+    assert rows_of(job, "lists") == [row for row in rows if row["who"] not in (ADA, BOB)]
+    job.erase(["other-1"], drop_outputs=True)
+    assert rows_of(job, "lists") == []
+
+
+def test_a_key_that_is_in_earlier_checkpoints_alone_goes_with_them(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    job.run(batch(1), 1)
+    assert PipelineKeys(job.path, {"sums": ["nobody"]}).find().is_nothing
+    job.erase(["nobody"])
+    assert len(list(folder_of(job).glob("chk-*"))) == 2  # of the start and of the input
+
+
+def test_tables_behind_and_savepoints_lose_it_too(tmp_path: Path) -> None:
+    job, table = job_of(tmp_path), tmp_path / "table.parquet"
+    job.run(batch(1), 1)
+    job.savepoint(str(tmp_path / "saved"))
+    job.merge_into(ParquetSink(str(table)))
+    assert files_with(tmp_path / "saved", ADA)
+    job.erase([ADA], savepoints=[str(tmp_path / "saved")])
+    job.merge_into(ParquetSink(str(table)))
+    assert files_with(tmp_path, ADA) == []
+    keys = pq.read_table(table).column("k").to_pylist()
+    assert sorted(keys) == sorted({*batch(1).column("k").to_pylist()} - {ADA})
+
+
+def test_the_command_finds_and_erases(run: Any, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    for number in (1, 2):
+        job.run(batch(number), number)
+    (tmp_path / "keys.txt").write_text(f"{ADA}\n{BOB}\n")
+    path, keys = str(folder_of(job)), f"--keys={tmp_path / 'keys.txt'}"
+    local = f"--local-copies={tmp_path / 'local'}"
+    before = values_of(job, "sums")
+    code, out, error = run("erase", path, keys, "--dry-run")
+    assert (code, error) == (0, "")
+    assert "nothing was changed" in out and "latest state: 2 of sums/n" in out
+    assert values_of(job, "sums") == before
+    code, out, error = run("erase", path, keys, local)
+    assert (code, error) == (0, "")
+    assert out.endswith("none of the keys is left\n") and "Ada" not in out
+    (tmp_path / "keys.txt").unlink()
+    assert files_with(tmp_path, ADA) == files_with(tmp_path, BOB) == []
+    assert values_of(job, "sums") == without(before, ADA, BOB)
+
+
+def test_what_is_wrong_is_one_sentence_and_changes_nothing(run: Any, tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    job.run(batch(1), 1)
+    (tmp_path / "keys.txt").write_text(f"{ADA}\n")
+    path, keys = str(folder_of(job)), str(tmp_path / "keys.txt")
+    latest = job.latest()
+    store = PipelineStore.in_folder(path)
+    store.begin("run-1")
+    for arguments in (
+        (str(tmp_path), f"--keys={keys}"),
+        (path, f"--keys=sums={tmp_path / 'none'}"),
+        (path, f"--keys={keys}", "--output-column=sums"),
+        (path, f"--keys={keys}"),  # run-1 holds a lease
+    ):
+        code, _, error = run("erase", *arguments)
+        assert code == 2
+        assert is_one_sentence(error), error
+    with pytest.raises(CheckpointError, match="run-1"):
+        job.erase([ADA])
+    assert job.latest() == latest
+
+
+def test_a_killed_migration_leaves_nothing_that_is_not_swept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path, changelog=False)
+    job.run(batch(1), 1)
+    changed = job_of(tmp_path, "all", changelog=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(type(changed._tasks), "full_checkpoint", _killed)
+        patch.setattr("dstl_core.storage.file_io.FsspecFileIO.delete_folder", _killed)
+        for migrate in (changed.migrate, changed.plan_migration):
+            with pytest.raises(Killed):
+                migrate(rename={"total": "all"})
+    scratch = folder_of(job) / "_dstl" / "migration"
+    plans = [*(folder_of(job) / "_dstl").glob("plan-*")]
+    left = [path for each in (scratch, *plans) for path in each.rglob("*") if path.is_file()]
+    assert left and plans
+    report = collect_garbage(job.path, delete=True, older_than_ms=-1)
+    assert report.kept == {} or report.garbage == []
+    job = job_of(tmp_path, changelog=False)  # claims, so that the files of the killed one are older
+    job.run(batch(2), 2)
+    report = collect_garbage(job.path, delete=True, older_than_ms=-1)
+    assert {str(each.location).removeprefix("file:") for each in report.garbage} >= {
+        str(path) for path in left
+    }
+    assert verify_snapshot(job.snapshot()).findings == []
+
+
+def _killed(*_: Any, **__: Any) -> None:
+    raise Killed
+
+
+def test_the_error_tree_is_kept(tmp_path: Path) -> None:
+    with pytest.raises(DstlError):
+        PipelineKeys(str(tmp_path), ["a"]).find()
