@@ -1,6 +1,7 @@
 """Each bound on an item, and what bounds the sum of many items just below it.
 
-A new constant whose name says a bound needs a row here.
+A new constant whose name says a bound needs a row here. One on an item that another bound holds
+together needs a test that feeds many items just below it (``FED_BY``).
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ BOUNDS: dict[str, Sum | str] = {
     f"{KERNELS}kryo/codes.py:MAX_ARGUMENTS": Sum.ONE,
     f"{KERNELS}kryo/codes.py:MAX_CLASSES": Sum.ONE,
     f"{KERNELS}kryo/codes.py:MAX_NAMES": Sum.ONE,
-    f"{KERNELS}kryo/codes.py:MAX_OBJECTS": f"{KERNELS}kryo/codes.py:MAX_SHARED",
+    f"{KERNELS}kryo/codes.py:MAX_OBJECTS": Sum.ONE,
     f"{KERNELS}kryo/codes.py:MAX_SHARED": Sum.ONE,
     f"{KERNELS}kryo/write_objects.py:LARGEST_OFFSET": Sum.VALUE,
     f"{KERNELS}kryo/write_objects.py:LONGEST_ASCII": Sum.VALUE,
@@ -252,3 +253,42 @@ def test_what_bounds_the_sum_is_a_bound_itself(bound: str, on_the_sum: str) -> N
         chain.append(on_the_sum)
         on_the_sum = BOUNDS[on_the_sum]
     assert on_the_sum in (Sum.TOTAL, Sum.ONE, Sum.BYTES)
+
+
+FED_BY = {
+    f"{JAR}MAX_CLASS_BYTES": "test_many_classes_just_below_the_limit_of_one_have_a_limit_together",
+    f"{JAR}MAX_NESTED_JARS": "test_many_jars_just_below_the_limit_of_one_have_a_limit_together",
+    f"{JAR}MAX_NESTED_JAR_BYTES": "test_many_jars_just_below_the_limit_of_one_have_a_limit_together",
+    f"{JAR}MAX_PARENTS": "test_a_class_takes_a_bounded_multiple_of_its_bytes_in_memory",
+    f"{CODEC}kryo/kryo_reader.py:MAX_OBJECTS": "test_many_values_have_a_limit_together",
+    f"{CODEC}kryo/object_bodies.py:MAX_NULLS": "test_many_values_have_a_limit_together",
+    f"{SNAPPY}MAX_CHUNK_DATA": "test_chunks_that_claim_their_most_have_a_limit_together",
+    f"{SNAPPY}MOST_TIMES": "test_chunks_that_claim_their_most_have_a_limit_together",
+    f"{CODEC}sst/block.py:MAX_BLOCK_BYTES": (
+        "test_many_blocks_just_below_the_limit_of_one_have_a_limit_together"
+    ),
+    f"{CODEC}sst/block.py:_MOST_TIMES_KEYS": (
+        "test_keys_that_share_a_long_part_have_a_limit_together"
+    ),
+    f"{CODEC}sst/file.py:MAX_INDEX_BYTES": "test_the_index_of_a_table_file_has_a_limit",
+    "dstl_core/checkpoint/store/metadata_file.py:MAX_METADATA_BYTES": (
+        "test_metadata_with_too_many_items_is_refused_before_they_are_read"
+    ),
+    "dstl_core/model/key_group.py:UPPER_BOUND_MAX_PARALLELISM": (
+        "test_counts_below_the_limit_have_a_limit_together"
+    ),
+    f"{VERDICTS}_MOST_BYTES": "test_values_of_many_states_have_a_limit_together",
+    f"{VERDICTS}_MOST_VALUES": "test_values_of_many_states_have_a_limit_together",
+}
+"""The test that feeds many items just below each of these, by a count or by measured memory."""
+
+
+def test_a_bound_on_an_item_has_a_test_that_feeds_many_items_below_it() -> None:
+    assert sorted(FED_BY) == sorted(name for name, on in BOUNDS.items() if isinstance(on, str))
+    in_tests = {
+        line.removeprefix("def ").partition("(")[0]
+        for path in (ROOT / "tests" / "unit").rglob("test_*.py")
+        for line in path.read_text().splitlines()
+        if line.startswith("def test_")
+    }
+    assert set(FED_BY.values()) - in_tests == set()
