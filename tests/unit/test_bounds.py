@@ -256,9 +256,13 @@ def test_what_bounds_the_sum_is_a_bound_itself(bound: str, on_the_sum: str) -> N
 
 
 FED_BY = {
-    f"{JAR}MAX_CLASS_BYTES": "test_many_classes_just_below_the_limit_of_one_have_a_limit_together",
+    f"{JAR}MAX_CLASS_BYTES": (
+        "test_many_classes_just_below_the_limit_of_one_have_a_limit_together"
+    ),
     f"{JAR}MAX_NESTED_JARS": "test_many_jars_just_below_the_limit_of_one_have_a_limit_together",
-    f"{JAR}MAX_NESTED_JAR_BYTES": "test_many_jars_just_below_the_limit_of_one_have_a_limit_together",
+    f"{JAR}MAX_NESTED_JAR_BYTES": (
+        "test_many_jars_just_below_the_limit_of_one_have_a_limit_together"
+    ),
     f"{JAR}MAX_PARENTS": "test_a_class_takes_a_bounded_multiple_of_its_bytes_in_memory",
     f"{CODEC}kryo/kryo_reader.py:MAX_OBJECTS": "test_many_values_have_a_limit_together",
     f"{CODEC}kryo/object_bodies.py:MAX_NULLS": "test_many_values_have_a_limit_together",
