@@ -167,6 +167,16 @@ def _checked(number: Scalar, where: str) -> Scalar:
     return number
 
 
+def _unicode(text: str, where: str) -> str:
+    try:
+        text.encode()
+    except UnicodeEncodeError:  # bytes of a command line that are not UTF-8
+        raise ConfigError(
+            f"{where} is wrong: the constant {text[:40]!r} has bytes that are not UTF-8."
+        ) from None
+    return text
+
+
 class ExpressionParser:
     """A recursive descent over the tokens of one expression."""
 
@@ -219,7 +229,7 @@ class ExpressionParser:
         start = self._at
         kind, text = self._next("a column, a constant or a function")
         if kind == "text":
-            return Literal(text[1:-1].replace("''", "'"))
+            return Literal(_unicode(text[1:-1].replace("''", "'"), self._where))
         if kind == "number":
             number = float(text) if re.search(r"[.eE]", text) else whole_number(text, _MOST_DIGITS)
             if number is None:

@@ -313,6 +313,7 @@ def test_expired_values_go(tmp_path: Path, form: Any) -> None:
         ("value", "expected a condition"),
         ("value > 1 value", "expected an end"),
         ("value = null", "is null"),
+        ("key = 'a\udcff'", "bytes that are not UTF-8"),
     ],
 )
 def test_a_wrong_condition_gets_one_sentence(run: Any, condition: str, problem: str) -> None:
