@@ -57,7 +57,7 @@ _ABOUT = (
     "aggregates: count, sum of decimals, min and max of times, max_by of a text, max and sum of "
     "doubles, bool_or. Keys: *text* has 33 characters, *uuid* 36, *struct* a text and a long. "
     "*Share*: the share of the rows that one key has. *First*: each key once, with the start of "
-    "the form. *Peak*: memory of all its processes. *Logged*: bytes of the files "
+    "the form; kernels are kept. *Peak*: memory of all its processes. *Logged*: bytes of the files "
     "of the log of the last epoch, next to its changed rows in Parquet with Snappy. All forms have "
     "two threads and take turns. Their states are compared value by value with what DuckDB "
     "computes from all batches."
@@ -76,6 +76,7 @@ def run(arguments: argparse.Namespace) -> None:
     before = results.machine()
     cases = []
     try:
+        _keep_kernels(work)
         for text in arguments.cases:
             print(f"# {text} (rows:keys:type[:share of one key])", file=sys.stderr)
             folder = work / text.replace(":", "-")
@@ -88,6 +89,18 @@ def run(arguments: argparse.Namespace) -> None:
             results.write("day", figures, _table(figures))
     finally:
         shutil.rmtree(work, ignore_errors=True)
+
+
+def _keep_kernels(work: Path) -> None:
+    """Compiles the kernels of such a day, as ``dstl warm`` does in an image."""
+    folder = work / "kernels"
+    folder.mkdir()
+    process = _Process("local", folder / "local")
+    try:
+        for batch in _batches(folder, "1000:1000:text", 2):
+            process.epoch(batch)
+    finally:
+        process.close()
 
 
 def _batches(folder: Path, text: str, epochs: int) -> list[str]:
