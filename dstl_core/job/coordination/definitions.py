@@ -167,6 +167,22 @@ def check_selectors(recorded: Definitions, defined: Definitions) -> None:
             )
 
 
+def check_nothing_lost(recorded: Definitions, defined: Definitions) -> None:
+    """Raises ConfigError if an operator no longer has an aggregate. The tasks of an epoch would not
+    see it where no row of the batch reaches their keys.
+    """
+    kept = of_aggregates(defined)
+    for uid, texts in of_aggregates(recorded).items():
+        lost = [name for name in texts if uid in kept and name not in kept[uid]]
+        if lost:
+            raise ConfigError(
+                f"The state of the aggregate {lost[0]!r} of operator {uid!r} would be lost: the "
+                f"job has {', '.join(map(repr, kept[uid]))}; declare it too, or let "
+                f"migrate(drop=[{lost[0]!r}]) or migrate(rename={{{lost[0]!r}: its new name}}) of "
+                f"the job say what becomes of it."
+            )
+
+
 def check_definitions(recorded: Definitions, defined: Definitions, anew: str | None = None) -> None:
     """Raises ConfigError if rows would add to state that means something else.
 

@@ -20,6 +20,7 @@ from dstl_core.errors import ConfigError, StateFileNotFoundError
 from dstl_core.flink_text import parse_duration_ms
 from dstl_core.job.coordination.definitions import (
     check_definitions,
+    check_nothing_lost,
     continued_definitions,
     definitions_of,
 )
@@ -427,7 +428,9 @@ class JobOnEngine(Closing):
             self._coordinator.find(lambda commits: check_nothing_undone(lineage(commits), input_id))
         defined = definitions_of(self.operators)
         if defined:
-            check_definitions(continued_definitions(self._tasks, parent), defined)
+            recorded = continued_definitions(self._tasks, parent)
+            check_definitions(recorded, defined)
+            check_nothing_lost(recorded, defined)
         read = self.engine.select(rows, reads.of_batch(self.name, self.engine.columns_of(rows)))
         epoch = self._prepare(parent, read, order_by, watermark_ms)
         epoch.check()

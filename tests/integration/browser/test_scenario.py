@@ -20,6 +20,7 @@ from threading import Event
 import pytest
 from playwright.sync_api import sync_playwright
 
+from dstl_core import Snapshot
 from dstl_dagster import DstlStorageResource
 from examples.flights.run import RANGE_END, RANGE_START
 from tests.integration.dagster.small_pipeline import PAYMENTS, ROWS, expected_totals, totals_in
@@ -325,6 +326,7 @@ def test_the_tick_of_the_truncation_sensor_is_shown(dagster, page):
     assert sum(len(tick["runIds"]) for tick in ticks) == 1, "one run, and then nothing to truncate"
     page.goto(f"{dagster.url}/locations/scenario/sensors/payments_truncation")
     page.get_by_text("payments_materialize", exact=True).first.wait_for()
+    page.get_by_text("Loading ticks").wait_for(state="hidden")
     shoot(page, "sensor")
     # The steps after this one do not wait for further materializations.
     state = data["sensorOrError"]["sensorState"]["id"]
@@ -395,7 +397,7 @@ def test_a_checkpoint_shows_its_metadata_and_its_chart(dagster, page):
     chart.wait_for()
     # A picture that is broken, or hidden behind a link, has no width.
     assert chart.evaluate("image => image.naturalWidth") == 320
-    shoot(page, "checkpoint", height=738)
+    shoot(page, "checkpoint", height=598)
 
 
 def test_the_lineage_shows_all_assets(dagster, page):
@@ -429,3 +431,55 @@ def test_the_charts_are_drawn_in_both_themes(dagster, page, theme):
     assert (sum(shades) < 3 * 128) == (theme == "dark"), background
     page.locator(f"img[alt='{CHARTS[0]}']").first.scroll_into_view_if_needed()
     shoot(page, f"charts-{theme}")
+
+
+def evolution(dagster, **config):
+    """A run of the plan of the changed definition."""
+    run_id = dagster.launch("evolution", config={"ops": {"payments_evolution": {"config": config}}})
+    assert dagster.await_end(run_id) == "SUCCESS"
+
+
+def test_a_changed_definition_waits_until_its_plan_is_approved(dagster, page):
+    page.emulate_media(color_scheme="light")
+    (dagster.folder / "evolved").touch()
+    reload = 'mutation{reloadRepositoryLocation(repositoryLocationName: "scenario"){__typename}}'
+    assert dagster.query(reload)["reloadRepositoryLocation"]["__typename"] != "PythonError"
+    wait_until(dagster.is_loaded, "the changed code location")
+    latest = dagster.store.require_latest()
+    evolution(dagster)
+    again = {"ops": {"payments_state": {"config": {"rewind_to": ALL_DAYS[-1]}}}}
+    run_id = dagster.launch(*EPOCH, tags={PARTITION: ALL_DAYS[-1]}, config=again)
+    assert dagster.await_end(run_id) == "FAILURE"
+    assert dagster.store.require_latest() == latest
+    path = "/".join(PAYMENTS.key("evolution").path)
+    page.goto(f"{dagster.url}/assets/{path}?view=overview")
+    page.get_by_text("dstl/changes").first.wait_for()
+    for change in ("backfilled", "renamed", "dropped"):
+        page.get_by_text(change, exact=True).first.wait_for()
+    page.get_by_text("dstl/plan", exact=True).first.scroll_into_view_if_needed()
+    shoot(page, "evolution")
+
+
+def test_a_day_is_restated_under_the_changed_definition(dagster, page):
+    evolution(dagster, approve=True)
+    day, correction = "2026-01-12", [["account-1", 7000], ["account-99", 1]]
+    (dagster.folder / "corrected").write_text(json.dumps({day: correction}))
+    again = {"ops": {"payments_state": {"config": {"rewind_to": day}}}}
+    run_id = dagster.launch(*EPOCH, tags={PARTITION: day}, config=again)
+    assert dagster.await_end(run_id) == "SUCCESS"
+    rows = {each: ROWS[ROWS_LIKE[each]] for each in ALL_DAYS} | {day: correction}
+    amounts = {}
+    for paid_on in ALL_DAYS:
+        for account, amount in rows[paid_on]:
+            amounts.setdefault(account, []).append(amount)
+    operator = Snapshot.load(dagster.store.path_of(dagster.store.require_latest()))["uid:totals"]
+    for state, value_of in (("payments", len), ("revenue", sum), ("least", min)):
+        held = {entry.key: entry.value for entry in operator.keyed_entries(state)}
+        assert held == {account: value_of(paid) for account, paid in amounts.items()}, state
+    see_overview(dagster, page, "restated", ALL_DAYS)
+    run_id = dagster.launch("report")
+    assert dagster.await_end(run_id) == "SUCCESS"
+    page.goto(f"{dagster.url}{CHECKPOINT}?view=overview")
+    page.get_by_text("dstl/report", exact=True).first.wait_for()
+    page.get_by_text("payments_report").first.click()
+    page.get_by_text("dstl/findings").first.wait_for()

@@ -285,6 +285,16 @@ def test_a_rewind_goes_back_behind_a_migration(job_of: JobOf) -> None:
     assert values_of(job)["top"] == LARGEST
 
 
+def test_an_aggregate_that_is_gone_is_refused_where_no_row_reaches_its_keys(job_of: JobOf) -> None:
+    job_of({"a": aggregates.sum("v")}).run(ROWS.slice(2), 1)
+    latest = job_of({"a": aggregates.sum("v")}).latest()
+    for key in "cdefgh":  # one of them is of another task than b
+        batch = ROWS.slice(0, 1).set_column(0, "k", pa.array([key]))
+        with pytest.raises(ConfigError, match="aggregate 'a' of operator 'u' would be lost"):
+            job_of({"x": aggregates.sum("v")}).run(batch, 2)
+    assert job_of({"a": aggregates.sum("v")}).latest() == latest
+
+
 def test_a_rewind_behind_several_migrations_makes_all_of_them(job_of: JobOf) -> None:
     first = job_of({"a": aggregates.sum("v"), "b": aggregates.count()})
     first.run(ROWS, 1)
