@@ -52,6 +52,9 @@ class UncertainFileIO:
     def size(self, location: Location) -> int | None:
         return self._files.size(location)
 
+    def modified_ms(self, location: Location) -> int | None:
+        return self._files.modified_ms(location)
+
     def list_folder(self, location: Location) -> list[FileStatus]:
         return self._files.list_folder(location)
 

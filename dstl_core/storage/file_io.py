@@ -11,7 +11,7 @@ import io
 import os
 import posixpath
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -99,6 +99,12 @@ class FileIO(Protocol):
 
     def size(self, location: Location) -> int | None:
         """Size of a file in bytes, or None if it does not exist."""
+        ...
+
+    def modified_ms(self, location: Location) -> int | None:
+        """When a file was written, as ``list_folder`` says it; None if it does not exist, or if the
+        store has no time stamps.
+        """
         ...
 
     def list_folder(self, location: Location) -> list[FileStatus]:
@@ -266,6 +272,15 @@ class FsspecFileIO:
                 return None
         return int(info["size"] or 0) if info["type"] == "file" else None
 
+    def modified_ms(self, location: Location) -> int | None:
+        with self._mapped("look up", location):
+            fs, path = self._at(location)
+            try:
+                info = fs.info(path)
+            except FileNotFoundError:
+                return None
+        return _modified_ms(info) if info["type"] == "file" else None
+
     def list_folder(self, location: Location) -> list[FileStatus]:
         with self._mapped("list", location):
             fs, path = self._at(location)
@@ -280,14 +295,12 @@ class FsspecFileIO:
             name = posixpath.basename(entry["name"].rstrip("/"))
             if name in ("", ".", ".."):
                 continue  # a key that is not a valid path: neither dstl nor Flink writes such keys
-            # The time stamp is mtime for local files, LastModified on S3, created in memory.
-            modified = entry.get("mtime", entry.get("LastModified", entry.get("created")))
             statuses.append(
                 FileStatus(
                     location.child(name),
                     int(entry["size"] or 0),
                     entry["type"] == "directory",
-                    _milliseconds(modified),
+                    _modified_ms(entry),
                     bool(entry.get("islink")),
                 )
             )
@@ -423,7 +436,9 @@ def _delete_tree(fs: Any, path: str) -> None:
             fs.rmdir(name)
 
 
-def _milliseconds(modified: object) -> int | None:
+def _modified_ms(entry: Mapping[str, Any]) -> int | None:
+    # The time stamp is mtime for local files, LastModified on S3, created in memory.
+    modified = entry.get("mtime", entry.get("LastModified", entry.get("created")))
     if isinstance(modified, datetime):
         return int(modified.timestamp() * 1000)
     return int(modified * 1000) if isinstance(modified, int | float) else None

@@ -119,6 +119,10 @@ class FaultyFileIO:
         self._check_read(location)
         return self.inner.size(location)
 
+    def modified_ms(self, location: Location) -> int | None:
+        self._check_read(location)
+        return self.inner.modified_ms(location)
+
     def _check_read(self, location: Location) -> None:
         if self.read_fails():
             raise StorageError(f"Cannot read {location}: no answer.", path=str(location))

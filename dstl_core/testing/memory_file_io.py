@@ -62,6 +62,9 @@ class MemoryFileIO:
             data = self.files.get(str(location))
         return None if data is None else len(data)
 
+    def modified_ms(self, location: Location) -> int | None:
+        return None
+
     def list_folder(self, location: Location) -> list[FileStatus]:
         with self._lock:
             files = {Location.parse(path): len(data) for path, data in self.files.items()}

@@ -112,6 +112,15 @@ def test_a_file_is_no_folder_where_there_are_folders(files: FileIO, root: Locati
     assert files.read_bytes(root.child("file")) == b"first"
 
 
+def test_the_time_of_one_file_is_that_of_the_listing(files: FileIO, root: Location) -> None:
+    """So that nobody lists a folder of a million files to ask for one."""
+    files.write_new(root.child("folder", "file"), b"x")
+    [listed] = files.list_folder(root.child("folder"))
+    assert files.modified_ms(listed.location) == listed.modified_ms
+    assert files.modified_ms(root.child("folder")) is None
+    assert files.modified_ms(root.child("missing")) is None
+
+
 def test_a_listing_shows_what_lies_directly_in_a_folder(files: FileIO, root: Location) -> None:
     files.write_new(root.child("b"), b"12")
     files.write_new(root.child("a", "deep", "file"), b"x")

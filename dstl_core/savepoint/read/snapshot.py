@@ -168,10 +168,8 @@ class Snapshot:
         """When ``_metadata`` was written, in milliseconds; None if the store does not tell. A copy
         has the time of the copy.
         """
-        for status in self.file_io.list_folder(self.folder):
-            if status.location.name == METADATA_FILE_NAME:
-                return status.modified_ms
-        return None
+        # The folder may have a million files, so it is not listed.
+        return self.file_io.modified_ms(self.folder.child(METADATA_FILE_NAME))
 
     def __repr__(self) -> str:
         kind = checkpoint_kind(self.metadata.properties)

@@ -54,6 +54,7 @@ from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.shown import size_text
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
+from dstl_core.storage.file_io import FsspecFileIO
 from tests.command_line import run
 from tests.golden_files import GOLDEN, PLANTED, Fixture
 
@@ -362,6 +363,15 @@ def test_small_files_are_scanned_together(tmp_path: Path, monkeypatch: pytest.Mo
     )
     assert contents_of(small)["total"]["entries"] == KEYS
     assert len(scans) == 1
+
+
+def test_the_time_of_a_snapshot_is_asked_without_a_listing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    small = in_small_files(planted(tmp_path / "large", names(KEYS), hot=0), tmp_path / "small")
+    monkeypatch.delattr(FsspecFileIO, "list_folder")
+    written = (tmp_path / "small" / "_metadata").stat().st_mtime
+    assert small.written_ms == int(written * 1000)
 
 
 def test_a_damaged_small_file_is_named(tmp_path: Path) -> None:
