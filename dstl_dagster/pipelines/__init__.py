@@ -13,6 +13,10 @@ if TYPE_CHECKING:
         EpochConfig as EpochConfig,
         InputConfig as InputConfig,
     )
+    from dstl_dagster.pipelines.erase_op import (
+        build_erase_op as build_erase_op,
+        build_erased_check as build_erased_check,
+    )
     from dstl_dagster.pipelines.protocol_ops import (
         build_confirm_op as build_confirm_op,
         build_persist_op as build_persist_op,
