@@ -14,6 +14,7 @@ import argparse
 import json
 import os
 import shutil
+import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -73,7 +74,7 @@ def _commands(work: Path, source: str) -> dict[str, list[str]]:
         "report": ["report", source, "--json"],
         "dump": ["dump", source],
         "rewrite, other uid": ["rewrite", source, out, "--canonical", *RENAME],
-        "rewrite, other uid, native": ["rewrite", source, out, "--format", "native", *RENAME],
+        "rewrite, canonical to native": ["rewrite", changed, out, "--format", "native", *RENAME],
         "rewrite, 1,000 key groups": ["rewrite", source, out, "--max-parallelism", "1000"],
         "migrate, other key": ["migrate", "apply", str(work / "key.yaml"), out],
         "diff, 5 % changed": ["diff", source, changed],
@@ -93,12 +94,21 @@ def _measure(
         if only and not any(name.startswith(each) for each in only):
             continue
         print(f"# {keys} keys, {name}", file=sys.stderr)
-        measured[name] = _command(work, command, jobs)
+        told = _forecast(command, jobs) if str(work / "out") in command else None
+        measured[name] = _command(work, command, jobs) | {"forecast": told}
         measured[name]["read"] -= nothing
         measured[name]["written"] = size_of(work / "out") if (work / "out").is_dir() else 0
         shutil.rmtree(work / "out", ignore_errors=True)
         print(f"# {measured[name]}", file=sys.stderr)
     return {"keys": keys, "bytes": size_of(Path(source).parent), "commands": measured}
+
+
+def _forecast(command: list[str], jobs: int) -> Any:
+    """What the command itself expects."""
+    more = ["--jobs", str(jobs), "--dry-run", "--json"]
+    dstl = [sys.executable, "-m", "dstl_core.cli", *command, *more]
+    answer = json.loads(subprocess.run(dstl, capture_output=True, check=True).stdout)
+    return (answer[0] if isinstance(answer, list) else answer)["forecast"]
 
 
 def _command(work: Path, command: list[str], jobs: int | None) -> dict[str, Any]:
@@ -116,9 +126,11 @@ def table_of(figures: dict[str, Any]) -> str:
         f"checkpoints of RocksDB: a text, a counter and a timer for each key. `--jobs "
         f"{figures['jobs']}`, whole processes, one after the other.",
         "",
+        "`--dry-run` is what the command expected, over what it took.",
+        "",
         "| command | keys | state, GiB | CPU s | CPU s a GiB | peak MiB | read / state | "
-        "written / state |",
-        "|---|---|---|---|---|---|---|---|",
+        "written / state | `--dry-run`: read, written, memory, time |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     names = dict.fromkeys(name for size in figures["sizes"] for name in size["commands"])
     for name in names:
@@ -133,6 +145,20 @@ def table_of(figures: dict[str, Any]) -> str:
                     f"{own['peak_mib']:,}",
                     f"{own['read'] / state:.2f}",
                     f"{own['written'] / state:.2f}",
+                    _judged(own),
                 ]
                 lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
+
+
+def _judged(own: dict[str, Any]) -> str:
+    told = own["forecast"]
+    if told is None:
+        return "-"
+    ratios = (
+        told["bytes_read"] / own["read"],
+        told["bytes_written"] / own["written"],
+        told["memory"] / (own["peak_mib"] << 20),
+        told["seconds"] / own["cpu_seconds"],
+    )
+    return ", ".join(f"{ratio:.2f}" for ratio in ratios)

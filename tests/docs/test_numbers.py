@@ -17,8 +17,8 @@ from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.job.task import reduced_pieces, reduced_rows
 from dstl_core.savepoint.check import flink_verdicts, gc
 from dstl_core.savepoint.edit import converted_state
-from dstl_core.savepoint.migrate import keyed_migration
 from dstl_core.savepoint.report import figures
+from dstl_core.state.columns import keyed_sections
 from dstl_dagster import StatefulPipeline, charts, sensors
 from dstl_dagster.pipelines import drift, epoch_metadata, state_profile
 from dstl_dagster.pipelines.jobs import GcConfig
@@ -71,7 +71,7 @@ NUMBERS = [
     ("how-to/dagster", r"Of more than (\d+) values", charts.MAX_POINTS),
     ("how-to/ci", r"up to ([\d,]+) values", flink_verdicts._MOST_VALUES),
     ("how-to/upgrade", r"at least (\d+) MiB of keyed", converted_state.KERNELS_FROM_BYTES // MIB),
-    ("how-to/migrate", r"holds (\d+) MiB of new records", keyed_migration.MEMORY // MIB),
+    ("how-to/migrate", r"holds (\d+) MiB of new records", keyed_sections.WRITE_MEMORY // MIB),
     (
         "how-to/report",
         r"has (\w+) the median or more",

@@ -51,7 +51,7 @@ def read_back(
     stage_of: Callable[[int], Stage],
     counts: Mapping[tuple[str, str], int] = NOTHING_COUNTED,
     jobs: Jobs = 1,
-) -> Snapshot:
+) -> tuple[Snapshot, Report]:
     """Reads what was written into a folder that nobody sees yet.
 
     Args:
@@ -63,7 +63,7 @@ def read_back(
         jobs: Number of processes that read keyed state, or what runs units.
 
     Returns:
-        The snapshot as it will be.
+        The snapshot as it will be, and what was found in the state that was written anew.
 
     Raises:
         SavepointError: Something differs, cannot be read, or is not there. The message names it.
@@ -86,7 +86,7 @@ def read_back(
         raise SavepointError(_refusal(findings[0], source, target))
     _compare_counts(checked, report, counts, target)
     stage.finish()
-    return whole
+    return whole, report
 
 
 def _snapshot(

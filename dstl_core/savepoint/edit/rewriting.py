@@ -28,6 +28,7 @@ from dstl_core.errors import (
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.check.read_back import read_back
+from dstl_core.savepoint.check.verify import Report
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
 from dstl_core.savepoint.edit.trial import Forecast, Trial, TriedFiles, check_room
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
@@ -87,7 +88,7 @@ class OperatorStep:
     write: Callable[[Output], OperatorState]
 
 
-def _accept(stored: Snapshot, target: SavepointFolder) -> None:
+def _accept(stored: Snapshot, target: SavepointFolder, report: Report) -> None:
     """Has nothing to add to what was read back."""
 
 
@@ -119,7 +120,7 @@ class RewritingPlan:
     files: Files = "canonical"
     shares_files_in: Sequence[str] = ()
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
-    check: Callable[[Snapshot, SavepointFolder], None] = _accept
+    check: Callable[[Snapshot, SavepointFolder, Report], None] = _accept
     form: KeyedForm = "canonical"
     plan: Any = None
     facts: Callable[[], Mapping[str, Any]] = dict
@@ -200,8 +201,8 @@ class RewritingPlan:
             states.append(step.write(output))
         writing.finish()
         metadata = self._of_form(self.metadata(tuple(states)))
-        stored = read_back(target, metadata, self.source, reading, self.counts, jobs)
-        self.check(stored, target)
+        stored, report = read_back(target, metadata, self.source, reading, self.counts, jobs)
+        self.check(stored, target, report)
         if kept is not None:
             kept.leave_notes()
         target.publish(metadata, self._facts())

@@ -18,6 +18,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
+from dstl_core.savepoint.check.verify import Report
 from dstl_core.savepoint.edit.distinct_elements import DistinctElements
 from dstl_core.savepoint.edit.kept_state import (
     Files,
@@ -702,7 +703,7 @@ class SavepointEdit(SavepointRewriter):
     def _purge_of(self, operator: OperatorCatalog) -> Purge | None:
         return self.purges.get(operator.operator_id)
 
-    def _check_purged(self, stored: Snapshot, target: SavepointFolder) -> None:
+    def _check_purged(self, stored: Snapshot, target: SavepointFolder, _: Report) -> None:
         """Looks for what was purged in all that is about to be published."""
         for operator_id, purge in self.purges.items():
             places = {

@@ -34,7 +34,7 @@ class Forecast:
     """What a rewriting takes.
 
     Args:
-        read: Bytes that it reads: state of the source, and what it wrote.
+        read: Bytes that it reads: state of the source, what it wrote, and temporary files.
         written: Bytes of state of the result.
         memory: Bytes of memory of a process.
         temporary: Bytes in the folder for temporary files.
@@ -124,6 +124,7 @@ class Trial:
     milliseconds: float = 0
     temporary: int = 0
     beside: int = 0
+    held: int = 0
     _scale: float = 1.0
 
     def results(
@@ -159,6 +160,7 @@ class Trial:
         """Takes records that are put together here: beyond a limit, in a temporary file."""
         held = round(size * self._scale)
         self.beside = max(self.beside, held)
+        self.held = max(self.held, min(held, limit))
         if held > limit:
             self.temporary = max(self.temporary, held)
 
@@ -170,9 +172,9 @@ class Trial:
         count = processes if isinstance(processes, int) else None
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return Forecast(
-            read=source_size + _READ_BACK * new + copied,
+            read=source_size + _READ_BACK * new + copied + self.temporary,
             written=new + copied,
-            memory=peak if sys.platform == "darwin" else peak << 10,
+            memory=self.held + (peak if sys.platform == "darwin" else peak << 10),
             temporary=self.temporary,
             beside=self.beside,
             seconds=2 * self.milliseconds / 1000 / (count or 1),

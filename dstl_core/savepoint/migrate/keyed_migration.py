@@ -52,8 +52,6 @@ Report = Mapping[str, tuple[dict[str, int], dict[str, Any]]]
 """What a unit has counted of each state that is converted, as JSON values: the attributes of its
 ``StateCount`` and its ``Misfits``.
 """
-MEMORY = 128 << 20
-"""Bytes of new records in memory; more go to a temporary file, which costs no time to speak of."""
 
 
 @dataclass
@@ -213,7 +211,7 @@ class KeyedMigration:
         return self.output.header(header, self.plan.sources)
 
     def _sections(self, key_groups: KeyGroupRange) -> KeyedSections:
-        return KeyedSections(self._header, key_groups, self.max_parallelism, memory=MEMORY)
+        return KeyedSections(self._header, key_groups, self.max_parallelism)
 
     def _fill(
         self, sink: CopyTarget, key_groups: KeyGroupRange | None, states: Sequence[StatePlan]

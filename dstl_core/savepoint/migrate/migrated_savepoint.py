@@ -26,6 +26,7 @@ from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.savepoint.check.restore_check import check_restore
 from dstl_core.savepoint.check.restore_result import VERDICT_TEXTS, RestoreResult
+from dstl_core.savepoint.check.verify import Report
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.edit.rewriting import (
     OperatorStep,
@@ -159,9 +160,9 @@ class SavepointMigration(SavepointRewriter):
         version = max(self.source.metadata.version, min(WRITABLE_VERSIONS))
         return replace(self.source.metadata, version=version, operators=states)
 
-    def _accept(self, snapshot: Snapshot, target: SavepointFolder) -> None:
+    def _accept(self, snapshot: Snapshot, target: SavepointFolder, read: Report) -> None:
         """Compares what was read back with the plan, and writes the report."""
-        self._compare_with_plan(snapshot, target)
+        self._compare_with_plan(snapshot, target, read)
         report = json.dumps(self.report, indent=1, sort_keys=True, default=str).encode()
         target.file_io.replace(target.folder.child(REPORT_FILE), report + b"\n")
 
@@ -198,13 +199,13 @@ class SavepointMigration(SavepointRewriter):
 
     # ------------------------------------------------------------------------------- read back
 
-    def _compare_with_plan(self, snapshot: Snapshot, target: SavepointFolder) -> None:
+    def _compare_with_plan(self, snapshot: Snapshot, target: SavepointFolder, read: Report) -> None:
         """Compares what was read back with what the plan says."""
         self._check_restore(snapshot)
         by_id = {each.operator_id: each for each in snapshot.operators}
         for plan in self.plan.operators:
             if plan.sources:
-                self._compare(plan, by_id[plan.target.operator_id])
+                self._compare(plan, by_id[plan.target.operator_id], read)
                 self._compute_again(plan, by_id[plan.target.operator_id], target)
 
     def _compute_again(
@@ -245,14 +246,14 @@ class SavepointMigration(SavepointRewriter):
                 f"{worst}."
             )
 
-    def _compare(self, plan: OperatorMigration, written: OperatorSnapshot) -> None:
+    def _compare(self, plan: OperatorMigration, written: OperatorSnapshot, read: Report) -> None:
         stored = {info.name: info for info in written.states}
         for state in plan.states:
             if state.is_operator_state or state.old is None or state.operator is None:
                 continue
             count = self.counts.setdefault((plan.label, state.new.name), StateCount())
             if state.new.name in stored:
-                count.after = count_entries(written, state.new.name)
+                count.after = _entries_read(read, written, state.new.name)
                 if _bytes_of(stored[state.new.name].meta) != _bytes_of(state.new.meta):
                     raise SavepointError(
                         f"State {state.new.name!r} of operator {plan.label!r} has another header "
@@ -297,6 +298,13 @@ class SavepointMigration(SavepointRewriter):
             "recomputed_key_groups": dict(sorted(self.recomputed.items())),
             "check": None if self.check is None else VERDICT_TEXTS[self.check.verdict],
         }
+
+
+def _entries_read(read: Report, written: OperatorSnapshot, name: str) -> int:
+    """The entries of a state that were read back; those that only Java reads are counted anew."""
+    if read.incomplete & {(written.label, name), (written.label, None)}:
+        return count_entries(written, name)
+    return read.records[written.label, name]
 
 
 def _counts_rows(state: Any) -> bool:

@@ -16,6 +16,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
+import xxhash
+
 from dstl_core.errors import (
     FencedError,
     FormatError,
@@ -30,7 +32,7 @@ from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_core.version import __version__
 
 WORK_FOLDER = "_dstl_work"
-_DIGEST_BYTES = hashlib.sha256().digest_size
+_DIGEST_BYTES = xxhash.xxh3_128().digest_size
 _WORK = "work.json"
 _LOCK = "lock"
 _WHAT = "The record of a work"
@@ -99,7 +101,7 @@ class Entries:
         data = b"".join(parts)
         head = write_json_object(facts, _WHAT)
         size = len(head).to_bytes(8, "big")
-        digest = hashlib.sha256(b"".join([size, head]))
+        digest = xxhash.xxh3_128(b"".join([size, head]))
         digest.update(data)
         entry = b"".join([digest.digest(), size, head, data])
         self.file_io.replace(self.folder.child(name), entry)
@@ -111,7 +113,7 @@ class Entries:
         except StateFileNotFoundError:
             return None
         body = memoryview(raw)[_DIGEST_BYTES:]
-        if hashlib.sha256(body).digest() != raw[:_DIGEST_BYTES]:
+        if xxhash.xxh3_128_digest(body) != raw[:_DIGEST_BYTES]:
             return None
         start = 8 + int.from_bytes(body[:8], "big")
         return Entry(parse_json_object(bytes(body[8:start]), _WHAT), bytes(body[start:]))

@@ -33,8 +33,10 @@ from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.shown import size_text
 from dstl_core.state.columns.state_columns import is_kind, is_queue
 
-WRITE_MEMORY = 512 << 20
-"""Default for the bytes of records in memory; more records go to a temporary file."""
+WRITE_MEMORY = 128 << 20
+"""Default for the bytes of records in memory; more records go to a temporary file, which costs no
+time to speak of.
+"""
 _END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 _DELIMITER = b","
 _SCAN_ROWS = 1 << 18

@@ -12,6 +12,7 @@ import pytest
 
 from dstl_core import AggregateOperator, LocalEngine, Snapshot, StatefulJob, aggregates
 from dstl_core.savepoint.edit import keyed_units, trial
+from dstl_core.storage import local_files
 from tests.command_line import run
 from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
 
@@ -46,7 +47,7 @@ def _written(folder: Path) -> int:
         (("--canonical", "--max-parallelism", "100"), 0.1),
     ],
 )
-def test_the_bytes_that_a_real_run_writes(
+def test_the_bytes_that_a_real_run_reads_and_writes(
     options: tuple[str, ...],
     share: float,
     tmp_path: Path,
@@ -59,7 +60,18 @@ def test_the_bytes_that_a_real_run_writes(
     _, text, _ = run("rewrite", source, str(out), *options, "--dry-run", "--json")
     assert not out.exists()
     told = json.loads(text)["forecast"]
+    read = 0
+
+    def counted(path: str, start: int, end: int | None) -> bytes:
+        nonlocal read
+        data = read_regular(path, start, end)
+        read += len(data)
+        return data
+
+    read_regular = local_files.read_regular
+    monkeypatch.setattr(local_files, "read_regular", counted)
     run("rewrite", source, str(out), *options)
+    assert told["bytes_read"] == pytest.approx(read, rel=0.25)
     assert told["bytes_written"] == pytest.approx(_written(out), rel=share)
     assert told["is_exact"] == ("--copy" in options)
     assert told["processes"] == 1

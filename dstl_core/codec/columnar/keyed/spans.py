@@ -90,7 +90,7 @@ class SpanBatch:
     def by_state(self) -> Iterator[tuple[int, SpanBatch]]:
         """The id of each state with its records."""
         states = self.states
-        numbers = np.unique(states).tolist()
+        numbers = np.flatnonzero(np.bincount(states)).tolist()
         for state in numbers:
             yield state, self if len(numbers) == 1 else self.take(states == state)
 
