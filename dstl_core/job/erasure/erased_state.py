@@ -167,7 +167,7 @@ class ErasedState:
         state: OperatorState = replace(operator.state, uid=operator.uid, subtasks=subtasks)
         _, reading = written_and_read_back(no_progress, 1)
         metadata = replace(self.source.metadata, operators=(state,))
-        stored = read_back(target, metadata, self.source, reading, jobs=self.jobs)
+        stored, _ = read_back(target, metadata, self.source, reading, jobs=self.jobs)
         check_purged(stored[f"hash:{operator.operator_id.hex}"], purge)
 
 
