@@ -28,8 +28,8 @@ if TYPE_CHECKING:
     )
     from dstl_core.local.local_engine import LocalEngine as LocalEngine
     from dstl_core.model.ids import OperatorIdentifier as OperatorIdentifier
-    from dstl_core.savepoint.check.restore_check import check_restore as check_restore
-    from dstl_core.savepoint.check.verify import verify_snapshot as verify_snapshot
+    from dstl_core.savepoint.restores.restore_check import check_restore as check_restore
+    from dstl_core.savepoint.verify.verify import verify_snapshot as verify_snapshot
     from dstl_core.savepoint.edit.rewrite import rewrite_savepoint as rewrite_savepoint
     from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint as edit_savepoint
     from dstl_core.savepoint.read.snapshot import Snapshot as Snapshot

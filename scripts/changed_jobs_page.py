@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 from dstl_core import Snapshot, check_restore  # noqa: E402
-from dstl_core.savepoint.check.restore_result import VERDICT_TEXTS, RestoreResult  # noqa: E402
+from dstl_core.savepoint.restores.restore_result import VERDICT_TEXTS, RestoreResult  # noqa: E402
 from dstl_core.state.tables.compatibility import Verdict  # noqa: E402
 from tests.golden_files import CHANGED_CLASSES, GOLDEN, UPGRADE_JOBS  # noqa: E402
 from tests.integration.flink.changed_classes import WHAT  # noqa: E402

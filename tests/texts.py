@@ -22,11 +22,11 @@ from dstl_core.codec.type_text import parse_columns, parse_type_text
 from dstl_core.errors import DstlError
 from dstl_core.flink_text import duration_ms, parse_duration_ms, parse_memory_size
 from dstl_core.savepoint.access.key_text import parse_key
-from dstl_core.savepoint.check.gc import parse_age
 from dstl_core.savepoint.expressions.expression import columns_of, parse_expression
 from dstl_core.savepoint.expressions.sql_cast import parse_sql_type
+from dstl_core.savepoint.gc import parse_age
 from dstl_core.savepoint.migrate.declaration import Migration
-from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
+from dstl_core.savepoint.migrate.proposal.compiled_plan import CompiledPlan
 from dstl_core.savepoint.read.snapshot_names import relocations
 from dstl_core.spark.savepoints.source_options import spec_of
 from dstl_core.state.tables.compatibility import parse_flink_version

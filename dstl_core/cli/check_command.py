@@ -19,8 +19,8 @@ from dstl_core.cli.output import print_lines, write_json
 from dstl_core.errors import ConfigError
 
 if TYPE_CHECKING:
-    from dstl_core.savepoint.check.restore_result import RestoreResult
     from dstl_core.savepoint.read.snapshot import Snapshot
+    from dstl_core.savepoint.restores.restore_result import RestoreResult
 
 
 NewJobArgument = Annotated[
@@ -120,8 +120,8 @@ def check(
     def snapshot(folder: str, types: list[str] | None) -> Snapshot:
         return load(folder, allow_root, relocate, changelog_base, types)
 
-    from dstl_core.savepoint.check.flink_answers import FlinkInstallation
-    from dstl_core.savepoint.check.restore_check import check_restore
+    from dstl_core.savepoint.restores.flink_answers import FlinkInstallation
+    from dstl_core.savepoint.restores.restore_check import check_restore
 
     result = check_restore(
         snapshot(first if path is None else path, key_type),

@@ -27,7 +27,7 @@ KEYS_SHOWN = 5
 _MARKS = {"added": "+", "removed": "-", "changed": "~"}
 
 if TYPE_CHECKING:
-    from dstl_core.savepoint.check.diff import Difference
+    from dstl_core.savepoint.compare.diff import Difference
 
 
 def diff(
@@ -51,8 +51,8 @@ def diff(
     With --json, each difference is one JSON object a line. The exit code is 1 if anything differs.
     """
     # Looking into a snapshot loads neither Arrow nor the compiler; comparing two does.
-    from dstl_core.savepoint.check.diff import diff_snapshots
-    from dstl_core.savepoint.check.structure_diff import structure_differences
+    from dstl_core.savepoint.compare.diff import diff_snapshots
+    from dstl_core.savepoint.compare.structure_diff import structure_differences
 
     one = load(a, allow_root, relocate, changelog_base, key_type, jar, state_type, proto)
     two = load(b, allow_root, relocate, changelog_base, key_type, jar, state_type, proto)

@@ -17,7 +17,7 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.restore.kernel_sizes import SMALL_BYTES, are_read_by_kernels
 
 if TYPE_CHECKING:
-    from dstl_core.savepoint.check.column_lines import ColumnLines
+    from dstl_core.savepoint.access.column_lines import ColumnLines
 from dstl_core.savepoint.read.snapshot_names import lines_of_file
 
 
@@ -172,7 +172,7 @@ class _Dump:
         self._columns: ColumnLines | None = None
         if is_plain and are_read_by_kernels(operator.keyed_size):
             # Loads Arrow and the compiler, which small state does not pay for.
-            from dstl_core.savepoint.check.column_lines import ColumnLines
+            from dstl_core.savepoint.access.column_lines import ColumnLines
 
             self._columns = ColumnLines(operator, state)
 

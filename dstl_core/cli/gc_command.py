@@ -44,7 +44,7 @@ def gc(
 
     With --delete, it deletes them.
     """
-    from dstl_core.savepoint.check.gc import check_is_folder, collect_garbage, parse_age
+    from dstl_core.savepoint.gc import check_is_folder, collect_garbage, parse_age
 
     for folder in (base, *(also_referenced_from or ())):
         check_is_folder(folder)

@@ -29,7 +29,7 @@ def inspect(
     jar: JarOption = None,
 ) -> None:
     """Show operators, states with kind and type, sizes, and files."""
-    from dstl_core.savepoint.check.summary import snapshot_summary
+    from dstl_core.savepoint.access.summary import snapshot_summary
 
     summary = snapshot_summary(load(path, allow_root, relocate, changelog_base, key_type, jar))
     if as_json:

@@ -57,8 +57,8 @@ def ls(
         raise ConfigError("--allow-root, --relocate and --changelog-base need --states.")
 
     from dstl_core.clock import SystemClock
-    from dstl_core.savepoint.check.gc import check_is_folder
-    from dstl_core.savepoint.check.listing import describe, snapshots_below
+    from dstl_core.savepoint.folders.listing import describe, snapshots_below
+    from dstl_core.savepoint.gc import check_is_folder
     from dstl_core.storage.file_io import open_file_io
     from dstl_core.storage.location import Location
 

@@ -36,8 +36,8 @@ from dstl_core.errors import ConfigError
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.migrate.declaration import Migration
-    from dstl_core.savepoint.migrate.learn.proposal import Proposal
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+    from dstl_core.savepoint.migrate.proposal.proposal import Proposal
     from dstl_core.savepoint.read.snapshot import Snapshot
     from dstl_core.savepoint.write.folder import KeyedForm
 
@@ -102,7 +102,7 @@ def plan(
 
 
 def _propose(file: str, old: Snapshot | None, *, write: bool, as_json: bool) -> None:
-    from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
+    from dstl_core.savepoint.migrate.proposal.proposal_file import propose_file
 
     proposal = propose_file(file, old, write=write, serializers=serializers_in_use())
     if as_json:

@@ -360,7 +360,7 @@ def load(
 
 def newest_at(path: str) -> Location | None:
     """The newest checkpoint of a job or a pipeline; None if the path is neither."""
-    from dstl_core.savepoint.check.job_folder import JobFolder
+    from dstl_core.savepoint.folders.job_folder import JobFolder
 
     job = JobFolder.at(path)
     return None if job is None else job.newest()
@@ -368,7 +368,7 @@ def newest_at(path: str) -> Location | None:
 
 def _others_at(path: str) -> str:
     """Names the snapshots below a folder that is none itself."""
-    from dstl_core.savepoint.check.listing import snapshots_below
+    from dstl_core.savepoint.folders.listing import snapshots_below
     from dstl_core.storage.location import Location
 
     base = Location.parse(path)

@@ -23,7 +23,7 @@ from dstl_core.cli.options import (
 from dstl_core.cli.output import print_lines, progress, write_json
 
 if TYPE_CHECKING:
-    from dstl_core.savepoint.check.verify import Report
+    from dstl_core.savepoint.verify.verify import Report
 
 
 def verify(
@@ -42,7 +42,7 @@ def verify(
 
     The exit code is 1 if anything is wrong.
     """
-    from dstl_core.savepoint.check.verify import verify_snapshot
+    from dstl_core.savepoint.verify.verify import verify_snapshot
 
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     total = sum(operator.state.state_size for operator in snapshot.operators)

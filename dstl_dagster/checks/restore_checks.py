@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 import dagster as dg
 
-from dstl_core.savepoint.check.job_match import JobDescription
-from dstl_core.savepoint.check.restore_check import check_restore
-from dstl_core.savepoint.check.restore_result import RestoreLine, RestoreResult
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.restores.job_match import JobDescription
+from dstl_core.savepoint.restores.restore_check import check_restore
+from dstl_core.savepoint.restores.restore_result import RestoreLine, RestoreResult
 from dstl_core.state.tables.compatibility import Verdict
 from dstl_dagster.checks.snapshot_check import (
     ERROR,

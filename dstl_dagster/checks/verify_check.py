@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dstl_core.errors import FormatError, StateFileNotFoundError
-from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_dagster.checks.snapshot_check import ERROR, Asset, SnapshotCheck, lines_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.typed_source import SnapshotSource, registry_of

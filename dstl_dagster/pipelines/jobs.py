@@ -5,7 +5,7 @@ from typing import Any
 import dagster as dg
 from pydantic import Field
 
-from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.gc import collect_garbage
 from dstl_dagster.pipelines.drift import Drift
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata
 from dstl_dagster.pipelines.pipeline import StatefulPipeline

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import uuid4
 
 from dstl_core.errors import ConfigError, DstlError
-from dstl_core.savepoint.check.job_match import JobDescription
+from dstl_core.savepoint.restores.job_match import JobDescription
 from dstl_core.storage.redaction import redacted
 
 if TYPE_CHECKING:

@@ -13,7 +13,6 @@ from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.flink_text import duration_ms
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.check.verify import Report, verify_snapshot
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.rewrite import edit_by_names
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
@@ -22,6 +21,7 @@ from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames, lines_of_file
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
+from dstl_core.savepoint.verify.verify import Report, verify_snapshot
 from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 

@@ -24,7 +24,7 @@ from dstl_core.checkpoint.store.properties import (
 from dstl_core.clock import SystemClock
 from dstl_core.errors import FencedError
 from dstl_core.model.handle import FileStateHandle
-from dstl_core.savepoint.check.gc import GarbageReport, collect_garbage
+from dstl_core.savepoint.gc import GarbageReport, collect_garbage
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import Location
 from dstl_core.storage.walk import files_below

@@ -15,9 +15,10 @@ from dstl_core.job.coordination import epoch
 from dstl_core.job.spec import job_spec
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.job.task import reduced_pieces, reduced_rows
-from dstl_core.savepoint.check import flink_verdicts, gc
+from dstl_core.savepoint import gc
 from dstl_core.savepoint.edit import converted_state
 from dstl_core.savepoint.report import figures
+from dstl_core.savepoint.restores import flink_verdicts
 from dstl_core.state.columns import keyed_sections
 from dstl_dagster import StatefulPipeline, charts, sensors
 from dstl_dagster.pipelines import drift, epoch_metadata, state_profile

@@ -24,10 +24,10 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.spark.savepoints.column_bootstrap import (
     ColumnBootstrap,

@@ -23,7 +23,7 @@ from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.model.handle import FileStateHandle, RelativeFileStateHandle, StreamStateHandle
 from dstl_core.model.ids import JobID
-from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.storage.file_io import FileStatus
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO

@@ -38,7 +38,7 @@ SST_BLOCKS = f"{CODEC}columnar/keyed/sst_blocks.py:"
 SNAPPY = f"{CODEC}snappy_frames.py:"
 FREE_VALUES = f"{CODEC}data_io.py:MAX_FREE_VALUES"
 METADATA_ITEMS = f"{CODEC}metadata/metadata_format.py:MAX_ITEMS"
-VERDICTS = "dstl_core/savepoint/check/flink_verdicts.py:"
+VERDICTS = "dstl_core/savepoint/restores/flink_verdicts.py:"
 DECLARATION = "dstl_core/savepoint/migrate/declaration_text.py:"
 
 BOUNDS: dict[str, Sum | str] = {
@@ -152,10 +152,10 @@ BOUNDS: dict[str, Sum | str] = {
     f"{VERDICTS}_MOST_BYTES": f"{VERDICTS}_MOST_BYTES_TOGETHER",
     f"{VERDICTS}_MOST_BYTES_TOGETHER": Sum.TOTAL,
     f"{VERDICTS}_MOST_VALUES": f"{VERDICTS}_MOST_BYTES_TOGETHER",
-    "dstl_core/savepoint/check/flink_answers.py:_MOST_ANSWERS": Sum.TOTAL,
-    "dstl_core/savepoint/check/flink_answers.py:_MOST_MESSAGE": Sum.SHOWN,
-    "dstl_core/savepoint/check/job_folder.py:MOST_POINTS": Sum.SHOWN,
-    "dstl_core/savepoint/check/range_check.py:MAX_FINDINGS_OF_A_KIND": Sum.SHOWN,
+    "dstl_core/savepoint/restores/flink_answers.py:_MOST_ANSWERS": Sum.TOTAL,
+    "dstl_core/savepoint/restores/flink_answers.py:_MOST_MESSAGE": Sum.SHOWN,
+    "dstl_core/savepoint/folders/job_folder.py:MOST_POINTS": Sum.SHOWN,
+    "dstl_core/savepoint/verify/range_check.py:MAX_FINDINGS_OF_A_KIND": Sum.SHOWN,
     "dstl_core/savepoint/connectors/kafka_topics.py:_LONGEST_TOPIC": Sum.VALUE,
     "dstl_core/savepoint/connectors/set_positions.py:_LIMIT": Sum.VALUE,
     "dstl_core/savepoint/edit/savepoint_edit.py:DEFAULT_MAX_PARALLELISM": Sum.NAME,
@@ -164,9 +164,9 @@ BOUNDS: dict[str, Sum | str] = {
     f"{DECLARATION}_MOST_DIGITS": Sum.VALUE,
     "dstl_core/savepoint/expressions/expression.py:_MOST_DEPTH": Sum.DEPTH,
     "dstl_core/savepoint/expressions/expression.py:_MOST_DIGITS": Sum.VALUE,
-    "dstl_core/savepoint/migrate/learn/compiled_plan.py:_MAX_BYTES": Sum.ONE,
-    "dstl_core/savepoint/migrate/learn/plan_columns.py:_DEEPEST": Sum.DEPTH,
-    "dstl_core/savepoint/migrate/learn/plan_columns.py:_LONGEST": Sum.SHOWN,
+    "dstl_core/savepoint/migrate/proposal/compiled_plan.py:_MAX_BYTES": Sum.ONE,
+    "dstl_core/savepoint/migrate/proposal/plan_columns.py:_DEEPEST": Sum.DEPTH,
+    "dstl_core/savepoint/migrate/proposal/plan_columns.py:_LONGEST": Sum.SHOWN,
     "dstl_core/savepoint/expressions/sql_cast.py:LONGEST": Sum.VALUE,
     "dstl_core/savepoint/expressions/value_conversion.py:MOST_KEYS": Sum.SHOWN,
     "dstl_core/savepoint/read/job_classes.py:MAX_JAR_BYTES": Sum.TOTAL,

@@ -129,7 +129,7 @@ ANSWERED = {
     "dstl_core.checkpoint.store.completed_store": "a file stays for gc",
     "dstl_core.cli.dump_lines": "the command prints it, and its exit code says so",
     "dstl_core.cli.ls_command": "the row of the snapshot shows it",
-    "dstl_core.savepoint.check.listing": "the row of the snapshot shows it",
+    "dstl_core.savepoint.folders.listing": "the row of the snapshot shows it",
     "dstl_core.scheduling": "a thread that others wait for goes on",
     "dstl_core.state.backends.materialization": "the future gets the error",
     "dstl_core.testing.manual": "the test gets the error",
@@ -208,7 +208,7 @@ def test_what_catches_any_error_has_a_reason() -> None:
 
 OPTION = re.compile(r"(^|[\s('])(--[a-z-]+[ =]|dstl [a-z]+ ['\"]?)$")
 UNQUOTED = {
-    "dstl_core.savepoint.check.flink_answers": "a constant",
+    "dstl_core.savepoint.restores.flink_answers": "a constant",
     "dstl_core.model.job_vertex": "a number",
 }
 """Modules that put a value behind an option, and why a shell cannot misread it."""

@@ -11,7 +11,7 @@ from dstl_core.cli.output import to_json
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.access.key_lookup import KeyLookup
 from dstl_core.savepoint.access.key_text import key_of_operator
-from dstl_core.savepoint.check.summary import operator_summary, snapshot_summary
+from dstl_core.savepoint.access.summary import operator_summary, snapshot_summary
 from dstl_core.savepoint.read.entries import Entry, Unreadable, summarize
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.shown import cut_text, printable, printable_lines

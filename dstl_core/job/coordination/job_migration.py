@@ -44,9 +44,9 @@ from dstl_core.job.spec.operators import output_columns_of
 from dstl_core.job.spec.state_changes import Change, ChangePlan, PlannedChange, StateChanges
 from dstl_core.job.task.restore import assign
 from dstl_core.savepoint.migrate.declaration import Migration
-from dstl_core.savepoint.migrate.learn.matching import has_state
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.migrate.migration_plan import SAME, Plan, StatePlan
+from dstl_core.savepoint.migrate.proposal.matching import has_state
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.storage.file_io import open_file_io

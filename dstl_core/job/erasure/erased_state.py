@@ -25,13 +25,13 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.purge.check_purged import check_purged
 from dstl_core.savepoint.purge.purge import Purge
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.verify.read_back import read_back
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns.progress import no_progress, written_and_read_back
 from dstl_core.storage.location import Location

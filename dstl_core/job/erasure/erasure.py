@@ -29,8 +29,8 @@ from dstl_core.job.erasure.erased_state import ErasedState, Keys, entries_in, pu
 from dstl_core.job.task.local_copies import drop_copies_of
 from dstl_core.model.ids import JobID
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.check.gc import collect_garbage
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location

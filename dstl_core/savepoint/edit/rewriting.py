@@ -27,12 +27,12 @@ from dstl_core.errors import (
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.check.read_back import read_back
-from dstl_core.savepoint.check.verify import Report
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
 from dstl_core.savepoint.edit.trial import Forecast, Trial, TriedFiles, check_room
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.verify.read_back import read_back
+from dstl_core.savepoint.verify.verify import Report
 from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder, StateFiles
 from dstl_core.savepoint.write.work_record import open_record, plan_digest
 from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back

@@ -18,7 +18,6 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
-from dstl_core.savepoint.check.verify import Report
 from dstl_core.savepoint.edit.distinct_elements import DistinctElements
 from dstl_core.savepoint.edit.kept_state import (
     Files,
@@ -48,6 +47,7 @@ from dstl_core.savepoint.read.handle_forms import ROCKSDB_FILES
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.verify.verify import Report
 from dstl_core.savepoint.write.folder import (
     KeyedForm,
     SavepointFolder,

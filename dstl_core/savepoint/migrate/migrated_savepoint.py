@@ -24,9 +24,6 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
-from dstl_core.savepoint.check.restore_check import check_restore
-from dstl_core.savepoint.check.restore_result import VERDICT_TEXTS, RestoreResult
-from dstl_core.savepoint.check.verify import Report
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.edit.rewriting import (
     OperatorStep,
@@ -36,13 +33,16 @@ from dstl_core.savepoint.edit.rewriting import (
 )
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
-from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
 from dstl_core.savepoint.migrate.migration_plan import OperatorMigration, Plan
 from dstl_core.savepoint.migrate.operator_migration import write_operator_states
 from dstl_core.savepoint.migrate.plan_notes import plan_notes, state_without_a_carrier
 from dstl_core.savepoint.migrate.plan_text import json_of, lines_of
 from dstl_core.savepoint.migrate.planning import plan_of
+from dstl_core.savepoint.migrate.proposal.plan_names import PlanNames
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.restores.restore_check import check_restore
+from dstl_core.savepoint.restores.restore_result import VERDICT_TEXTS, RestoreResult
+from dstl_core.savepoint.verify.verify import Report
 from dstl_core.savepoint.write.folder import KeyedForm, SavepointFolder, checked_form
 from dstl_core.state.tables.compatibility import Verdict
 

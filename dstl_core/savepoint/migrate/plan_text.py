@@ -10,9 +10,6 @@ from dstl_core.errors import UNREADABLE
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.expressions.expression import Empty, Expression, Literal
 from dstl_core.savepoint.expressions.value_conversion import Conversion, fields_of, kind_of, name_of
-from dstl_core.savepoint.migrate.learn.flink_outcome import flink_outcomes
-from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
-from dstl_core.savepoint.migrate.learn.sql_state import OperatorColumns, StateColumn
 from dstl_core.savepoint.migrate.migration_plan import (
     EMPTY,
     SAME,
@@ -20,6 +17,9 @@ from dstl_core.savepoint.migrate.migration_plan import (
     Plan,
     StatePlan,
 )
+from dstl_core.savepoint.migrate.proposal.flink_outcome import flink_outcomes
+from dstl_core.savepoint.migrate.proposal.plan_names import PlanNames
+from dstl_core.savepoint.migrate.proposal.sql_state import OperatorColumns, StateColumn
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.state.columns.state_columns import KEY_COLUMN
 

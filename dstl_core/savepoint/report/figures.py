@@ -18,12 +18,12 @@ from dstl_core.model.handle import (
     KeyGroupsSavepointStateHandle,
     KeyGroupsStateHandle,
 )
+from dstl_core.savepoint.access.summary import snapshot_summary
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.check.job_folder import history_of
-from dstl_core.savepoint.check.structure_diff import structure_differences
-from dstl_core.savepoint.check.summary import snapshot_summary
+from dstl_core.savepoint.compare.structure_diff import structure_differences
 from dstl_core.savepoint.connectors.pending_commits import COMMITTED_AT_RESTORE, pending_commits
 from dstl_core.savepoint.connectors.source_positions import source_positions
+from dstl_core.savepoint.folders.job_folder import history_of
 from dstl_core.savepoint.read.entries import PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames

@@ -8,7 +8,7 @@ from typing import Any
 
 from dstl_core.errors import DAMAGED
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.check.diff import count_changes
+from dstl_core.savepoint.compare.diff import count_changes
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.columns.progress import Advance, no_progress
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.check.diff import KeyChanges
+from dstl_core.savepoint.compare.diff import KeyChanges
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.largest import KeyTotals, Largest
 from dstl_core.savepoint.report.state_counts import StateCounts

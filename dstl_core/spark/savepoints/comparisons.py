@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.compare.diff import diff_snapshots
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import SnapshotPlace, TableSpec, frame_of, frame_of_splits
 

@@ -7,7 +7,7 @@ beside another process (``test_s3_pipeline.py``), and Spark's workers on a bucke
 import pytest
 
 from dstl_core import Snapshot
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from tests.integration.dagster.orders import (
     ALL_DAYS,
     CUSTOMERS,

@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from dstl_core import LocalEngine, Snapshot
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_dagster import DstlStorageResource
 from dstl_dagster.pipelines.jobs import build_gc_job, build_reset_job

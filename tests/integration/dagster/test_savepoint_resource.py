@@ -10,7 +10,7 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.errors import ConfigError, SavepointError, SnapshotExistsError
-from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.compare.diff import diff_snapshots
 from dstl_dagster import DstlStorageResource, SavepointResource, build_savepoint_defs
 from dstl_dagster.components.savepoint import SavepointComponent
 from dstl_dagster.pipelines import build_rewrite_op

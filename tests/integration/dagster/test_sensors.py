@@ -10,7 +10,7 @@ import dagster as dg
 import pytest
 
 from dstl_core import LocalEngine, Snapshot
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_dagster import DstlStorageResource
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines.jobs import build_materialization_job, build_report_job, build_reset_job

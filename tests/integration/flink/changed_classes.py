@@ -21,8 +21,8 @@ from pathlib import Path
 
 from dstl_core import Snapshot, check_restore, rewrite_savepoint
 from dstl_core.codec.metadata.metadata_format import write_metadata
-from dstl_core.savepoint.check.flink_answers import FlinkInstallation
-from dstl_core.savepoint.check.restore_result import VERDICT_TEXTS
+from dstl_core.savepoint.restores.flink_answers import FlinkInstallation
+from dstl_core.savepoint.restores.restore_result import VERDICT_TEXTS
 from tests.golden_files import CHANGED_CLASSES, snapshot
 from tests.integration.flink.checker import FlinkChecker, FlinkRestoreError, Java, find_jars
 

@@ -15,8 +15,8 @@ import pytest
 
 from dstl_core import Snapshot, check_restore
 from dstl_core.errors import ConfigError, UnreadableValueError
-from dstl_core.savepoint.check.flink_answers import FlinkInstallation, Question
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.restores.flink_answers import FlinkInstallation, Question
 from dstl_core.state.tables.compatibility import Verdict
 from tests.command_line import run
 from tests.golden_files import CHANGED_CLASSES, UPGRADE_JOBS
@@ -84,7 +84,7 @@ def test_flink_knows_descriptors_that_are_no_constants(
     def hidden(*_: object) -> None:
         raise UnreadableValueError("the jar does not show the descriptor")
 
-    monkeypatch.setattr("dstl_core.savepoint.check.jar_check.JarCheck._descriptor", hidden)
+    monkeypatch.setattr("dstl_core.savepoint.restores.jar_check.JarCheck._descriptor", hidden)
     has_ttl = {"ttladded", "ttlkept", "ttlremoved"}
     assert check_outcomes(verdicts_by_flink(flink)) == MEANING | has_ttl
 

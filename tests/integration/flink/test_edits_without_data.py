@@ -14,7 +14,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.references import file_handles
 from dstl_core.model.handle import FileStateHandle, RelativeFileStateHandle
-from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.compare.diff import diff_snapshots
 from tests.command_line import run
 from tests.integration.flink.checker import (
     Entry,

@@ -10,7 +10,7 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
-from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.compare.diff import diff_snapshots
 from tests.command_line import run
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
 from tests.integration.flink.model import Model, texts

@@ -13,8 +13,8 @@ from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import CheckpointError, StorageError
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.stateful_job import StatefulJob
 from tests.full_disk import full_disk

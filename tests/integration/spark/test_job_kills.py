@@ -18,8 +18,8 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.model.ids import JobID
-from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from tests.integration.spark.job_functions import plain, random_batch
 
 pytestmark = pytest.mark.spark

@@ -18,7 +18,7 @@ from dstl_core import Snapshot, verify_snapshot
 from dstl_core.errors import ConfigError, DstlError, SavepointError, StateFileNotFoundError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Unit, run_units
-from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.compare.diff import diff_snapshots
 from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.read import entry_reader

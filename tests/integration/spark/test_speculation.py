@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from dstl_core import Snapshot
-from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from tests.integration.spark.job_functions import plain, random_batch
 from tests.integration.spark.standalone_cluster import HOSTS, StandaloneCluster
 from tests.integration.spark.test_task_failures import make_old

@@ -19,7 +19,7 @@ from dstl_core.errors import ConfigError, NonRestoredStateError, SavepointError
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
 from dstl_core.local.local_engine import LocalEngine
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from tests.golden_files import GOLDEN
 

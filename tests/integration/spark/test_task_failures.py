@@ -20,7 +20,7 @@ from dstl_core.codec.state_meta import (
 from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.spark.savepoints.column_bootstrap import (
     ColumnBootstrap,

@@ -2,7 +2,7 @@
 
 from dstl_core import Snapshot
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.transformations import OperatorTransformation
 

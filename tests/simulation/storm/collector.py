@@ -6,7 +6,7 @@ import time
 from random import Random
 
 from dstl_core.errors import DstlError
-from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.gc import collect_garbage
 from tests.simulation.storm.actor import say, say_error
 from tests.simulation.storm.pipeline import layout_of
 

@@ -9,7 +9,7 @@ from random import Random
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.errors import DstlError
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from tests.simulation.storm.actor import say
 from tests.simulation.storm.pipeline import store_of
 

@@ -18,7 +18,7 @@ from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.job.coordination.job_backfill import check_backfill
 from dstl_core.job.spec.operators import LocalCopies
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.windows import TumblingEventTimeWindows
 from tests.unit.job.test_job_migration import Killed, kill_at
 

@@ -21,8 +21,8 @@ from dstl_core.errors import CheckpointError, ConfigError, DstlError, RestoreErr
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.erasure.erasure import PipelineKeys
 from dstl_core.job.spec.operators import LocalCopies
-from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.sinks import ParquetSink
 from dstl_core.state.tables.descriptor import ListStateDescriptor
 from tests.command_line import is_one_sentence, run

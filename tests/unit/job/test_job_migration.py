@@ -19,7 +19,7 @@ from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob
 from dstl_core.errors import ConfigError, DstlError, InputChangedError, RestoreError
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import LocalCopies
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.state.tables.descriptor import ListStateDescriptor, ValueStateDescriptor
 from dstl_core.storage.file_io import FsspecFileIO
 from dstl_core.windows import TumblingEventTimeWindows

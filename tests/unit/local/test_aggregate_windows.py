@@ -22,7 +22,7 @@ from dstl_core.codec.serializers.structs import Row
 from dstl_core.errors import ConfigError, RestoreError
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.job.spec.operators import LocalCopies
-from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.storage.location import SIDECAR_FILE_NAME
 from tests.integration.spark.job_functions import random_windowed_batch
 

@@ -13,8 +13,8 @@ from dstl_core.errors import (
 )
 from dstl_core.job.coordination.job_materialization import BackgroundMaterialization
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.stateful_job import StatefulJob
 from dstl_core.testing import ManualClock
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, plain, random_batch

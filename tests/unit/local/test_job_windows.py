@@ -10,7 +10,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, DstlError, SavepointError
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
-from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.state.windows.triggers import CountTrigger, PurgingTrigger
 from dstl_core.state.windows.windowing import (
     EventTimeSessionWindows,

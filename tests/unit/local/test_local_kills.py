@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from tests.examples import WHOLE
 from tests.integration.spark.job_functions import plain, random_batch
 from tests.unit.local import killed_epoch

@@ -6,7 +6,7 @@ import pytest
 
 from dstl_core.errors import CheckpointError, FencedError, FormatError
 from dstl_core.job.coordination.job_coordinator import PersistedCheckpoint
-from dstl_core.savepoint.check.gc import collect_garbage
+from dstl_core.savepoint.gc import collect_garbage
 from tests.local_session import state_rows
 from tests.unit.local.test_job_epochs import batch, job_on
 

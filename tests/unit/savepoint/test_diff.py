@@ -13,9 +13,9 @@ from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check import diff
-from dstl_core.savepoint.check.diff import count_changes, diff_snapshots
-from dstl_core.savepoint.check.structure_diff import structure_differences
+from dstl_core.savepoint.compare import diff
+from dstl_core.savepoint.compare.diff import count_changes, diff_snapshots
+from dstl_core.savepoint.compare.structure_diff import structure_differences
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections

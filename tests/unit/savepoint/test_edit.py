@@ -16,8 +16,8 @@ from dstl_core.errors import (
     SnapshotExistsError,
 )
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write import folder
 from tests.command_line import run
 from tests.golden_files import GOLDEN, as_lines, snapshot

@@ -9,10 +9,10 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.codec.classfile.job_jar import JobClasses
-from dstl_core.savepoint.check import flink_verdicts
-from dstl_core.savepoint.check.flink_answers import Answer
-from dstl_core.savepoint.check.flink_verdicts import StateOfJob, by_flink
-from dstl_core.savepoint.check.restore_result import RestoreLine
+from dstl_core.savepoint.restores import flink_verdicts
+from dstl_core.savepoint.restores.flink_answers import Answer
+from dstl_core.savepoint.restores.flink_verdicts import StateOfJob, by_flink
+from dstl_core.savepoint.restores.restore_result import RestoreLine
 from dstl_core.state.tables.compatibility import Rules, Verdict
 from tests.golden_files import snapshot
 

@@ -15,7 +15,7 @@ from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, SavepointError
-from dstl_core.savepoint.check.gc import check_is_folder, collect_garbage, parse_age
+from dstl_core.savepoint.gc import check_is_folder, collect_garbage, parse_age
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
 from dstl_core.storage.location import JobLayout, Location
 from tests.integration.flink.checker import State

@@ -13,9 +13,9 @@ from jsonschema import Draft202012Validator
 
 from dstl_core import Snapshot, check_restore
 from dstl_core.errors import ConfigError, StateFileNotFoundError
-from dstl_core.savepoint.check.restore_result import RestoreResult
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.restores.restore_result import RestoreResult
 from dstl_core.state.tables.compatibility import Verdict
 from tests.command_line import run
 from tests.golden_files import CHANGED_CLASSES, UPGRADE_JOBS

@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from dstl_core import AggregateOperator, LocalEngine, Snapshot, StatefulJob, aggregates
-from dstl_core.savepoint.check.job_folder import JobFolder
+from dstl_core.savepoint.folders.job_folder import JobFolder
 from dstl_core.savepoint.report.figures import report_figures
 from dstl_core.savepoint.report.page import report_page
 from tests.command_line import run

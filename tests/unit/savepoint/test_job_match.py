@@ -17,7 +17,7 @@ from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import JobDescription, JobOperator, JobState
-from dstl_core.savepoint.check.restore_result import RestoreResult
+from dstl_core.savepoint.restores.restore_result import RestoreResult
 from dstl_core.state.tables.compatibility import (
     Verdict,
     compatibility_of,

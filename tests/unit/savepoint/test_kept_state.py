@@ -29,9 +29,9 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
     StreamStateHandle,
 )
-from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import is_one_sentence, run

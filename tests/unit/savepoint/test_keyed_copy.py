@@ -9,10 +9,10 @@ import pytest
 from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.errors import ConfigError, StorageError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.check.verify import verify_snapshot
 from dstl_core.savepoint.edit.keyed_units import range_sections, sections_for, shuffle_of
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.golden_files import as_lines, snapshot
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot
-from dstl_core.savepoint.check.restore_check import check_restore
+from dstl_core.savepoint.restores.restore_check import check_restore
 from dstl_core.state.tables.compatibility import Verdict
 from tests.command_line import run
 from tests.golden_files import GOLDEN

@@ -15,15 +15,15 @@ from dstl_core.codec.serializers import BUILT_IN, Types
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import OperatorStreamStateHandle, StreamStateHandle
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check.diff import diff_snapshots
-from dstl_core.savepoint.check.job_match import JobDescription, match_job
-from dstl_core.savepoint.check.structure_diff import structure_differences
-from dstl_core.savepoint.check.summary import snapshot_summary
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.access.summary import snapshot_summary
+from dstl_core.savepoint.compare.diff import diff_snapshots
+from dstl_core.savepoint.compare.structure_diff import structure_differences
 from dstl_core.savepoint.connectors.pending_commits import pending_commits
 from dstl_core.savepoint.connectors.source_positions import source_positions
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import report_figures
+from dstl_core.savepoint.restores.job_match import JobDescription, match_job
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.state.backends.operator_backend import DefaultOperatorStateBackend
 from dstl_core.state.tables.descriptor import ListStateDescriptor

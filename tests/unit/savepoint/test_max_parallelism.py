@@ -13,11 +13,11 @@ from dstl_core.errors import ConfigError
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import JobDescription, JobOperator
-from dstl_core.savepoint.check.restore_result import RestoreResult
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.restores.restore_result import RestoreResult
 from dstl_core.savepoint.write.folder import SavepointFolder, StateFiles
 from dstl_core.state.tables.compatibility import Verdict
 from tests.golden_files import CONNECTORS, MAX_PARALLELISM, PLANTED, SNAPSHOTS, Fixture, snapshot

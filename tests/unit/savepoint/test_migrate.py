@@ -21,10 +21,10 @@ from dstl_core.errors import (
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration
-from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
-from dstl_core.savepoint.migrate.learn.proposal import propose
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.migrate.migration_plan import OperatorMigration
+from dstl_core.savepoint.migrate.proposal.compiled_plan import CompiledPlan
+from dstl_core.savepoint.migrate.proposal.proposal import propose
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.golden_files import CHANGED_JOBS as JOBS

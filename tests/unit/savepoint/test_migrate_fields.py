@@ -9,7 +9,7 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.codec.serializers import AnySerializer, Types
-from dstl_core.savepoint.migrate.learn.proposal import propose
+from dstl_core.savepoint.migrate.proposal.proposal import propose
 from tests.migrated_fields import KEPT, OLD, USER, migration_to, savepoint
 
 

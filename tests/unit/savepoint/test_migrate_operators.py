@@ -15,9 +15,9 @@ from dstl_core.errors import ColumnValueError, ConfigError
 from dstl_core.savepoint.expressions.expression import parse_expression
 from dstl_core.savepoint.expressions.value_conversion import Conversion, arrow_of
 from dstl_core.savepoint.migrate.declaration import Migration
-from dstl_core.savepoint.migrate.learn.sql_state import row_of_map_key, row_of_value
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.migrate.migration_plan import CONVERT
+from dstl_core.savepoint.migrate.proposal.sql_state import row_of_map_key, row_of_value
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import Snapshot
 from tests.golden_files import CHANGED_JOBS as JOBS

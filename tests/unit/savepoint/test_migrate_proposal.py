@@ -14,14 +14,14 @@ import yaml
 
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
-from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, column_names
-from dstl_core.savepoint.migrate.learn.matching import PlannedOperator
-from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
-from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
-from dstl_core.savepoint.migrate.learn.plan_names import PlanNames
-from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
-from dstl_core.savepoint.migrate.learn.proposal_file import propose_file
-from dstl_core.savepoint.migrate.learn.sql_state import operator_columns
+from dstl_core.savepoint.migrate.proposal.compiled_plan import CompiledPlan, column_names
+from dstl_core.savepoint.migrate.proposal.matching import PlannedOperator
+from dstl_core.savepoint.migrate.proposal.named_columns import added_columns, forgotten_changes
+from dstl_core.savepoint.migrate.proposal.plan_columns import PlanColumns
+from dstl_core.savepoint.migrate.proposal.plan_names import PlanNames
+from dstl_core.savepoint.migrate.proposal.proposal import Proposal, propose
+from dstl_core.savepoint.migrate.proposal.proposal_file import propose_file
+from dstl_core.savepoint.migrate.proposal.sql_state import operator_columns
 from dstl_core.savepoint.read.snapshot import Snapshot
 from tests.command_line import run
 from tests.golden_files import CHANGED_JOBS as JOBS

@@ -12,11 +12,11 @@ from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.codec.columnar.keyed.sst_writer import FamilyTable
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
-from dstl_core.savepoint.check.diff import diff_snapshots
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.compare.diff import diff_snapshots
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.state.backends import native_state
 from tests.golden_files import CHANGED_JOBS, Fixture, as_lines, snapshot
 from tests.unit.savepoint.test_rewrite import REWRITABLE, in_any_union_order, lines

@@ -20,7 +20,6 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, Operat
 from dstl_core.model.handle import RelativeFileStateHandle
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.check.read_back import read_back
 from dstl_core.savepoint.connectors.pending_commits import without_commits
 from dstl_core.savepoint.connectors.set_positions import set_positions
 from dstl_core.savepoint.edit import operator_copy
@@ -28,6 +27,7 @@ from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.verify.read_back import read_back
 from dstl_core.savepoint.write import folder
 from dstl_core.savepoint.write.folder import SavepointFolder, StateFiles
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend

@@ -21,11 +21,11 @@ from dstl_core.model.handle import (
     IncrementalRemoteKeyedStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.check import range_check
-from dstl_core.savepoint.check.column_lines import ColumnLines
+from dstl_core.savepoint.access.column_lines import ColumnLines
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
+from dstl_core.savepoint.verify import range_check
 from dstl_core.state.restore import canonical, divided_log, into_tables, open_tables, rocksdb
 from tests.counting_file_io import CountingFileIO, counted_snapshot
 from tests.full_disk import full_disk

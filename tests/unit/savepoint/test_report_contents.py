@@ -38,7 +38,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group, key_group_prefix_bytes
 from dstl_core.model.sequence import SequenceNumber
-from dstl_core.savepoint.check.diff import count_changes
+from dstl_core.savepoint.compare.diff import count_changes
 from dstl_core.savepoint.report.contents import operator_contents
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.figures import bytes_to_read, report_figures

@@ -23,7 +23,7 @@ from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.codec.serializers.structs import NullableSerializer
 from dstl_core.codec.serializers.table_types import row_data_of
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.check.restore_result import RestoreResult
+from dstl_core.savepoint.restores.restore_result import RestoreResult
 from dstl_core.state.tables.compatibility import Rules, Verdict, compatibility_of
 from tests.golden_files import GOLDEN, snapshot
 

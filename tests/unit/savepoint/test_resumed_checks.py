@@ -15,9 +15,9 @@ import pytest
 from dstl_core import Snapshot, report_snapshot, verify_snapshot
 from dstl_core.errors import SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, RelativeFileStateHandle
-from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.report import contents
+from dstl_core.savepoint.verify import range_check
 from dstl_core.savepoint.write.work_record import WORK_FOLDER
 from tests.command_line import run
 from tests.golden_files import GOLDEN, snapshot

@@ -15,13 +15,13 @@ import pytest
 
 from dstl_core import Snapshot, verify_snapshot
 from dstl_core.errors import ConfigError, DstlError, FormatError, SavepointError, StorageError
-from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read import entry_reader
+from dstl_core.savepoint.verify import range_check
 from dstl_core.savepoint.write import folder as folders
 from dstl_core.savepoint.write import work_record
 from dstl_core.state.columns import keyed_sections

@@ -11,8 +11,8 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.errors import SavepointError, UnreadableValueError
-from dstl_core.savepoint.check.restore_check import check_restore
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.restores.restore_check import check_restore
 from dstl_core.state.tables.compatibility import Verdict
 from tests.command_line import run
 from tests.golden_files import GOLDEN

@@ -14,8 +14,8 @@ import pytest
 
 from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.errors import SavepointError
-from dstl_core.savepoint.check.gc import collect_garbage
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.golden_files import as_lines, snapshot
 

@@ -12,7 +12,7 @@ from dstl_core import Snapshot, rewrite_savepoint
 from dstl_core.checkpoint.store.references import file_handles
 from dstl_core.errors import ConfigError, NoSuchOperatorError, NoSuchStateError, SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, RelativeFileStateHandle
-from dstl_core.savepoint.check.verify import verify_snapshot
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN, as_lines, snapshot
 

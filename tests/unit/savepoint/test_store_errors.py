@@ -10,8 +10,8 @@ import pytest
 from dstl_core import Snapshot, verify_snapshot
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.errors import StorageError
-from dstl_core.savepoint.check.column_lines import ColumnLines
-from dstl_core.savepoint.check.summary import snapshot_summary
+from dstl_core.savepoint.access.column_lines import ColumnLines
+from dstl_core.savepoint.access.summary import snapshot_summary
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_columns import StateDecoders, check_range
 from dstl_core.savepoint.report.count_options import CountOptions

@@ -29,7 +29,7 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
-from dstl_core.savepoint.check.diff import diff_snapshots
+from dstl_core.savepoint.compare.diff import diff_snapshots
 from dstl_core.savepoint.read import keyed_copy
 from dstl_core.savepoint.read.function_reader import read_keys
 from dstl_core.savepoint.read.snapshot_tables import open_table

@@ -26,8 +26,8 @@ from dstl_core.savepoint.access.units import (
     run_units,
     units_of,
 )
-from dstl_core.savepoint.check import range_check
 from dstl_core.savepoint.read import entry_reader
+from dstl_core.savepoint.verify import range_check
 from dstl_core.state.restore import into_tables
 from dstl_core.storage import file_systems
 from tests.command_line import run

@@ -30,8 +30,11 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
+from dstl_core.savepoint.access.summary import streams_of
 from dstl_core.savepoint.access.units import Jobs, jobs_for, run_units, units_of
-from dstl_core.savepoint.check.range_check import (
+from dstl_core.savepoint.read.entries import summarize, unread_part
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.verify.range_check import (
     FAULTS,
     MAX_FINDINGS_OF_A_KIND,
     RangeCheck,
@@ -39,9 +42,6 @@ from dstl_core.savepoint.check.range_check import (
     ReportForm,
     unread_values,
 )
-from dstl_core.savepoint.check.summary import streams_of
-from dstl_core.savepoint.read.entries import summarize, unread_part
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.recorded_runner import RecordedRunner, record_in
 from dstl_core.savepoint.write.work_record import WorkRecord, plan_digest
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location

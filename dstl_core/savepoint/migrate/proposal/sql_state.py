@@ -15,8 +15,8 @@ from typing import Literal
 
 from dstl_core.codec.serializers import AnySerializer, MapSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
-from dstl_core.savepoint.migrate.learn.compiled_plan import PlanNode
-from dstl_core.savepoint.migrate.learn.plan_columns import (
+from dstl_core.savepoint.migrate.proposal.compiled_plan import PlanNode
+from dstl_core.savepoint.migrate.proposal.plan_columns import (
     AGGREGATES,
     PlanColumns,
     SqlAggregate,

@@ -31,9 +31,9 @@ from dstl_core.model.handle import (
     SegmentFileStateHandle,
 )
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.check.range_check import ReportForm
-from dstl_core.savepoint.check.verify import Finding, Report, verify_snapshot
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.verify.range_check import ReportForm
+from dstl_core.savepoint.verify.verify import Finding, Report, verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.savepoint.write.recorded_runner import RecordedRunner
 from dstl_core.state.columns.progress import Stage

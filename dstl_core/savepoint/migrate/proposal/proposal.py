@@ -11,19 +11,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.migrate.learn.column_rules import DECIDE
-from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
-from dstl_core.savepoint.migrate.learn.flink_outcome import flink_outcomes
-from dstl_core.savepoint.migrate.learn.key_rules import KeyRule, key_rule
-from dstl_core.savepoint.migrate.learn.matching import (
+from dstl_core.savepoint.migrate.proposal.column_rules import DECIDE
+from dstl_core.savepoint.migrate.proposal.compiled_plan import CompiledPlan
+from dstl_core.savepoint.migrate.proposal.flink_outcome import flink_outcomes
+from dstl_core.savepoint.migrate.proposal.key_rules import KeyRule, key_rule
+from dstl_core.savepoint.migrate.proposal.matching import (
     Match,
     Matches,
     PlannedOperator,
     match_operators,
 )
-from dstl_core.savepoint.migrate.learn.proposal_text import proposal_lines
-from dstl_core.savepoint.migrate.learn.sql_state import row_in
-from dstl_core.savepoint.migrate.learn.state_rules import ProposedRule, merge_rule, state_rule
+from dstl_core.savepoint.migrate.proposal.proposal_text import proposal_lines
+from dstl_core.savepoint.migrate.proposal.sql_state import row_in
+from dstl_core.savepoint.migrate.proposal.state_rules import ProposedRule, merge_rule, state_rule
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import Snapshot
 

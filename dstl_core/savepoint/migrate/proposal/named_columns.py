@@ -7,10 +7,10 @@ from typing import TypeVar
 
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
-from dstl_core.savepoint.migrate.learn.column_rules import DECIDE
-from dstl_core.savepoint.migrate.learn.proposal import Proposal
-from dstl_core.savepoint.migrate.learn.proposal_text import flow
-from dstl_core.savepoint.migrate.learn.sql_state import StateColumn
+from dstl_core.savepoint.migrate.proposal.column_rules import DECIDE
+from dstl_core.savepoint.migrate.proposal.proposal import Proposal
+from dstl_core.savepoint.migrate.proposal.proposal_text import flow
+from dstl_core.savepoint.migrate.proposal.sql_state import StateColumn
 from dstl_core.savepoint.read.snapshot import Snapshot
 
 Start = TypeVar("Start")

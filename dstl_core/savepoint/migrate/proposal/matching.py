@@ -10,9 +10,9 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan, PlanNode
-from dstl_core.savepoint.migrate.learn.plan_columns import AGGREGATES, PlanColumns
-from dstl_core.savepoint.migrate.learn.sql_state import OperatorColumns, operator_columns
+from dstl_core.savepoint.migrate.proposal.compiled_plan import CompiledPlan, PlanNode
+from dstl_core.savepoint.migrate.proposal.plan_columns import AGGREGATES, PlanColumns
+from dstl_core.savepoint.migrate.proposal.sql_state import OperatorColumns, operator_columns
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.snapshot import Snapshot
 

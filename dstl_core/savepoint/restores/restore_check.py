@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.check.described_check import DescribedJobCheck
-from dstl_core.savepoint.check.flink_answers import FlinkInstallation
-from dstl_core.savepoint.check.jar_check import JarCheck
-from dstl_core.savepoint.check.job_match import JobDescription
-from dstl_core.savepoint.check.restore_result import RestoreResult
 from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.restores.described_check import DescribedJobCheck
+from dstl_core.savepoint.restores.flink_answers import FlinkInstallation
+from dstl_core.savepoint.restores.jar_check import JarCheck
+from dstl_core.savepoint.restores.job_match import JobDescription
+from dstl_core.savepoint.restores.restore_result import RestoreResult
 from dstl_core.state.tables.compatibility import parse_flink_version
 
 RestoringJob = Snapshot | JobDescription | Mapping[str, Any] | str | os.PathLike[str]

@@ -14,7 +14,7 @@ from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.clock import SystemClock
 from dstl_core.errors import DAMAGED
 from dstl_core.model.ids import JobID
-from dstl_core.savepoint.check.listing import FoundSnapshot, describe
+from dstl_core.savepoint.folders.listing import FoundSnapshot, describe
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import (
     INTERNAL_DIR,

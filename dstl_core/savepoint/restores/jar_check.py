@@ -25,30 +25,30 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.state_meta import NAMESPACE_SERIALIZER, BackendStateType
 from dstl_core.errors import ConfigError, UnreadableValueError
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
-from dstl_core.savepoint.check.flink_answers import FlinkInstallation
-from dstl_core.savepoint.check.flink_verdicts import VOID_NAMESPACE, StateOfJob, by_flink
-from dstl_core.savepoint.check.hidden_changes import (
+from dstl_core.savepoint.read.job_classes import open_job_classes
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.savepoint.restores.flink_answers import FlinkInstallation
+from dstl_core.savepoint.restores.flink_verdicts import VOID_NAMESPACE, StateOfJob, by_flink
+from dstl_core.savepoint.restores.hidden_changes import (
     holds,
     values_of_subclasses,
     verdict_on_removed_fields,
 )
-from dstl_core.savepoint.check.job_match import (
+from dstl_core.savepoint.restores.job_match import (
     JobOperator,
     OperatorFate,
     line_of,
     mixed_numbers,
 )
-from dstl_core.savepoint.check.restore_result import (
+from dstl_core.savepoint.restores.restore_result import (
     DroppedState,
     RestoreLine,
     RestoreResult,
     metadata_lines,
     misplaced_lines,
 )
-from dstl_core.savepoint.read.job_classes import open_job_classes
-from dstl_core.savepoint.read.operator_catalog import StateInfo
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.shown import option_text
 from dstl_core.state.tables.compatibility import (
     FLINK_VERSIONS,

@@ -22,11 +22,14 @@ from dstl_core.codec.state_meta import (
     VALUE_SERIALIZER,
     BackendStateType,
 )
-from dstl_core.savepoint.check.hidden_changes import (
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.savepoint.restores.hidden_changes import (
     values_of_subclasses,
     verdict_on_removed_fields,
 )
-from dstl_core.savepoint.check.job_match import (
+from dstl_core.savepoint.restores.job_match import (
     METADATA_OF_FLINK_2,
     JobDescription,
     JobOperator,
@@ -35,16 +38,13 @@ from dstl_core.savepoint.check.job_match import (
     match_job,
     rules_of,
 )
-from dstl_core.savepoint.check.restore_result import (
+from dstl_core.savepoint.restores.restore_result import (
     DroppedState,
     RestoreLine,
     RestoreResult,
     metadata_lines,
     misplaced_lines,
 )
-from dstl_core.savepoint.read.operator_catalog import StateInfo
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.shown import option_text
 from dstl_core.state.tables.compatibility import (
     NEWEST,

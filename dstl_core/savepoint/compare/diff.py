@@ -28,7 +28,7 @@ from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueE
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
-from dstl_core.savepoint.check.structure_diff import Change
+from dstl_core.savepoint.compare.structure_diff import Change
 from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from dstl_core.savepoint.migrate.learn.column_rules import DECIDE, Expression, row_rule
-from dstl_core.savepoint.migrate.learn.matching import PlannedOperator
-from dstl_core.savepoint.migrate.learn.sql_state import row_in
+from dstl_core.savepoint.migrate.proposal.column_rules import DECIDE, Expression, row_rule
+from dstl_core.savepoint.migrate.proposal.matching import PlannedOperator
+from dstl_core.savepoint.migrate.proposal.sql_state import row_in
 from dstl_core.state.tables.compatibility import columns_that_may_swap
 from dstl_core.state.tables.lossless import cast, scalar_widens, sql_name
 

@@ -11,8 +11,8 @@ from dstl_core.codec.serializers.pojo import PojoSerializer, primitive_default
 from dstl_core.codec.serializers.runtime import TtlAwareSerializer
 from dstl_core.codec.serializers.table_state import ExternalSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
-from dstl_core.savepoint.migrate.learn.column_rules import DECIDE, RowRule, row_rule
-from dstl_core.savepoint.migrate.learn.sql_state import (
+from dstl_core.savepoint.migrate.proposal.column_rules import DECIDE, RowRule, row_rule
+from dstl_core.savepoint.migrate.proposal.sql_state import (
     OperatorColumns,
     StateColumn,
     row_of_map_key,

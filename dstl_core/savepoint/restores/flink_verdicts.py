@@ -16,16 +16,16 @@ from dstl_core.codec.serializers.unknown import read_with_unknown
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import FormatError, NotInColumnsError, UnreadableValueError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.check.flink_answers import Answer, FlinkInstallation, Question
-from dstl_core.savepoint.check.hidden_changes import (
+from dstl_core.savepoint.read.operator_catalog import StateInfo
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.stored_records import read_records
+from dstl_core.savepoint.restores.flink_answers import Answer, FlinkInstallation, Question
+from dstl_core.savepoint.restores.hidden_changes import (
     holds,
     values_of_subclasses,
     verdict_on_removed_fields,
 )
-from dstl_core.savepoint.check.restore_result import RestoreLine
-from dstl_core.savepoint.read.operator_catalog import StateInfo
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.read.stored_records import read_records
+from dstl_core.savepoint.restores.restore_result import RestoreLine
 from dstl_core.state.tables.compatibility import (
     Compatibility,
     Rules,

@@ -15,13 +15,13 @@ from dstl_core.savepoint.expressions.expression import (
     ListAggregate,
 )
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
-from dstl_core.savepoint.migrate.learn.matching import PlannedOperator, usable_plans
-from dstl_core.savepoint.migrate.learn.named_columns import added_columns, forgotten_changes
-from dstl_core.savepoint.migrate.learn.plan_columns import PlanColumns
-from dstl_core.savepoint.migrate.learn.proposal import propose
-from dstl_core.savepoint.migrate.learn.proposal_file import load_plans
-from dstl_core.savepoint.migrate.learn.sql_state import OperatorColumns, StateColumn
 from dstl_core.savepoint.migrate.old_states import OldStates
+from dstl_core.savepoint.migrate.proposal.matching import PlannedOperator, usable_plans
+from dstl_core.savepoint.migrate.proposal.named_columns import added_columns, forgotten_changes
+from dstl_core.savepoint.migrate.proposal.plan_columns import PlanColumns
+from dstl_core.savepoint.migrate.proposal.proposal import propose
+from dstl_core.savepoint.migrate.proposal.proposal_file import load_plans
+from dstl_core.savepoint.migrate.proposal.sql_state import OperatorColumns, StateColumn
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.tables.compatibility import columns_that_may_swap
 

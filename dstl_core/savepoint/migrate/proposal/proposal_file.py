@@ -7,8 +7,8 @@ import os
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
-from dstl_core.savepoint.migrate.learn.compiled_plan import CompiledPlan
-from dstl_core.savepoint.migrate.learn.proposal import Proposal, propose
+from dstl_core.savepoint.migrate.proposal.compiled_plan import CompiledPlan
+from dstl_core.savepoint.migrate.proposal.proposal import Proposal, propose
 from dstl_core.savepoint.read.snapshot import Snapshot
 
 _RULES = ("operators", "drop_operators", "start_empty")

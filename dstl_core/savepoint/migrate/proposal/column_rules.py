@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from dstl_core.codec.logical_types import LogicalType
-from dstl_core.savepoint.migrate.learn.sql_state import StateColumn
+from dstl_core.savepoint.migrate.proposal.sql_state import StateColumn
 from dstl_core.state.tables.lossless import cast, widens
 
 DECIDE = "???"

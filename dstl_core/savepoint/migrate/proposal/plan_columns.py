@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dstl_core.savepoint.migrate.learn.compiled_plan import (
+from dstl_core.savepoint.migrate.proposal.compiled_plan import (
     CompiledPlan,
     PlanNode,
     source_table,

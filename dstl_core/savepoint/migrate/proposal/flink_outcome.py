@@ -10,14 +10,14 @@ from collections.abc import Mapping
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.check.job_match import (
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
+from dstl_core.savepoint.restores.job_match import (
     JobDescription,
     OperatorFate,
     StateFate,
     match_job,
     rules_of,
 )
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.tables.compatibility import Verdict
 
 _NOT_FOUND = (

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.errors import ConfigError, UnreadableValueError
-from dstl_core.savepoint.check.job_match import Fate, OperatorFate
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
+from dstl_core.savepoint.restores.job_match import Fate, OperatorFate
 from dstl_core.state.tables.compatibility import FlinkVersion, Verdict, version_text
 
 VERDICT_TEXTS = {

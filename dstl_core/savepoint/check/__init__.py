@@ -1,1 +1,0 @@
-"""Verifies and compares snapshots, and deletes unreferenced files."""

@@ -1,1 +1,0 @@
-"""Learns what changed between two jobs, from their savepoints and compiled plans."""

@@ -1,0 +1,1 @@
+"""Verifies a snapshot, and reads back what was written."""
