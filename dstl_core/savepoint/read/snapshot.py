@@ -78,6 +78,10 @@ class Snapshot:
         """Which Kryo wrote the values, and what is known of the job's classes."""
         self.state_types: Mapping[str, PythonStateType | MessageType] = {}
         """What a person says of states, by the names that the job gave."""
+        self.loaded_with: list[Any] = [str(file.folder)]
+        """Where it was loaded from, and the options that decide what is read, as JSON values. A copy
+        has the same metadata and other files.
+        """
         self.edited: frozenset[OperatorID] = frozenset()
         """Operators whose inline state is that of an edit, and was in no file yet."""
         uids = file.sidecar.uids if file.sidecar is not None else {}
@@ -138,6 +142,15 @@ class Snapshot:
         )
         snapshot = cls(file, file_io, resolver, with_job_types(serializers, kryo))
         snapshot.kryo = kryo
+        snapshot.loaded_with += [
+            [*allow_roots],
+            dict(relocate or {}),
+            changelog_base,
+            {name: serializer.type_name for name, serializer in (key_types or {}).items()},
+            dict(state_types or {}),
+            [str(proto) for proto in protos],
+            kryo.layouts.classes.digest,
+        ]
         for name, serializer in (key_types or {}).items():
             snapshot[name].give_key_type(serializer)
         snapshot.state_types = {

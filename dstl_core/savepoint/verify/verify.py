@@ -142,7 +142,7 @@ def verify_snapshot(
         checkpoint_kind(snapshot.metadata.properties)
     with _reported(report, Finding("")):
         _check_metadata(snapshot, report)
-    plan = ["verify", snapshot.kryo.layouts.classes.digest]
+    plan = ["verify", snapshot.loaded_with]
     with record_in(work, snapshot.file.sha256, plan) as record:
         if record is not None:
             jobs = RecordedRunner(record, jobs, ReportForm())

@@ -149,6 +149,23 @@ def test_other_work_is_refused(tmp_path: Path) -> None:
     assert _verified(work=work)["ok"]
 
 
+def test_a_copy_is_another_snapshot(tmp_path: Path) -> None:
+    """Its metadata is the same, and its files may be damaged."""
+    folders = []
+    for name in ("one", "other"):
+        shutil.copytree(GOLDEN / "a-rocksdb-native-incremental", tmp_path / name)
+        folders += [each.parent for each in (tmp_path / name).rglob("_metadata")]
+    one, other = map(Snapshot.load, folders)
+    assert one.file.sha256 == other.file.sha256
+    work = tmp_path / "work"
+    _killed_after(1, lambda advance: verify_snapshot(one, advance, work=work))
+    with pytest.raises(SavepointError, match="had other options"):
+        verify_snapshot(other, work=work)
+    with pytest.raises(SavepointError, match="had other options"):
+        verify_snapshot(Snapshot.load(folders[0], allow_roots=[str(tmp_path)]), work=work)
+    assert verify_snapshot(Snapshot.load(folders[0]), work=work).to_json()["ok"]
+
+
 def test_the_command_line_goes_on(run: Any, tmp_path: Path) -> None:
     work = tmp_path / "work"
     _killed_after(1, lambda advance: _verified(work=work, on_progress=advance))
