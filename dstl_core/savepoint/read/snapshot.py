@@ -79,8 +79,8 @@ class Snapshot:
         self.state_types: Mapping[str, PythonStateType | MessageType] = {}
         """What a person says of states, by the names that the job gave."""
         self.loaded_with: list[Any] = [str(file.folder)]
-        """Where it was loaded from, and the options that decide what is read, as JSON values. A copy
-        has the same metadata and other files.
+        """Where it was loaded from, and the options that decide what is read, as JSON values: a
+        copy has the same metadata and other files.
         """
         self.edited: frozenset[OperatorID] = frozenset()
         """Operators whose inline state is that of an edit, and was in no file yet."""
