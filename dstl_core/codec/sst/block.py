@@ -47,22 +47,30 @@ def read_varint(raw: bytes, at: int, end: int, max_bytes: int = 10) -> tuple[int
     Raises:
         FormatError: The number does not end.
     """
-    value = 0
-    for shift in range(0, 7 * max_bytes, 7):
-        if at >= end:
-            break
-        byte = raw[at]
-        at += 1
-        value |= (byte & 0x7F) << shift
+    value = shift = 0
+    last = min(end, at + max_bytes)
+    for place in range(at, last):
+        byte = raw[place]
         if byte < 0x80:
-            return value, at
+            return value | byte << shift, place + 1
+        value |= (byte & 0x7F) << shift
+        shift += 7
     raise FormatError(
-        "A variable-length number does not end", offset=at, expected=f"<= {max_bytes} bytes"
+        "A variable-length number does not end",
+        offset=max(at, last),
+        expected=f"<= {max_bytes} bytes",
     )
 
 
 def varint(value: int) -> bytes:
     """A number as ``read_varint`` reads it."""
+    if value < 1 << 7:
+        return bytes((value,))
+    if value < 1 << 14:
+        return bytes((value & 0x7F | 0x80, value >> 7))
+    if 1 << 21 <= value < 1 << 28:
+        ends = value >> 7 & 0x7F | 0x80, value >> 14 & 0x7F | 0x80, value >> 21
+        return bytes((value & 0x7F | 0x80, *ends))
     out = bytearray()
     while value >= 0x80:
         out.append(value & 0x7F | 0x80)
@@ -73,6 +81,8 @@ def varint(value: int) -> bytes:
 
 def read_handle(raw: bytes, at: int, end: int) -> tuple[BlockHandle, int]:
     offset, at = read_varint(raw, at, end)
+    if at + 2 <= end and raw[at + 1] < 0x80 <= raw[at]:  # most blocks have some kilobytes
+        return BlockHandle(offset, raw[at] & 0x7F | raw[at + 1] << 7), at + 2
     size, at = read_varint(raw, at, end)
     return BlockHandle(offset, size), at
 
@@ -232,8 +242,14 @@ def index_entries(
     room = limit = keys_limit(len(payload))
     handle = BlockHandle(0, 0)
     while at < end:
-        shared, at = read_varint(payload, at, end, 5)
-        rest, at = read_varint(payload, at, end, 5)
+        shared = rest = 0x80
+        if at + 2 <= end:
+            shared, rest = payload[at], payload[at + 1]
+        if (shared | rest) < 0x80:
+            at += 2
+        else:
+            shared, at = read_varint(payload, at, end, 5)
+            rest, at = read_varint(payload, at, end, 5)
         if shared > len(key) or at + rest > end:
             raise _bad_entry(offset)
         room -= shared + rest

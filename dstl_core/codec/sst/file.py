@@ -272,18 +272,21 @@ class SstFile:
         """
         entries: list[tuple[bytes, BlockHandle]] = []
         last_end = size = 0
+        limit = self.data_limit
         for key, block in self._index_entries():
             entries.append((key, block))
             size += len(key)
-            check_index_size(size, self.data_limit)
-            if block.offset < last_end or block.end > self.data_limit:
+            if size > _SMALL_INDEX:
+                check_index_size(size, limit)
+            end = block.end
+            if block.offset < last_end or end > limit:
                 raise FormatError(
                     "A data block lies outside its file or overlaps another one",
                     offset=block.offset,
-                    expected=f"{last_end}..{self.data_limit}",
-                    got=block.end,
+                    expected=f"{last_end}..{limit}",
+                    got=end,
                 )
-            last_end = block.end
+            last_end = end
         return entries
 
     def _index_entries(self) -> Iterator[tuple[bytes, BlockHandle]]:
@@ -296,6 +299,9 @@ class SstFile:
         Raises:
             FormatError: The index is damaged.
         """
+        if self.user_key_index:
+            yield from self.index
+            return
         for handle, payload in zip(self._index_blocks, self.index_payloads(), strict=True):
             yield from index_entries(payload, handle.offset, delta_encoded=self.delta_index)
 
