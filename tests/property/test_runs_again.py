@@ -3,6 +3,7 @@
 The expected commits are computed in Python, from what each run was asked for.
 """
 
+import gc
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
@@ -204,6 +205,7 @@ class Days:
 @settings(max_examples=examples(20), deadline=None)
 @given(STEPS)
 def test_a_rewind_belongs_to_one_run(steps: list[tuple[Any, ...]]) -> None:
+    gc.collect()  # what other tests have left, as the fixture ``instance`` of Dagster's tests does
     with TemporaryDirectory() as folder, dg.DagsterInstance.ephemeral(folder) as instance:
         days = Days(Path(folder), instance)
         days.first_three()

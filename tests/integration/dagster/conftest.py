@@ -8,6 +8,7 @@ from typing import Any
 
 import dagster as dg
 import pytest
+from dagster._core.storage.defs_state.base import set_defs_state_storage
 
 from dstl_dagster import DstlStorageResource
 from examples.flights.run import RANGE_END, RANGE_START
@@ -18,6 +19,14 @@ from tests.spark_session import end_session_of_tests
 @pytest.fixture(scope="module", autouse=True)
 def no_session_of_other_tests() -> None:
     end_session_of_tests()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_storage_of_other_tests() -> Iterator[None]:
+    """The current storage of Dagster may be that of an instance that is gone."""
+    gc.collect()
+    with set_defs_state_storage(None):
+        yield
 
 
 @pytest.fixture
