@@ -8,6 +8,7 @@ system. Spark's reader is faster and prunes columns, but here it reads local fil
 from __future__ import annotations
 
 import posixpath
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -38,6 +39,7 @@ them (``ParquetUtils.isSummaryFile``).
 
 Part = tuple[str, tuple[int, ...] | None]
 """A file and the numbers of the row groups to read from it; None: all row groups."""
+_PATTERN = re.compile(r"[\[\]{}*?\\]")
 
 
 @dataclass(frozen=True)
@@ -76,7 +78,8 @@ class ParquetRows:
         schema = spark_schema_of(self.schema).toNullable()
         if not self.files:
             return spark.createDataFrame([], schema)
-        if are_local(map(Location.parse, self.files)):
+        is_pattern = any(map(_PATTERN.search, self.files))  # Spark looks for files that match it
+        if are_local(map(Location.parse, self.files)) and not is_pattern:
             local: Any = spark.read.schema(schema)
             frame: DataFrame = local.parquet(*self.files)
             return frame

@@ -35,7 +35,7 @@ BOTH = pytest.mark.parametrize("function", [Count(), CountColumns()], ids=["rows
 
 @pytest.fixture
 def job_of(spark, tmp_path):
-    def make(function=None, key_type=Types.STRING, name="job", **options):
+    def make(function=None, key_type=Types.STRING, name="job", folder="jobs", **options):
         of_operator = {
             option: options.pop(option)
             for option in ("event_time", "order_by")
@@ -45,7 +45,7 @@ def job_of(spark, tmp_path):
         operator = KeyedOperator("u", "k", key_type, function or Count(), schema, **of_operator)
         local = LocalCopies(str(tmp_path / "local"))
         return StatefulJob(
-            spark, name, str(tmp_path / "jobs"), operator, local_copies=local, **options
+            spark, name, str(tmp_path / folder), operator, local_copies=local, **options
         )
 
     return make
@@ -310,6 +310,13 @@ def test_output_is_in_types_of_spark(spark, job_of, kind, value, expected):
     assert [row.o for row in job.run(spark.sql("SELECT 'a' AS k"), 1).output.collect()] == [
         expected
     ]
+
+
+def test_a_folder_whose_name_is_a_pattern_of_spark_is_a_name(spark, job_of):
+    job = job_of(folder="a[b]{c}*?")
+    job_of(folder="ab").run(spark.createDataFrame([("z",)], "k string"), 1)
+    output = job.run(spark.createDataFrame([("x",), ("y",)], "k string"), 1).output
+    assert sorted(row.n for row in output.collect()) == [1, 1]
 
 
 def test_output_that_spark_cannot_read_is_refused_before_anything_runs(job_of):
