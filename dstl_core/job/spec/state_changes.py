@@ -85,8 +85,8 @@ class StateChanges:
         for old, new in self.rename.items():
             if new in later.drop or new in later.anew:
                 drop.append(old)
-            else:
-                rename[old] = later.rename.get(new, new)
+            elif (newer := later.rename.get(new, new)) != old:
+                rename[old] = newer  # a name that is taken back has no change
         for name in self.anew:
             new = later.rename.get(name, name)
             if new != name or name in later.drop:

@@ -317,6 +317,20 @@ def test_a_rewind_behind_several_migrations_makes_all_of_them(job_of: JobOf) -> 
     }
 
 
+def test_a_name_that_was_taken_back_has_no_change(job_of: JobOf) -> None:
+    old, new = {"a": aggregates.sum("v")}, {"b": aggregates.sum("v")}
+    job_of(old).run(ROWS, 1)
+    job_of(old).run(ROWS, 2)
+    job_of(new).migrate(rename={"a": "b"})
+    job_of(new).run(ROWS, 3)
+    back = job_of(old)
+    back.migrate(rename={"b": "a"})
+    back.run(ROWS, 4)
+    back.migrate(rename={"b": "a"}, before_input=2)
+    back.run(ROWS, 2, rewind=True)
+    assert values_of(back) == {"a": {"a": 6, "b": 10}}
+
+
 def test_names_that_were_taken_again_since_are_refused(job_of: JobOf) -> None:
     first = job_of({"a": aggregates.sum("v")})
     first.run(ROWS, 1)
