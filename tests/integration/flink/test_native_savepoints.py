@@ -12,7 +12,14 @@ from dstl_core import Snapshot
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
 from dstl_core.savepoint.compare.diff import diff_snapshots
 from tests.command_line import run
-from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
+from tests.integration.flink.checker import (
+    Entry,
+    FlinkChecker,
+    FlinkRestoreError,
+    Operator,
+    State,
+    TimerService,
+)
 from tests.integration.flink.model import Model, texts
 from tests.integration.flink.releases import RELEASES, jars_of
 
@@ -189,6 +196,18 @@ def test_other_releases_restore_native_state(run: Any, tmp_path: Path, release: 
             assert texts(of_keyed(again.entries), "kg") == held(FIRST, LATER)
     finally:
         checker.close()
+
+
+@pytest.mark.soak
+def test_forst_restores_native_state_and_no_canonical(
+    flink: FlinkChecker, run: Any, tmp_path: Path, source: Source
+) -> None:
+    out = native(run, source, tmp_path / "native")
+    for parallelism in (2, 3):
+        restored = flink.restore(out, OPERATORS, backend="forst", parallelism=parallelism)
+        assert texts(of_keyed(restored.entries), "kg") == held(FIRST)
+    with pytest.raises(FlinkRestoreError, match="Not support restoring yet for ForStStateBackend"):
+        flink.restore(source.path, OPERATORS, backend="forst", parallelism=2)
 
 
 def of_keyed(entries: list[Entry]) -> list[Entry]:
