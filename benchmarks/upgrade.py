@@ -81,7 +81,8 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
     with _own_process() as process:
         size = process.submit(write_source, source, keys).result()
     out = work / "out"
-    upgrade = ["upgrade", str(source), str(out), "--to", "2.2", "--jar", JAR]
+    plain = "--keep-compression"  # what is compared is not compressed
+    upgrade = ["upgrade", str(source), str(out), "--to", "2.2", "--jar", JAR, plain]
     commands = {
         KERNELS: [sys.executable, "-m", "dstl_core.cli", *upgrade],
         OBJECTS: [sys.executable, "-c", _WITHOUT_KERNELS, *upgrade],
@@ -164,7 +165,9 @@ def _section(
 def _check(path: Path, keys: int, work: Path) -> None:
     """Keys hold what the conversion of the small job gives, which is done by single objects."""
     small = work / "small"
-    SavepointUpgrade(Snapshot.load(next(JOB.glob("savepoint-*")), jars=[JAR])).write(small)
+    SavepointUpgrade(Snapshot.load(next(JOB.glob("savepoint-*")), jars=[JAR])).write(
+        small, keep_compression=True
+    )
     truth = _Stored(small).templates()
     stored = _Stored(path)
     shutil.rmtree(small)
