@@ -258,13 +258,16 @@ class PipelineStore:
         return len(folders)
 
     def left_folders(self) -> list[str]:
-        """Folders of checkpoints beside the latest one."""
+        """Folders of checkpoints beside the latest one, with a file that it does not need."""
         latest = self.require_latest().checkpoint_id
+        needed = self._store.references.latest()
         return [
             str(status.location)
             for status in self._file_io.list_folder(self.layout.root)
             if checkpoint_id_of(status.location.name) not in (None, latest)
-            and self._file_io.list_folder(status.location)
+            and any(
+                file.location not in needed for file in self._file_io.list_folder(status.location)
+            )
         ]
 
     def orphans(self) -> list[str]:

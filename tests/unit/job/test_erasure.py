@@ -46,8 +46,8 @@ class Lists(KeyedProcessFunction):
         yield {"who": context.current_key, "total": sum(self.numbers.get())}
 
 
-def batch(number: int) -> pa.Table:
-    keys = [ADA, BOB, *(f"other-{at}" for at in range(40)), ADA]
+def batch(number: int, others: int = 40) -> pa.Table:
+    keys = [ADA, BOB, *(f"other-{at}" for at in range(others)), ADA]
     return pa.table({"k": keys, "v": pa.array([number + at for at in range(len(keys))])})
 
 
@@ -124,11 +124,14 @@ def test_no_byte_of_a_key_is_left_and_all_else_stays(tmp_path: Path) -> None:
     assert ADA not in again.output.to_arrow().column("k").to_pylist()
 
 
-def test_other_subtasks_keep_their_files(tmp_path: Path) -> None:
-    job = job_of(tmp_path)
-    job.run(batch(1), 1)
+@pytest.mark.parametrize("changelog", [True, False])
+def test_other_subtasks_keep_their_files(tmp_path: Path, changelog: bool) -> None:
+    """Without a changelog they are in the folder of the checkpoint before."""
+    job = job_of(tmp_path, changelog=changelog)
+    job.run(batch(1, 4000), 1)
     names = {path.name for path in (folder_of(job) / "dstl").rglob("*") if path.is_file()}
     names |= {path.name for path in (folder_of(job) / "taskowned").rglob("*") if path.is_file()}
+    names |= {path.name for path in folder_of(job).glob("chk-*/????????-*")}
     job.erase({"sums": [ADA]})
     left = {path.name for path in folder_of(job).rglob("*") if path.is_file()}
     assert names & left
