@@ -235,6 +235,7 @@ def open_record(
         owner = secrets.token_hex(8)
         continues = body is not None
         if body is None:
+            _forget_rest(entries)
             body = {**identity, "work": secrets.token_hex(8), "owner": owner}
             raw = write_json_object(body, _WHAT)
             if not entries.file_io.publish_once(entries.folder.child(_WORK), raw):
@@ -272,8 +273,16 @@ def _forget_dead(folder: Location, entries: Entries, names: FileNames) -> None:
         for status in files.list_folder(folder):
             if names.has(status.location.name):
                 files.delete(status.location)
-    every = {status.location.name for status in files.list_folder(entries.folder)}
-    entries.forget([*sorted(every - {_WORK, _LOCK}), _WORK])
+    _forget_rest(entries)
+    entries.forget([_WORK])
+
+
+def _forget_rest(entries: Entries) -> None:
+    """Forgets what a run has left that was killed while it deleted its record: entries of other
+    work have the same names.
+    """
+    every = {status.location.name for status in entries.file_io.list_folder(entries.folder)}
+    entries.forget(sorted(every - {_WORK, _LOCK}))
 
 
 def _read(entries: Entries) -> dict[str, Any] | None:

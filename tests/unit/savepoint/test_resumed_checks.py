@@ -118,11 +118,11 @@ def test_every_count_is_kept(tmp_path: Path) -> None:
         assert report_snapshot(own, show_keys=True, at_ms=1, work=work).figures == expected
 
 
-def test_damage_is_found_by_the_run_that_goes_on(tmp_path: Path) -> None:
-    copy = tmp_path / "copy"
+def _damaged(copy: Path, place: int = -1) -> Path:
+    """A copy with a table file that is damaged."""
     shutil.copytree(GOLDEN / "a-rocksdb-native-incremental", copy)
     [folder] = [each.parent for each in copy.rglob("_metadata")]
-    handle = Snapshot.load(folder)["a-keyed"].keyed_handles[-1]
+    handle = Snapshot.load(folder)["a-keyed"].keyed_handles[place]
     assert isinstance(handle, IncrementalRemoteKeyedStateHandle)
     [(_, table), *_] = handle.shared + handle.private
     assert isinstance(table, RelativeFileStateHandle)
@@ -130,12 +130,26 @@ def test_damage_is_found_by_the_run_that_goes_on(tmp_path: Path) -> None:
     raw = bytearray(file.read_bytes())
     raw[len(raw) // 3] ^= 1
     file.write_bytes(raw)
-    own, work = Snapshot.load(folder), tmp_path / "work"
+    return folder
+
+
+def test_damage_is_found_by_the_run_that_goes_on(tmp_path: Path) -> None:
+    own, work = Snapshot.load(_damaged(tmp_path / "copy")), tmp_path / "work"
     expected = verify_snapshot(own).to_json()
     assert not expected["ok"]
     size = sum(each.state.state_size for each in own.operators)
     _killed_after(size // 2, lambda advance: verify_snapshot(own, advance, work=work))
     assert verify_snapshot(own, work=work).to_json() == expected
+
+
+def test_what_a_record_left_that_was_being_deleted_is_not_believed(tmp_path: Path) -> None:
+    whole, damaged = Snapshot.load(SOURCE), Snapshot.load(_damaged(tmp_path / "copy", 0))
+    work = tmp_path / "work"
+    size = sum(each.state.state_size for each in whole.operators)
+    _killed_after(size // 2, lambda advance: verify_snapshot(whole, advance, work=work))
+    (work / WORK_FOLDER / "work.json").unlink()
+    _killed_after(1, lambda advance: verify_snapshot(damaged, advance, work=work))
+    assert verify_snapshot(damaged, work=work).to_json() == verify_snapshot(damaged).to_json()
 
 
 def test_other_work_is_refused(tmp_path: Path) -> None:
