@@ -125,6 +125,7 @@ class StatefulJob(JobOnEngine):
                 drop_outputs,
                 savepoints,
                 self.local_copies.folder,
+                serializers=self.serializers,
                 clock=self.clock,
             )
             return every.erase(coordinator=self._coordinator)

@@ -44,6 +44,9 @@ REGISTRY.register(OWN, lambda data, version, context: OwnLong())
 NAMED_ANEW = BUILT_IN.copy()
 NAMED_ANEW.register(FLINKS, lambda data, version, context: OwnLong(type_name="Cents"))
 """For savepoints that Flink takes while a test runs."""
+HUGE = BUILT_IN.copy()
+HUGE.register(OWN, lambda data, version, context: OwnLong(type_name=str(bytearray(1 << 60))))
+"""It needs more memory than any machine has."""
 NO_REGISTRY = {OWN: OwnLong()}
 """What somebody may name by mistake."""
 

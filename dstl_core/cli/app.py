@@ -56,7 +56,7 @@ class _Commands(TyperGroup):
             sys.stdout.flush()
         except BrokenPipeError:
             _forget_output()
-        except (DstlError, OSError) as error:
+        except (DstlError, OSError, MemoryError) as error:
             if ctx.obj["debug"]:
                 import traceback
 
@@ -73,17 +73,26 @@ def _forget_output() -> None:
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
-def _sentence(error: DstlError | OSError) -> str:
+def _sentence(error: DstlError | OSError | MemoryError) -> str:
+    if isinstance(error, MemoryError):
+        return (
+            f"There is not enough memory ({_reason(error)}); one process takes less than several "
+            f"(--jobs 1), or use a machine with more; --debug shows what needs it."
+        )
     if isinstance(error, SnapshotExistsError):
         return f"{error.context['found']}; choose another folder, remove it, or give --overwrite."
     if isinstance(error, DstlError):
         return str(error)
     if error.errno is not None and error.filename is None:
         return f"The output cannot be written: {error.strerror or error}."
-    reason = (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
+    reason = _reason(error)
     if error.strerror and isinstance(error.filename, str):
         reason = f"{error.filename!r}: {error.strerror}"
     return f"A file cannot be reached: {reason}; --debug shows all of it."
+
+
+def _reason(error: Exception) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0][:_LONGEST_REASON]
 
 
 app = typer.Typer(

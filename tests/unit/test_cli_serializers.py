@@ -66,8 +66,10 @@ CALLS = {
     "migrate plan, proposal": Call(CANONICAL, "migrate plan proposed.yaml", is_blind=False),
     "migrate apply": Call(NATIVE, "migrate apply declared.yaml out --json"),
 }
-WITHOUT_STATE = {"gc", "warm", "browse"}
-"""They read no type of a snapshot, or need a terminal: ``test_browse`` has one."""
+ELSEWHERE = {"gc", "warm", "browse", "erase"}
+"""They read no type of a snapshot, or need a terminal (``test_browse``) or a pipeline
+(``test_erasure``).
+"""
 
 
 SAME = re.compile(r'"\w*sha256": "[0-9a-f]{64}"')
@@ -112,7 +114,7 @@ def test_every_command_that_reads_state_is_called() -> None:
         for name, call in CALLS.items()
         if name.startswith("migrate")
     }
-    assert called - {"migrate"} == set(EXAMPLES) - WITHOUT_STATE
+    assert called - {"migrate"} == set(EXAMPLES) - ELSEWHERE
 
 
 @pytest.mark.parametrize("place", [0, 1, 2])
@@ -157,6 +159,13 @@ def test_a_wrong_name_is_one_sentence(
     (tmp_path / "broken_types.py").write_text("TYPES = 1 // 0\n")
     ran = run("inspect", str(CANONICAL), "--serializers", named)
     assert (ran.code, is_one_sentence(ran.err), problem in ran.err) == (2, True, True), ran
+
+
+def test_memory_that_runs_out_is_one_sentence(run: Any, tmp_path: Path) -> None:
+    path = str(with_own_class(CANONICAL, tmp_path / "in"))
+    ran = run("inspect", path, "--serializers", "tests.own_long:HUGE")
+    assert (ran.code, is_one_sentence(ran.err)) == (2, True), ran
+    assert "not enough memory" in ran.err
 
 
 def test_the_option_needs_a_value(run: Any) -> None:

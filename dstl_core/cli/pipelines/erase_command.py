@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from dstl_core.cli.options import JobsOption, JsonOption
+from dstl_core.cli.options import JobsOption, JsonOption, serializers_in_use
 from dstl_core.cli.output import complain, print_lines, write_json
 from dstl_core.shown import size_text
 
@@ -81,7 +81,8 @@ def erase(
     from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
     store = PipelineStore.in_folder(pipeline)
-    snapshot = Snapshot.load(store.path_of(store.require_latest()))
+    registry = serializers_in_use()
+    snapshot = Snapshot.load(store.path_of(store.require_latest()), serializers=registry)
     names = SnapshotNames(snapshot)
     uids = {f"hash:{each.operator_id.hex}": each.uid or "" for each in snapshot.operators}
     every = PipelineKeys(
@@ -92,6 +93,7 @@ def erase(
         savepoint or (),
         local_copies,
         jobs,
+        registry,
     )
     if dry_run:
         traces = every.find()

@@ -16,6 +16,7 @@ from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.clock import Clock, SystemClock
+from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
@@ -117,6 +118,7 @@ class PipelineKeys:
         savepoints: Savepoints of the pipeline that count as well.
         local_copies: The folder of local copies of state on this machine; None: the usual one.
         jobs: The number of processes that read keyed state; None: all cores if it is large.
+        serializers: The registry of types.
         clock: The clock; the system's by default.
     """
 
@@ -127,6 +129,7 @@ class PipelineKeys:
     savepoints: Sequence[str] = ()
     local_copies: str | None = None
     jobs: Jobs = None
+    serializers: SerializerRegistry = BUILT_IN
     clock: Clock = field(default_factory=SystemClock)
 
     @cached_property
@@ -211,7 +214,10 @@ class PipelineKeys:
             return JobID.for_name(name)
 
     def _latest(self) -> Snapshot:
-        return Snapshot.load(self.store.path_of(self.store.require_latest()))
+        return self._snapshot(self.store.path_of(self.store.require_latest()))
+
+    def _snapshot(self, path: str) -> Snapshot:
+        return Snapshot.load(path, serializers=self.serializers)
 
     def _keys_of(self, source: Snapshot) -> dict[str, Sequence[Any]]:
         """The keys of each operator, which are of the type of its keys."""
@@ -234,7 +240,7 @@ class PipelineKeys:
         """Checkpoints beside the latest one that have a key, or cannot be read."""
         for folder in self.store.left_folders():
             try:
-                if entries_in(Snapshot.load(folder), keys):
+                if entries_in(self._snapshot(folder), keys):
                     yield folder.rsplit("/", 1)[1]
             except StateFileNotFoundError:
                 yield folder.rsplit("/", 1)[1]
@@ -242,7 +248,7 @@ class PipelineKeys:
                 yield folder.rsplit("/", 1)[1]
 
     def _in_savepoints(self, keys: Keys) -> dict[str, Entries]:
-        every = {path: entries_in(Snapshot.load(path), keys) for path in self.savepoints}
+        every = {path: entries_in(self._snapshot(path), keys) for path in self.savepoints}
         return {path: entries for path, entries in every.items() if entries}
 
     def _unread(self) -> list[str]:
@@ -296,7 +302,7 @@ class PipelineKeys:
 
     def _erase_in_savepoint(self, path: str, keys: Keys) -> None:
         """Writes a savepoint without the keys over itself, and deletes the files it had."""
-        snapshot = Snapshot.load(path)
+        snapshot = self._snapshot(path)
         edit = replace(edit_savepoint(snapshot), purges=purges_of(snapshot, keys))
         edit.write(path, mode="overwrite", jobs=self.jobs)
         collect_garbage(path, delete=True, older_than_ms=0, clock=self.clock)

@@ -26,6 +26,7 @@ from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.sinks import ParquetSink
 from dstl_core.state.tables.descriptor import ListStateDescriptor
 from tests.command_line import is_one_sentence, run
+from tests.own_long import REGISTRY, REGISTRY_NAME, OwnLong
 from tests.unit.job.test_job_migration import Killed, kill_at
 from tests.unpacked import files_with
 
@@ -38,12 +39,18 @@ ADA, BOB = "person-Ada-Lovelace", "person-Bob-Ross"
 class Lists(KeyedProcessFunction):
     """Keeps the numbers of a key; a row of output has their sum under another name."""
 
+    kind: Any = "bigint"
+
     def open(self, context: Any) -> None:
-        self.numbers = context.get_list_state(ListStateDescriptor("numbers", "bigint"))
+        self.numbers = context.get_list_state(ListStateDescriptor("numbers", self.kind))
 
     def process_element(self, row: Any, context: Any) -> Iterator[dict[str, Any]]:
         self.numbers.add(row["v"])
         yield {"who": context.current_key, "total": sum(self.numbers.get())}
+
+
+class OwnLists(Lists):
+    kind = OwnLong()
 
 
 def batch(number: int, others: int = 40) -> pa.Table:
@@ -60,9 +67,11 @@ def job_of(folder: Path, total: str = "total", **options: Any) -> StatefulJob:
     return StatefulJob(LocalEngine(), "people", jobs, operator, local_copies=copies, **options)
 
 
-def with_lists(folder: Path) -> StatefulJob:
-    lists = KeyedOperator("lists", "k", "string", Lists(), "who string, total bigint")
-    return StatefulJob(LocalEngine(), "lists", str(folder / "jobs"), lists, num_retained=3)
+def with_lists(folder: Path, function: Lists | None = None, **options: Any) -> StatefulJob:
+    function = function or Lists()
+    lists = KeyedOperator("lists", "k", "string", function, "who string, total bigint")
+    options = {"num_retained": 3, **options}
+    return StatefulJob(LocalEngine(), "lists", str(folder / "jobs"), lists, **options)
 
 
 def values_of(job: StatefulJob, uid: str) -> dict[str, dict[str, Any]]:
@@ -87,6 +96,26 @@ def rows_of(job: StatefulJob, uid: str) -> list[dict[str, Any]]:
 
 def folder_of(job: StatefulJob) -> Path:
     return Path(job.path.removeprefix("file:"))
+
+
+@pytest.mark.parametrize("is_python", [True, False], ids=["Python", "command line"])
+def test_a_job_with_a_serializer_of_its_own_is_erased_from(
+    tmp_path: Path, run: Any, is_python: bool
+) -> None:
+    job = with_lists(tmp_path, OwnLists(), serializers=REGISTRY)
+    for number in (1, 2):
+        job.run(batch(number), number, ["v"])
+    before = values_of(job, "lists")
+    if is_python:
+        job.erase([ADA], output_columns={"lists": ["who"]})
+    else:
+        (tmp_path / "keys").write_text(ADA)
+        options = f"--keys {tmp_path}/keys --output-column lists=who --serializers {REGISTRY_NAME}"
+        assert run("erase", job.path, *options.split()).code == 0
+        (tmp_path / "keys").unlink()
+        job = with_lists(tmp_path, OwnLists(), serializers=REGISTRY)
+    assert values_of(job, "lists") == without(before, ADA)
+    assert files_with(tmp_path, ADA) == []
 
 
 def test_no_byte_of_a_key_is_left_and_all_else_stays(tmp_path: Path) -> None:
