@@ -131,6 +131,7 @@ def _metadata(traces: KeyTraces) -> dict[str, Any]:
     return {
         "dstl/keys": sum(traces.keys.values()),
         "dstl/entries": _shown(entries),
+        "dstl/records_in_files": sum(traces.records.values()),
         "dstl/earlier_checkpoints": _shown(list(traces.earlier)),
         "dstl/rows_of_output": _shown(rows),
         "dstl/savepoints": _shown(list(traces.savepoints)),

@@ -187,7 +187,8 @@ class EpochFacts:
         materialized_bytes: Size of the full state that was written.
         log_bytes_before: Size of the log before the state was written in full.
         of_checkpoint: Id of the checkpoint whose full state was written while epochs went on.
-        savepoint: Folder of the savepoint that the pipeline stopped with.
+        savepoint: Folder of the savepoint that the pipeline stopped with; an erasure after that
+            has it, too.
         implied: Whether this start was made for a first input that is not committed yet. Until
             then, another start may replace it.
         notes: Values that the caller of the job stores with the commit.
@@ -224,6 +225,11 @@ class EpochFacts:
     keys: Mapping[str, KeyFacts] = field(default_factory=dict)
     definitions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     outputs: Mapping[str, tuple[str, ...]] | None = None
+
+    @property
+    def is_stopped(self) -> bool:
+        """Whether the pipeline is stopped from this commit on."""
+        return self.kind == "stop" or (self.kind == "erasure" and self.savepoint is not None)
 
     def stores(self, name: str) -> bool:
         """Whether the epoch stored an output, also if it gave no rows."""

@@ -257,6 +257,28 @@ class PipelineStore:
             self._file_io.delete_folder(folder)
         return len(folders)
 
+    def unnamed_outputs(self) -> list[Location]:
+        """Files of attempts of tasks that were not committed, beside the output of commits."""
+        folders = self._file_io.list_folder(self.layout.output(0).parent)
+        places = {checkpoint_id_of(folder.location.name): folder.location for folder in folders}
+        return [
+            status.location
+            for commit in self.commits()
+            if commit.checkpoint_id in places
+            for status in self._file_io.list_folder(places[commit.checkpoint_id])
+            if not status.is_folder and status.location.name not in commit.facts.output_files
+        ]
+
+    def sweep_unnamed_outputs(self, check_claim: Callable[[], None]) -> int:
+        """Deletes these files; returns how many. Arguments and errors are as of
+        ``sweep_orphans``.
+        """
+        files = self.unnamed_outputs()
+        check_claim()
+        for file in files:
+            self._file_io.delete(file)
+        return len(files)
+
     def left_folders(self) -> list[str]:
         """Folders of checkpoints beside the latest one, with a file that it does not need."""
         latest = self.require_latest().checkpoint_id

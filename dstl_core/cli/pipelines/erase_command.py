@@ -134,6 +134,7 @@ def _complain_of(traces: KeyTraces) -> None:
 def _shown(traces: KeyTraces) -> list[str]:
     lines = [f"keys of {uid}: {count:,}" for uid, count in traces.keys.items()]
     lines += [f"latest state: {text}" for text in _entries(traces.entries)]
+    lines += [f"records in files of {uid}: {count:,}" for uid, count in traces.records.items()]
     if traces.earlier:
         lines.append(f"earlier checkpoints: {', '.join(traces.earlier)}")
     lines += [f"stored output {name}: {count:,} rows" for name, count in traces.rows.items()]

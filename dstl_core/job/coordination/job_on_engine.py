@@ -525,7 +525,7 @@ class JobOnEngine(Closing):
         )
 
     def _check_running(self, latest: CompletedCheckpoint) -> None:
-        if latest.facts.kind == "stop":
+        if latest.facts.is_stopped:
             raise ConfigError(
                 f"The pipeline {self.name!r} was stopped with savepoint "
                 f"{latest.facts.savepoint}; start a pipeline of another name from it, or call "
@@ -724,7 +724,7 @@ class JobOnEngine(Closing):
         """
         with self._one_at_a_time("stop_with_savepoint"):
             latest = self._coordinator.require_latest()
-            if latest.facts.kind == "stop":
+            if latest.facts.is_stopped:
                 return str(latest.facts.savepoint)
             if drain and latest.facts.kind != "drain":
                 check_no_snapshot(path)  # before event time ends, which nothing takes back
@@ -736,7 +736,7 @@ class JobOnEngine(Closing):
     def resume(self) -> None:
         """Lets the pipeline run again after ``stop_with_savepoint``."""
         with self._one_at_a_time("resume"):
-            if self._coordinator.require_latest().facts.kind == "stop":
+            if self._coordinator.require_latest().facts.is_stopped:
                 self._tasks.carry(EpochFacts(kind="resume"))
 
     def _drain(self, latest: CompletedCheckpoint) -> None:

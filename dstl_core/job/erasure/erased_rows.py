@@ -22,9 +22,11 @@ import pyarrow.parquet as pq
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import LATE_SUFFIX
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 from dstl_core.job.erasure.erased_state import Keys
 from dstl_core.job.spec.output_types import INSERTED_ROWS
+from dstl_core.state.columns.column_fit import elements_of_column
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
 
@@ -59,6 +61,8 @@ class ErasedRows:
         store: The pipeline.
         files: The file IO of its folder.
         keys: The keys.
+        types: Their types, by uid.
+        stored: Their bytes in state, by uid.
         columns: The columns with the key, by uid; by default the key column of the operator.
         drops: Whether all rows of files without such a column go.
     """
@@ -66,6 +70,8 @@ class ErasedRows:
     store: PipelineStore
     files: FileIO
     keys: Keys
+    types: Mapping[str, AnySerializer]
+    stored: Mapping[str, frozenset[bytes]]
     columns: Mapping[str, Sequence[str]]
     drops: bool = False
 
@@ -142,10 +148,27 @@ class ErasedRows:
                 )
             return table, ~gone
         for column in named:
-            values = table.column(column)
-            keys = _as_column(self.keys[file.uid], values.type, file.name, column)
-            gone |= pc.is_in(values, value_set=keys).to_numpy()
+            gone |= self._marked(file, column, table.column(column))
         return table, gone
+
+    def _marked(
+        self, file: StoredFile, column: str, values: pa.ChunkedArray
+    ) -> np.ndarray[Any, np.dtype[np.bool_]]:
+        """Which values of a column are keys."""
+        if not pa.types.is_nested(values.type):
+            keys = _as_column(self.keys[file.uid], values.type, file.name, column)
+            marks: np.ndarray[Any, np.dtype[np.bool_]] = pc.is_in(values, value_set=keys).to_numpy()
+            return marks
+        # Arrow does not look for structs and lists.
+        every, stored = values.combine_chunks(), self.stored[file.uid]
+        is_there = every.is_valid().to_numpy(zero_copy_only=False)
+        try:
+            elements = elements_of_column(self.types[file.uid], every.drop_null(), "The key")
+        except ConfigError as error:
+            raise _no_key(file.name, column, values.type) from error
+        marks = np.zeros(len(every), np.bool_)
+        marks[is_there] = [each in stored for each in elements]
+        return marks
 
 
 def _key_columns(selector: str) -> list[str]:
@@ -164,7 +187,11 @@ def _as_column(keys: Sequence[Any], wanted: pa.DataType, name: str, column: str)
         plain = [json.loads(key) if key.startswith('"') else key for key in keys]
         return pa.array(plain, pa.string()).cast(wanted)
     except (pa.ArrowException, ValueError, TypeError) as error:
-        raise ConfigError(
-            f"The column {column!r} of the stored output {name!r} is {wanted}, and a key is none; "
-            f"name the column that has the key (output_columns, --output-column)."
-        ) from error
+        raise _no_key(name, column, wanted) from error
+
+
+def _no_key(name: str, column: str, kind: pa.DataType) -> ConfigError:
+    return ConfigError(
+        f"The column {column!r} of the stored output {name!r} is {kind}, and a key is none; "
+        f"name the column that has the key (output_columns, --output-column)."
+    )

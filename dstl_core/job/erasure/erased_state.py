@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 from uuid import uuid4
 
+from dstl_core.job.erasure.left_records import records_of
 from dstl_core.job.task.reports import SubtaskReport, encode_state
 from dstl_core.job.task.restore import carried
 from dstl_core.model.checkpoint import (
@@ -56,7 +57,7 @@ def purges_of(snapshot: Snapshot, keys: Keys) -> dict[OperatorID, Purge]:
 
 def entries_in(snapshot: Snapshot, keys: Keys) -> dict[str, dict[str, int]]:
     """How many entries a snapshot has of keys, by uid of the operator and by state; only of states
-    that have some.
+    that have some. Of a key that the state has no longer, the log may still have changes.
     """
     counts: dict[str, dict[str, int]] = {}
     purges = purges_of(snapshot, keys)
@@ -67,6 +68,21 @@ def entries_in(snapshot: Snapshot, keys: Keys) -> dict[str, dict[str, int]]:
             for state, count in purge.found(operator, handle).items():
                 own = counts.setdefault(operator.uid or "", {})
                 own[state] = own.get(state, 0) + count
+    return counts
+
+
+def left_in(snapshot: Snapshot, keys: Keys) -> dict[str, int]:
+    """How many records the files of a snapshot still have of keys, by uid of the operator, beside
+    the entries: changes in logs, and older versions in files of RocksDB. A key that the state has
+    no longer is there until the next base, or the next compaction.
+    """
+    counts: dict[str, int] = {}
+    purges = purges_of(snapshot, keys)
+    for operator in snapshot.operators:
+        purge = purges.get(operator.operator_id)
+        if purge is not None:
+            count = sum(records_of(operator, purge, each) for each in operator.keyed_handles)
+            counts |= {operator.uid or "": count} if count else {}
     return counts
 
 
@@ -126,7 +142,10 @@ class ErasedState:
             (subtask.index, subtask.managed_keyed_state)
             for subtask in operator.state.subtasks
             if subtask.managed_keyed_state is not None
-            and purge.touches(operator, subtask.managed_keyed_state)
+            and (
+                purge.touches(operator, subtask.managed_keyed_state)
+                or records_of(operator, purge, subtask.managed_keyed_state)
+            )
         ]
         if not touched:
             return {}
@@ -148,7 +167,8 @@ class ErasedState:
             if handle is not None
         }
         self._prove(operator, purge, target, new)
-        self.entries[operator.uid or ""] = dict(purge.counts)
+        if purge.counts.total():
+            self.entries[operator.uid or ""] = dict(purge.counts)
         self.subtasks += len(new)
         self.written_bytes += sum(handle.state_size for handle in new.values())
         return {at: _absolute(handle, self.folder) for at, handle in new.items()}

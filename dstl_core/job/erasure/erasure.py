@@ -26,7 +26,7 @@ from dstl_core.errors import (
 )
 from dstl_core.job.coordination.job_coordinator import JobCoordinator
 from dstl_core.job.erasure.erased_rows import ErasedRows
-from dstl_core.job.erasure.erased_state import ErasedState, Keys, entries_in, purges_of
+from dstl_core.job.erasure.erased_state import ErasedState, Keys, entries_in, left_in, purges_of
 from dstl_core.job.task.local_copies import drop_copies_of
 from dstl_core.model.ids import JobID
 from dstl_core.savepoint.access.units import Jobs
@@ -40,6 +40,8 @@ ERASED_NOTE = "erased"
 """The note of the commit: how many entries went, by operator and state."""
 _TIMEOUT_MS = 7 * 24 * 3_600_000
 """How long an erasure may take to write the state."""
+_CLOCKS_APART_MS = 24 * 3_600_000
+"""How far the clock of a storage may be ahead of this one."""
 Entries = Mapping[str, Mapping[str, int]]
 """Numbers of entries, by uid of the operator and by state."""
 
@@ -51,6 +53,8 @@ class KeyTraces:
     Args:
         keys: How many keys were looked for, by uid of the operator.
         entries: Entries in the latest state.
+        records: Changes in its logs, and older versions in its files of RocksDB, by uid of the
+            operator: also of keys that the state has no longer.
         earlier: Ids of earlier checkpoints that have some, and of those that cannot be read.
         rows: Rows of stored output, by name of the output.
         savepoints: Entries in each savepoint that was named.
@@ -59,6 +63,7 @@ class KeyTraces:
 
     keys: Mapping[str, int]
     entries: Entries = field(default_factory=dict)
+    records: Mapping[str, int] = field(default_factory=dict)
     earlier: Sequence[str] = ()
     rows: Mapping[str, int] = field(default_factory=dict)
     savepoints: Mapping[str, Entries] = field(default_factory=dict)
@@ -67,7 +72,8 @@ class KeyTraces:
     @property
     def is_nothing(self) -> bool:
         """Whether no key was found anywhere."""
-        return not (self.entries or self.earlier or self.rows or self.savepoints)
+        in_state = self.entries or self.records
+        return not (in_state or self.earlier or self.rows or self.savepoints)
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -149,6 +155,7 @@ class PipelineKeys:
         return KeyTraces(
             {uid: len(own) for uid, own in keys.items()},
             entries_in(source, keys),
+            left_in(source, keys),
             list(self._earlier(keys)),
             self._rows(keys).count(),
             self._in_savepoints(keys),
@@ -186,7 +193,9 @@ class PipelineKeys:
         )
         coordinator.claim()
         state = ErasedState(source, keys, self.store.layout.task_owned, self.jobs)
-        number = self._commit(coordinator, source, state) if traces.entries else None
+        # A commit also tells tables that rows of stored output go.
+        is_new = bool(traces.entries or traces.records or traces.rows)
+        number = self._commit(coordinator, source, state) if is_new else None
         if number is not None or traces.earlier:
             left = coordinator.discard_earlier()
             if left:
@@ -195,10 +204,10 @@ class PipelineKeys:
                     location=str(self.store.layout.root),
                 )
         _, files = self._rows(keys).erase()
-        swept = self.store.sweep_scratch() + len(self.store.sweep_orphans(coordinator.claim))
+        swept = self._sweep(coordinator.claim)
         copies = drop_copies_of(self._job_id, self.local_copies)
-        for path in traces.savepoints:
-            self._erase_in_savepoint(path, keys)
+        for path in self.savepoints:
+            self._erase_in_savepoint(path, keys if path in traces.savepoints else {})
         self._prove()
         return Erasure(traces, number, state.subtasks, state.written_bytes, files, swept, copies)
 
@@ -233,18 +242,27 @@ class PipelineKeys:
         return dict(keys)
 
     def _rows(self, keys: Keys) -> ErasedRows:
+        types, stored = {}, {}
+        source = self._latest()
+        for operator, purge in purges_of(source, keys).items():
+            own = source[f"hash:{operator.hex}"]
+            assert own.key_type is not None  # of keyed state
+            types[own.uid or ""] = own.key_type.serializer
+            stored[own.uid or ""] = frozenset(purge.keys)
         files = open_file_io(self.store.layout.root)
-        return ErasedRows(self.store, files, keys, self.output_columns, self.drop_outputs)
+        return ErasedRows(
+            self.store, files, keys, types, stored, self.output_columns, self.drop_outputs
+        )
 
     def _earlier(self, keys: Keys) -> Iterator[str]:
         """Checkpoints beside the latest one that have a key, or cannot be read."""
         for folder in self.store.left_folders():
             try:
-                if entries_in(self._snapshot(folder), keys):
+                snapshot = self._snapshot(folder)
+                if entries_in(snapshot, keys) or left_in(snapshot, keys):
                     yield folder.rsplit("/", 1)[1]
-            except StateFileNotFoundError:
-                yield folder.rsplit("/", 1)[1]
-            except ConfigError:  # its keys had another type
+            # A part of it is gone, or its keys had another type.
+            except (StateFileNotFoundError, ConfigError):
                 yield folder.rsplit("/", 1)[1]
 
     def _in_savepoints(self, keys: Keys) -> dict[str, Entries]:
@@ -291,6 +309,7 @@ class PipelineKeys:
                 kind="erasure",
                 restored_from=latest.checkpoint_id,
                 watermarks=latest.facts.watermarks,
+                savepoint=latest.facts.savepoint,  # a pipeline that was stopped stays so
                 keys={uid: own for uid, own in known.items() if uid not in state.entries},
                 notes={ERASED_NOTE: state.entries},
             )
@@ -300,12 +319,27 @@ class PipelineKeys:
             self._job_id, plans, state.reports, facts, after=after
         ).checkpoint_id
 
+    def _sweep(self, check_claim: Callable[[], None]) -> int:
+        """Deletes files of attempts, of runs and of migrations that were not committed."""
+        unnamed = self.store.sweep_unnamed_outputs(check_claim)
+        orphans = self.store.sweep_orphans(check_claim)
+        return unnamed + len(orphans) + self.store.sweep_scratch()
+
     def _erase_in_savepoint(self, path: str, keys: Keys) -> None:
-        """Writes a savepoint without the keys over itself, and deletes the files it had."""
-        snapshot = self._snapshot(path)
-        edit = replace(edit_savepoint(snapshot), purges=purges_of(snapshot, keys))
-        edit.write(path, mode="overwrite", jobs=self.jobs)
-        collect_garbage(path, delete=True, older_than_ms=0, clock=self.clock)
+        """Writes a savepoint without the keys over itself, and deletes the files it had; also those
+        that an interrupted call has left.
+        """
+        if keys:
+            snapshot = self._snapshot(path)
+            edit = replace(edit_savepoint(snapshot), purges=purges_of(snapshot, keys))
+            edit.write(path, mode="overwrite", jobs=self.jobs)
+        # The clock of the storage may be ahead of this one.
+        age = -_CLOCKS_APART_MS
+        report = collect_garbage(path, delete=True, older_than_ms=age, clock=self.clock)
+        if report.deleted < len(report.garbage):
+            raise StorageError(
+                "Files of a savepoint could not be deleted; erase again.", location=path
+            )
 
     def _prove(self) -> None:
         """Looks for the keys again in all that is left.
@@ -314,10 +348,11 @@ class PipelineKeys:
             SavepointError: Something is left. The message names no key.
         """
         left = self.find()
-        others = [*self.store.orphans(), *left.earlier]
+        unnamed = [str(file) for file in self.store.unnamed_outputs()]
+        others = [*self.store.orphans(), *unnamed, *left.earlier]
         if left.is_nothing and not others:
             return
-        counts = [*left.entries, *left.rows, *left.savepoints, *others]
+        counts = [*left.entries, *left.records, *left.rows, *left.savepoints, *others]
         raise SavepointError(
             f"Something of the keys may be left in {counts[0]!r}, and {len(counts) - 1} other "
             f"places: another driver works on the pipeline, or files could not be deleted; stop "

@@ -27,10 +27,7 @@ def check_purged(operator: OperatorCatalog, purge: Purge) -> None:
     with error_context(location=str(operator.snapshot.folder), operator=operator.label):
         for handle in operator.keyed_handles:
             if isinstance(handle, IncrementalRemoteKeyedStateHandle):
-                from dstl_core.savepoint.purge.purged_tables import PurgedTables  # loads kernels
-
-                opened = _opened(operator, handle)
-                left.update(PurgedTables(purge, opened).found(handle))
+                left.update(found_in_tables(operator, purge, handle))
             else:
                 left.update(purge.found(operator, handle))
     wrong = ", ".join(f"{count:,} in {name!r}" for name, count in left.items() if count)
@@ -39,6 +36,15 @@ def check_purged(operator: OperatorCatalog, purge: Purge) -> None:
             f"Entries that should have gone are still there, so nothing was published: {wrong} of "
             f"operator {operator.label!r}; the source did not change."
         )
+
+
+def found_in_tables(
+    operator: OperatorCatalog, purge: Purge, handle: IncrementalRemoteKeyedStateHandle
+) -> Counter[str]:
+    """The purged entries in files of RocksDB, older versions and deletions included, by state."""
+    from dstl_core.savepoint.purge.purged_tables import PurgedTables  # loads kernels
+
+    return PurgedTables(purge, _opened(operator, handle)).found(handle)
 
 
 def _opened(operator: OperatorCatalog, handle: IncrementalRemoteKeyedStateHandle) -> OpenTables:
