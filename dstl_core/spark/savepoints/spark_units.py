@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
-from py4j.protocol import Py4JError
 from pyspark import cloudpickle
 from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
@@ -74,6 +73,8 @@ class SparkUnits:
             yield from zip(own, self._results(task, own), strict=True)
 
     def _results(self, task: Callable[[Unit], Any], units: Sequence[Unit]) -> list[Any]:
+        from py4j.protocol import Py4JError  # it comes with pyspark, which is missed by its name
+
         function, schema = _RunUnits(task, units), spark_schema_of(_SCHEMA)
         try:
             with errors_of_workers():
