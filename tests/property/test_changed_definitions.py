@@ -13,7 +13,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
@@ -84,6 +84,8 @@ class Pipeline:
     inputs: dict[int, pa.Table] = field(default_factory=dict)
     before: dict[int, Definition] = field(default_factory=dict)
     """The definition before each input."""
+    changed: list[tuple[int, Definition]] = field(default_factory=list)
+    """Each definition that a change made, with the input after it."""
     evolve: dict[str, Any] = field(default_factory=dict)
     """The last change, which stays in a repository."""
     numbers: int = 0
@@ -115,6 +117,7 @@ class Pipeline:
         """Another definition: without its changes it is refused where values would be lost."""
         old, latest = self.definition, self.job.latest()
         self.definition = definition
+        self.changed.append((max(self.inputs, default=0) + 1, definition))
         given_up = [
             aggregate
             for name, aggregate in old.items()
@@ -168,7 +171,8 @@ class Pipeline:
     def is_ambiguous(self, number: int) -> bool:
         """Whether a name was free since an input, and was taken again."""
         seen: dict[str, set[int]] = {}
-        since = [known for at, known in self.before.items() if at >= number]
+        every = [*self.before.items(), *self.changed]
+        since = [known for at, known in every if at >= number]
         for definition in [*since, self.definition]:
             for name, aggregate in definition.items():
                 seen.setdefault(name, set()).add(aggregate.number)
@@ -226,6 +230,15 @@ def changed(pipeline: Pipeline, what: str, at: int, kind: str, backfill: bool) -
 
 
 @settings(max_examples=examples(30), deadline=None)
+@example(
+    [
+        ("rename", 8, "count", False),
+        ("add", 8, "max v", False),
+        ("rename", 7, "avg v", False),
+        ("add", 3, "count", False),
+        ("again", 2, [("y", -9, -1)]),
+    ]
+)
 @given(STEPS)
 def test_each_aggregate_has_seen_the_inputs_since_it_began(steps: list[tuple[Any, ...]]) -> None:
     with TemporaryDirectory() as folder:
