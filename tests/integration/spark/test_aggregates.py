@@ -14,6 +14,7 @@ from dstl_core import (
 )
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.fingerprint import Fingerprint
+from dstl_core.spark.job import small_batches
 from dstl_core.spark.job.inputs import fingerprint_of
 from tests.local_session import LocalSession, state_rows
 
@@ -93,6 +94,14 @@ def aggregates_of(columns):
         made["and_t"] = (aggregates.bool_and("t"), "bool_and(t)")
         made["or_t"] = (aggregates.bool_or("t"), "bool_or(t)")
     return made
+
+
+@pytest.fixture(scope="module", autouse=True)
+def each_subtask_has_a_task():
+    """One task would apply such small batches without a shuffle: ``test_engines`` has both."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(small_batches, "SMALL_BYTES", 0)
+        yield
 
 
 def job_of(base, name, wanted, schema, engine=None):

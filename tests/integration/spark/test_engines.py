@@ -238,6 +238,22 @@ def test_one_task_applies_a_small_batch_and_writes_the_same_files(spark, tmp_pat
     assert written[0] == written[1]
 
 
+def test_one_task_fails_with_one_of_its_subtasks_and_the_next_epoch_goes_on(spark, tmp_path):
+    sums = AggregateOperator("s", "k", {"t": aggregates.sum("v")}, schema="k string, v bigint")
+    running = StatefulJob(spark, "job", str(tmp_path), sums)
+    most = 2**63 - 1
+    for number, last in enumerate((1, most, 2)):
+        rows = [(f"key-{at}", 1) for at in range(20)] + [("key-3", last)]
+        batch = spark.createDataFrame(rows, "k string, v bigint")
+        if last == most:
+            with pytest.raises(ConfigError, match="does not fit"):
+                running.run(batch, number)
+        else:
+            running.run(batch, number)
+    values = {line["key"]: line["value"] for line in running.snapshot()["s"].dump("t")}
+    assert values == {f"key-{at}": 2 for at in range(20)} | {"key-3": 5}
+
+
 def test_each_subtask_has_a_task_where_one_task_would_not_do(spark, tmp_path):
     path = str(tmp_path / "rows.parquet")
     pq.write_table(table_of(random_batch(0)), path)
