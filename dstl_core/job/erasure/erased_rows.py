@@ -10,7 +10,7 @@ import ast
 import io
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,11 +88,15 @@ class ErasedRows:
                 counts[file.name] = counts.get(file.name, 0) + number
         return counts
 
-    def erase(self) -> tuple[dict[str, int], int]:
+    def erase(self, check_claim: Callable[[], None]) -> tuple[dict[str, int], int]:
         """Replaces the files that have rows of the keys; returns how many rows went, by name of the
         output, and how many files were replaced.
 
         A file is replaced in one step, so that a reader gets all rows or those that stay.
+
+        Args:
+            check_claim: Raises FencedError if another owner has claimed. Another erasure may have
+                replaced the file that was read.
         """
         counts: dict[str, int] = {}
         replaced = 0
@@ -110,6 +114,7 @@ class ErasedRows:
                 metadata[INSERTED_ROWS.encode()] = str(first - int(gone[:first].sum())).encode()
             raw = io.BytesIO()
             pq.write_table(kept.replace_schema_metadata(metadata), raw)
+            check_claim()
             self.files.replace(file.location, raw.getvalue())
         return counts, replaced
 

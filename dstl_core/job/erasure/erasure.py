@@ -203,7 +203,7 @@ class PipelineKeys:
                     f"Checkpoint {left[0]} could not be deleted as a whole; erase again.",
                     location=str(self.store.layout.root),
                 )
-        _, files = self._rows(keys).erase()
+        _, files = self._rows(keys).erase(coordinator.claim)
         swept = self._sweep(coordinator.claim)
         copies = drop_copies_of(self._job_id, self.local_copies)
         for path in self.savepoints:

@@ -13,9 +13,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob, aggregates
-from dstl_core.errors import ConfigError
+from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.errors import ConfigError, FencedError
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.erasure import erasure
+from dstl_core.job.erasure.erased_rows import ErasedRows
 from dstl_core.job.erasure.erasure import PipelineKeys
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.sinks import ParquetSink
@@ -151,6 +153,33 @@ def test_output_of_attempts_that_were_not_committed_goes(tmp_path: Path) -> None
     assert job.erase([ADA]).swept == 2
     assert files_with(tmp_path, ADA) == []
     assert rows_of(job, "sums") == [row for row in rows if row["k"] != ADA]
+
+
+def test_another_erasure_meanwhile_is_not_undone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job = job_of(tmp_path)
+    job.run(batch(1), 1)
+    read, begun = ErasedRows._read, []
+
+    def read_beside(rows: ErasedRows, file: Any) -> Any:
+        """Reads a file, and another erasure comes before it is replaced."""
+        values = read(rows, file)
+        if (
+            not begun
+            and PipelineStore.in_folder(job.path).require_latest().facts.kind == "erasure"
+            and values[1].any()
+        ):
+            begun.append(file)
+            PipelineKeys(job.path, [BOB]).erase()
+        return values
+
+    monkeypatch.setattr(ErasedRows, "_read", read_beside)
+    with pytest.raises(FencedError):
+        job.erase([ADA])
+    assert files_with(tmp_path / "jobs", BOB) == []
+    job_of(tmp_path).erase([ADA])
+    assert files_with(tmp_path, ADA) == files_with(tmp_path, BOB) == []
 
 
 def test_files_of_a_savepoint_go_after_a_kill(
