@@ -95,7 +95,7 @@ def build_erased_check(
     """Builds a check of the pipeline's checkpoint: nothing of some keys is in its state, in earlier
     checkpoints, or in its stored output. Input that has them would bring them back.
 
-    It needs no engine, and reads only the key groups of the keys.
+    It needs no engine. It reads the key groups of the keys, and the logs.
 
     Args:
         pipeline: The pipeline.

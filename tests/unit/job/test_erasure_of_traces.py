@@ -22,6 +22,7 @@ from dstl_core.job.erasure.erasure import PipelineKeys
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.sinks import ParquetSink
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from dstl_core.windows import TumblingEventTimeWindows
 from tests.unit.job.test_erasure import ADA, BOB, batch, folder_of, job_of, rows_of, values_of
 from tests.unit.job.test_job_migration import Killed
 from tests.unpacked import files_with
@@ -72,6 +73,28 @@ def test_a_key_that_the_state_has_no_longer_goes_from_the_log(tmp_path: Path) ->
     assert PipelineKeys(job.path, [ADA]).find().is_nothing
     job.run(numbers((BOB, 3)), 3, order_by=["v"])
     assert values_of(job, "forgets")["number"] == {BOB: 3}
+
+
+def test_a_key_of_windows_that_have_fired_goes_with_its_late_rows(tmp_path: Path) -> None:
+    counts = AggregateOperator(
+        "counts",
+        "k",
+        {"n": aggregates.count()},
+        schema="k string, ts timestamp",
+        window=TumblingEventTimeWindows.of(1_000),
+        event_time="ts",
+        side_output_late_data=True,
+    )
+    job = StatefulJob(LocalEngine(), "counts", str(tmp_path), counts, parallelism=1)
+    utc = pa.timestamp("us", "UTC")
+    for number, rows in enumerate(({ADA: 2, BOB: 1}, {BOB: 30}, {ADA: 1, BOB: 31})):
+        seconds = pa.array([1_000_000 * second for second in rows.values()], utc)
+        job.run(pa.table({"k": list(rows), "ts": seconds}), number)
+    done = job.erase([ADA])
+    assert done.traces.entries == {} and done.traces.records["counts"] > 0
+    assert done.traces.rows == {"counts": 1, "counts.late": 1}
+    assert files_with(tmp_path, ADA) == []
+    assert len(files_with(tmp_path, BOB)) > 0
 
 
 def test_tables_lose_rows_of_a_key_that_only_stored_output_has(tmp_path: Path) -> None:
