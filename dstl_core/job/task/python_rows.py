@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from dstl_core.codec.columnar.types.input import NO_FIT
 from dstl_core.errors import ConfigError, InvariantViolation
 
 _BY_NUMPY = frozenset(
@@ -71,7 +70,9 @@ def _first_columns(names: list[str], columns: list[Sequence[Any]]) -> list[dict[
 def _values_of(name: str, column: pa.Array) -> list[Any]:
     try:
         return values_of(column)
-    except (OverflowError, ValueError, *NO_FIT) as error:
+    except MemoryError:  # Arrow's is one of its exceptions, too
+        raise
+    except (OverflowError, ValueError, pa.ArrowException) as error:
         if isinstance(error, UnicodeDecodeError) or column.type in _TEXTS:
             raise ConfigError(
                 f"The column {name!r} has text that is not UTF-8, which Python does not have: "
