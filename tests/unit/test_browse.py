@@ -78,6 +78,7 @@ def test_a_state_shows_its_entries() -> None:
     browsed(JOB.snapshot, steps)
 
 
+@pytest.mark.slow
 def test_a_key_is_looked_up_in_the_selected_operator() -> None:
     async def steps(browser: Browser, pilot: Pilot[None]) -> None:
         await press(browser, pilot, "down", "enter", "slash", *"key-4", "enter")
@@ -99,6 +100,7 @@ def test_a_text_that_is_no_key_is_said_and_the_browser_goes_on() -> None:
     browsed(snapshot("b-types-hashmap"), steps)
 
 
+@pytest.mark.slow
 def test_the_table_reads_on_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(browsed_entries.Pages.read, "__defaults__", (30,))
 
@@ -113,6 +115,7 @@ def test_the_table_reads_on_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     browsed(JOB.snapshot, steps)
 
 
+@pytest.mark.slow
 def test_what_only_java_can_read_is_said() -> None:
     async def steps(browser: Browser, pilot: Pilot[None]) -> None:
         for operator in browser.snapshot.operators:
@@ -141,6 +144,7 @@ def test_without_a_terminal_the_other_commands_are_named(run: Any) -> None:
     assert "browse needs a terminal" in ran.err and "dstl dump" in ran.err
 
 
+@pytest.mark.slow
 def test_it_runs_on_a_terminal_and_ends() -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "dstl_core.cli", "browse", str(JOB.snapshot)]

@@ -37,6 +37,7 @@ def store(s3: S3Server, bucket: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return f"{bucket}/{golden(TABLES).relative_to(root)}"
 
 
+@pytest.mark.slow
 def test_several_processes_read_a_store(
     run: Any, store: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -48,6 +49,7 @@ def test_several_processes_read_a_store(
     assert run("verify", store, "--jobs", "2").out.startswith("no problems: ")
 
 
+@pytest.mark.slow
 def test_a_report_goes_to_a_store(run: Any, store: str, s3: S3Server, bucket: str) -> None:
     for _ in range(2):  # the second one replaces the first
         ran = run("report", store, "-o", f"{bucket}/reports/today.html")

@@ -59,6 +59,7 @@ def test_the_first_day_after_it_compiles_nothing(tmp_path: Path) -> None:
     assert (day.stdout, day.stderr) == ("[]\n", "")
 
 
+@pytest.mark.slow
 def test_kernels_that_cannot_be_kept_are_an_error(tmp_path: Path) -> None:
     open_to_others = tmp_path / "file"
     open_to_others.write_text("")

@@ -64,6 +64,7 @@ def test_a_disk_that_takes_no_copy_is_no_error(tmp_path, function, backend):
 
 
 @BY_ROW_AND_COLUMN
+@pytest.mark.slow
 def test_a_disk_that_is_full_when_a_copy_is_kept_is_no_error(tmp_path, function, backend):
     subtask = Subtask(tmp_path, function, backend)
     subtask.run(1.0)
@@ -76,6 +77,7 @@ def test_a_disk_that_is_full_when_a_copy_is_kept_is_no_error(tmp_path, function,
 
 
 @BY_ROW_AND_COLUMN
+@pytest.mark.slow
 def test_a_disk_that_is_full_in_an_epoch_costs_only_the_epoch(tmp_path, function, backend):
     subtask = Subtask(tmp_path, function, backend)
     subtask.run(1.0, 2.0)

@@ -268,6 +268,7 @@ def with_every_stream(metadata: CheckpointMetadata, change: ChangeStream) -> Che
     return replace(metadata, operators=tuple(operators))
 
 
+@pytest.mark.slow
 def test_objects_are_shared_and_copied(on_s3: str) -> None:
     job_folder = on_s3.rsplit("/", 1)[0]
     base = job_folder.rsplit("/", 2)[0]

@@ -80,6 +80,7 @@ KEYS = ("x-keys-hashmap", "scala-jobs/keys", "scala-jobs/orders", "o-sql-types")
 
 
 @pytest.mark.parametrize("name", KEYS)
+@pytest.mark.slow
 def test_a_key_is_taken_as_a_dump_shows_it(run: Any, name: str) -> None:
     place = str(golden(name))
     lines = [line for line in run("dump", place).lines if "key" in line]

@@ -161,6 +161,7 @@ def segments(snapshot: Snapshot) -> Counter[str]:
 
 
 @pytest.mark.parametrize("by_columns", [True, False])
+@pytest.mark.slow
 def test_a_log_that_is_read_in_ranges_is_unpacked_once(
     logged: tuple[Fixture, Snapshot, CountingFileIO],
     monkeypatch: pytest.MonkeyPatch,
@@ -184,6 +185,7 @@ def snapshot_dump(snapshot: Snapshot) -> int:
     return sum(len(list(operator.dump())) for operator in snapshot.operators)
 
 
+@pytest.mark.slow
 def test_a_few_key_groups_of_a_log_are_read_by_columns(
     logged: tuple[Fixture, Snapshot, CountingFileIO],
 ) -> None:
