@@ -4,7 +4,6 @@ The expected commits are computed in Python, from what each run was asked for.
 """
 
 import gc
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -16,10 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dstl_dagster import DstlStorageResource, dstl_assets, run_epochs
+from dstl_dagster import DstlStorageResource
 from examples.flights.run import RANGE_END, RANGE_START
 from tests.examples import examples
-from tests.integration.dagster.small_pipeline import DAYS, LOCAL, PAYMENTS, payments, totals_in
+from tests.integration.dagster.corrected_days import CorrectedDays
+from tests.integration.dagster.small_pipeline import DAYS, PAYMENTS, payments, totals_in
 
 pytestmark = pytest.mark.dagster
 KEYS = DAYS.get_partition_keys()[:4]
@@ -73,12 +73,11 @@ class Asked:
         return first is not None and first.succeeds
 
 
-class Days:
-    """A pipeline whose source is corrected and fails, and the commits that it should have."""
+class Days(CorrectedDays):
+    """Days, and the commits that they should have."""
 
     def __init__(self, folder: Path, instance: dg.DagsterInstance) -> None:
-        self.storage = DstlStorageResource(base_path=str(folder / "data"))
-        self.instance = instance
+        super().__init__(DstlStorageResource(base_path=str(folder / "data")), instance)
         self.versions = dict.fromkeys(range(4), 0)
         self.fails_at: int | None = None
         self.runs: list[Asked] = []
@@ -86,41 +85,18 @@ class Days:
         """The windows that the state stands on, and which version of their rows it has."""
         self.rewinds = 0
 
-        @dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS, retry_policy=None)
-        def days(
-            context: dg.AssetExecutionContext,
-            storage: DstlStorageResource,
-            engine: dg.ResourceParam[Any],
-        ) -> Iterator[Any]:
-            yield from run_epochs(context, PAYMENTS, self.batch, storage=storage, engine=engine)
-
-        self.job = dg.Definitions(
-            [days],
-            jobs=[dg.define_asset_job("days_job", [days])],
-            resources={"storage": self.storage, "engine": LOCAL},
-        ).resolve_job_def("days_job")
-
-    def batch(self, engine: Any, key: str) -> Any:
-        day = KEYS.index(key)
-        if day == self.fails_at:
-            raise OSError("the source is away")
-        return payments((f"account-{day}", 10 * day + self.versions[day]), ("all", 1))
+    def rows_of(self, day: str) -> Any:
+        number = KEYS.index(day)
+        return payments((f"account-{number}", 10 * number + self.versions[number]), ("all", 1))
 
     # ----------------------------------------------------------------------------- what runs
 
     def start(self, asked: Asked, fails_at: int | None, **options: Any) -> None:
         self.fails_at = fails_at
-        done = self.job.execute_in_process(
-            partition_key=KEYS[asked.day],
-            instance=self.instance,
-            raise_on_error=False,
-            **options,
-        )
-        run = self.instance.get_run_by_id(done.run_id)
-        assert run is not None
-        asked.run = run
+        self.failing = None if fails_at is None else KEYS[fails_at]
+        asked.run = self.run(KEYS[asked.day], **options)
         asked.succeeds = self.expect(asked)
-        assert run.is_success == asked.succeeds
+        assert asked.run.is_success == asked.succeeds
         self.runs.append(asked)
         self.check()
 

@@ -1,17 +1,15 @@
 """Runs that Dagster executes again, and runs with copied options: a rewind belongs to one run."""
 
 import itertools
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 import pytest
 
-from dstl_dagster import DstlStorageResource, dstl_assets, run_epochs
+from dstl_dagster import DstlStorageResource
 from dstl_dagster.pipelines.run_options import REWOUND_BY_TAG, REWOUND_UNTIL_TAG
+from tests.integration.dagster.corrected_days import CorrectedDays
 from tests.integration.dagster.small_pipeline import (
-    DAYS,
-    LOCAL,
     PAYMENTS,
     ROWS,
     expected_totals,
@@ -25,40 +23,15 @@ BY_CONFIG = {"run_config": {"ops": {"payments_state": {"config": {"rewind_to": S
 BY_TAG = {"tags": {"dstl/rewind": "true"}}
 
 
-class Days:
-    """A pipeline whose source can be corrected and can fail, and its runs."""
+class Days(CorrectedDays):
+    """Days, their corrected rows, and runs again."""
 
     def __init__(self, storage: DstlStorageResource, instance: dg.DagsterInstance) -> None:
-        self.storage, self.instance = storage, instance
-        self.fails_at: str | None = None
+        super().__init__(storage, instance)
         self.corrected: dict[str, list[tuple[str, int]]] = {}
 
-        @dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS, retry_policy=None)
-        def days(
-            context: dg.AssetExecutionContext,
-            storage: DstlStorageResource,
-            engine: dg.ResourceParam[Any],
-        ) -> Iterator[Any]:
-            yield from run_epochs(context, PAYMENTS, self.rows_of, storage=storage, engine=engine)
-
-        self.job = dg.Definitions(
-            [days],
-            jobs=[dg.define_asset_job("days_job", [days])],
-            resources={"storage": storage, "engine": LOCAL},
-        ).resolve_job_def("days_job")
-
-    def rows_of(self, engine: Any, day: str) -> Any:
-        if day == self.fails_at:
-            raise OSError("the source is away")
+    def rows_of(self, day: str) -> Any:
         return payments(*self.corrected.get(day, ROWS[day]))
-
-    def run(self, day: str, **options: Any) -> dg.DagsterRun:
-        done = self.job.execute_in_process(
-            partition_key=day, instance=self.instance, raise_on_error=False, **options
-        )
-        run = self.instance.get_run_by_id(done.run_id)
-        assert run is not None
-        return run
 
     def again(self, run: dg.DagsterRun, day: str = SECOND) -> dg.DagsterRun:
         """As ``DagsterInstance.create_reexecuted_run`` does with the tags of the parent."""
@@ -123,12 +96,12 @@ def test_a_run_that_has_gone_back_is_executed_again_without_going_back(
 def test_a_run_that_failed_is_executed_again_and_goes_back_once(
     days: Days, asked: dict[str, Any], fails_at: str
 ) -> None:
-    days.fails_at = fails_at
+    days.failing = fails_at
     failed = days.run(SECOND, **asked)
     assert not failed.is_success
     again = days.again(failed)  # the source is still away
     assert not again.is_success
-    days.fails_at = None
+    days.failing = None
     done = days.again(again)
     assert (done.is_success, days.rewinds()) == (True, 1)
     days.check()
@@ -191,6 +164,6 @@ def test_a_run_that_fails_does_not_show_the_checkpoint_of_the_run_that_it_repeat
 ) -> None:
     first = days.run(SECOND, **BY_CONFIG)
     assert first.tags["dstl/checkpoint_id"].isdecimal()
-    days.fails_at = SECOND
+    days.failing = SECOND
     failed = days.again(first)
     assert failed.tags["dstl/checkpoint_id"] == "none yet"
