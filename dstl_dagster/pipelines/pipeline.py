@@ -309,8 +309,8 @@ def _specs_beside(context: Context) -> Iterator[dg.AssetSpec]:
         beside = op_context.repository_def.assets_defs_by_key.values()
     except (CheckError, dg.DagsterError):
         beside = ()  # ``dagster.materialize`` has no code location
-    own = [op_context.assets_def] if op_context.has_assets_def else []
-    for assets in [*{id(assets): assets for assets in beside}.values(), *own]:
+    running = [op_context.assets_def] if op_context.has_assets_def else []
+    for assets in [*{id(assets): assets for assets in beside}.values(), *running]:
         yield from assets.specs
 
 

@@ -66,8 +66,8 @@ def entries_in(snapshot: Snapshot, keys: Keys) -> dict[str, dict[str, int]]:
         for handle in operator.keyed_handles if purge is not None else ():
             assert purge is not None
             for state, count in purge.found(operator, handle).items():
-                own = counts.setdefault(operator.uid or "", {})
-                own[state] = own.get(state, 0) + count
+                by_state = counts.setdefault(operator.uid or "", {})
+                by_state[state] = by_state.get(state, 0) + count
     return counts
 
 

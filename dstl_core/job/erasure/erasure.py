@@ -244,11 +244,11 @@ class PipelineKeys:
     def _rows(self, keys: Keys) -> ErasedRows:
         types, stored = {}, {}
         source = self._latest()
-        for operator, purge in purges_of(source, keys).items():
-            own = source[f"hash:{operator.hex}"]
-            assert own.key_type is not None  # of keyed state
-            types[own.uid or ""] = own.key_type.serializer
-            stored[own.uid or ""] = frozenset(purge.keys)
+        for operator_id, purge in purges_of(source, keys).items():
+            operator = source[f"hash:{operator_id.hex}"]
+            assert operator.key_type is not None  # of keyed state
+            types[operator.uid or ""] = operator.key_type.serializer
+            stored[operator.uid or ""] = frozenset(purge.keys)
         files = open_file_io(self.store.layout.root)
         return ErasedRows(
             self.store, files, keys, types, stored, self.output_columns, self.drop_outputs

@@ -308,10 +308,10 @@ def drop_copies_of(job_id: JobID, folder: str | None = None) -> int:
         job_id: The pipeline.
         folder: The folder of the copies; None: the usual one.
     """
-    own = _root(folder) / job_id.hex
-    copies = len([*own.glob("*/*/[!.]*")])
-    if own.exists():
-        shutil.rmtree(own)
+    of_job = _root(folder) / job_id.hex
+    copies = len([*of_job.glob("*/*/[!.]*")])
+    if of_job.exists():
+        shutil.rmtree(of_job)
     return copies
 
 

@@ -134,20 +134,8 @@ class RewritingPlan:
         jobs: Jobs = 1,
         keep_compression: bool = False,
     ) -> str:
-        """Writes the savepoint and returns its path. It becomes visible when it is complete and was
-        read back.
-
-        After a kill, the same call goes on with what is whole. A refusal leaves no file.
-
-        Args:
-            path: Folder of the savepoint.
-            mode: ``error`` refuses a folder with a snapshot; ``overwrite`` replaces it in one step.
-            run_key: Names the run. A second write under the same key does nothing.
-            on_progress: Called with the bytes of the source that are done; half of them count when
-                they are written, the rest when they were read back.
-            jobs: Number of processes that read keyed state; None: all cores if it is large.
-            keep_compression: Whether key groups are compressed as those of the source are; by
-                default they are.
+        """As ``SavepointRewriter.write``. After a kill, the same call goes on with what is whole. A
+        refusal leaves no file.
 
         Raises:
             SavepointError: The folder holds a snapshot or unfinished work of another plan, another

@@ -205,12 +205,12 @@ class _Copy:
         is_same = source.operator.max_parallelism == self._max_parallelism
         for batch in stored.records(wanted):
             for at, records in batch.by_state():
-                own = records
+                kept = records
                 if source.select is not None:
-                    own = source.select.kept(states[at], stored.header.key_serializer, own)
-                if len(own):
-                    groups = own.key_groups if is_same else self._groups(own, stored, at)
-                    self._write(own, targets[at], groups)
+                    kept = source.select.kept(states[at], stored.header.key_serializer, records)
+                if len(kept):
+                    groups = kept.key_groups if is_same else self._groups(kept, stored, at)
+                    self._write(kept, targets[at], groups)
 
     def _write(self, records: SpanBatch, state: int, groups: Int64s) -> None:
         own = self._sink.key_groups
