@@ -34,9 +34,9 @@ from dstl_dagster.sensors import (
 )
 from dstl_dagster.snapshots.edits import Rewrite
 from dstl_dagster.snapshots.evolution import build_evolution_asset
-from dstl_dagster.snapshots.report_asset import build_report_asset
 from dstl_dagster.snapshots.snapshot_assets import (
     build_materialization_asset,
+    build_report_asset,
     build_rewritten_asset,
     build_savepoint_asset,
 )

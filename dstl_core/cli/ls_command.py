@@ -64,7 +64,7 @@ def ls(
 
     def states_of(path: str) -> dict[str, Any]:
         """The states of a snapshot with their sizes, or why they cannot be read."""
-        from dstl_core.savepoint.report.state_sizes import state_sizes  # loads the compiler
+        from dstl_core.savepoint.report.contents import state_sizes  # loads the compiler
 
         try:
             return {"states": state_sizes(load(path, allow_root, relocate, changelog_base, None))}

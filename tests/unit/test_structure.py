@@ -102,6 +102,54 @@ def test_no_two_classes_have_one_name() -> None:
     assert {name for name, count in names.items() if count > 1} == set()
 
 
+SMALL_LINES = 80
+KERNELS = "kernels stand apart from what calls them"
+COMMAND = "a command, which is loaded when it is called"
+COMPILER = "loads the compiler, which its caller needs for some state only"
+FACE = "users import it"
+SMALL = {
+    "dstl_core.checkpoint.coordination.periodic": "times alone: the coordinator has the rest",
+    "dstl_core.cli.browse.browse_command": COMMAND,
+    "dstl_core.cli.gc_command": COMMAND,
+    "dstl_core.cli.verify_command": COMMAND,
+    "dstl_core.cli.warm_command": COMMAND,
+    "dstl_core.codec.classfile.case_classes": "class files are read in their room",
+    "dstl_core.codec.columnar.kernels.join": KERNELS,
+    "dstl_core.codec.columnar.kernels.tables.key_marks": KERNELS,
+    "dstl_core.codec.columnar.keyed.marked_keys": "calls a kernel, and its caller none",
+    "dstl_core.codec.columnar.keyed.spill": "calls a kernel, and its caller none",
+    "dstl_core.codec.connectors.pulsar_source": "each connector is a module",
+    "dstl_core.job.coordination.micro_batches": "ids alone: its tests need no job",
+    "dstl_core.job.coordination.one_at_a_time": "a lock, which knows no job",
+    "dstl_core.job.coordination.stored_output": "reads what others wrote: a job has verbs alone",
+    "dstl_core.prometheus": FACE,
+    "dstl_core.savepoint.access.record_lookup": COMPILER,
+    "dstl_core.savepoint.columns.job_columns": "reads jars, which its caller does not know",
+    "dstl_core.savepoint.connectors.edited_sources": "the order of edits; a command only asks",
+    "dstl_core.savepoint.connectors.position_table": "loads Arrow; positions are shown without",
+    "dstl_core.savepoint.report.growth": COMPILER,
+    "dstl_core.sinks": FACE,
+    "dstl_core.state.tables.rescale": "tables alone: its tests know no savepoint",
+    "dstl_core.storage.range_reader": "an object of Python's io, which knows no store",
+}
+"""Modules below ``SMALL_LINES`` that at most one other imports, and why they are not in it."""
+
+
+def test_a_small_module_for_one_other_has_a_reason() -> None:
+    importers: dict[str, set[str]] = {name: set() for name in MODULES}
+    for name, path in MODULES.items():
+        for used in set(imported(path)) - {name}:
+            importers[used].add(name)
+    small = {
+        name
+        for name, path in MODULES.items()
+        if not path.name.startswith("__")
+        and len(importers[name]) <= 1
+        and len(path.read_text().splitlines()) < SMALL_LINES
+    }
+    assert small == set(SMALL)
+
+
 WIDE = {"DstlError", "Exception", "BaseException"}
 SILENT = {
     "dstl_core.job.task.column_state": "a local copy: the restore reads the store itself",

@@ -47,7 +47,6 @@ from dstl_core.codec.serializers.names import Types
 from dstl_core.codec.serializers.operators import (
     cep,
     sequenced_multiset,
-    sorted_long,
     two_phase_commit,
 )
 from dstl_core.codec.serializers.runtime import (
@@ -105,5 +104,4 @@ BUILT_IN = SerializerRegistry(
     | scala.READERS
     | flink_scala_api.READERS
     | roaring_bitmap.READERS
-    | sorted_long.READERS
 )

@@ -6,11 +6,16 @@ import logging
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import dropwhile
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from dstl_core.aggregates.untouched import Untouched
+import pyarrow as pa
+
+from dstl_core.aggregates.aggregate import Aggregate, Kept
+from dstl_core.aggregates.aggregate_merge import Columns, Merge
+from dstl_core.aggregates.rows_of_keys import Numbers, RowsOfKeys
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import InputFacts
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, InputChangedError
 from dstl_core.job.coordination.definitions import BACKFILLED_NOTE
 from dstl_core.job.coordination.engine import Engine
@@ -205,3 +210,57 @@ class PastInputs:
                 f"not among the inputs; let the aggregate begin empty."
             )
         return inputs[::-1]
+
+
+@dataclass(frozen=True)
+class Untouched(Aggregate):
+    """Has the states of another aggregate, reads no column, and keeps what it has while others of
+    its operator read rows.
+
+    Args:
+        of: The other aggregate.
+    """
+
+    of: Aggregate
+    column: str | None = None
+
+    def __post_init__(self) -> None:
+        """Does nothing: the other aggregate is checked."""
+
+    @property
+    def definition(self) -> str:
+        return self.of.definition
+
+    @property
+    def kept(self) -> tuple[Kept, ...]:
+        return self.of.kept
+
+    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
+        return UntouchedMerge(self.of.merge(uid, name, kinds))
+
+
+class UntouchedMerge(Merge):
+    """Keeps the states of another merge.
+
+    Args:
+        of: The other merge.
+    """
+
+    parts: ClassVar = ("untouched",)
+
+    def __init__(self, of: Merge) -> None:
+        states = {state.name[len(of.name) :]: state.serializer for state in of.states}
+        super().__init__(of.uid, of.name, states)
+
+    @property
+    def always(self) -> Sequence[int]:
+        return ()
+
+    def _reduced(self, rows: RowsOfKeys) -> Columns:
+        return [pa.nulls(rows.keys, pa.bool_())]
+
+    def merge(self, held: Columns, parts: Columns) -> Columns:
+        return held
+
+    def joined(self, parts: Columns, numbers: Numbers, keys: int) -> Columns:
+        return [pa.nulls(keys, pa.bool_())]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from functools import reduce
+from itertools import takewhile
 from typing import Any
 from uuid import uuid4
 
@@ -29,7 +31,6 @@ from dstl_core.job.coordination.definitions import (
     rules_of_keys,
     states_of,
 )
-from dstl_core.job.coordination.earlier_changes import earlier_changes, with_earlier
 from dstl_core.job.coordination.job_backfill import (
     PastInputs,
     Recomputation,
@@ -40,7 +41,7 @@ from dstl_core.job.coordination.key_counts import keys_kept, no_keys
 from dstl_core.job.coordination.savepoint import publish_savepoint
 from dstl_core.job.coordination.tasks import JobTasks
 from dstl_core.job.spec.job_spec import TaskSpec
-from dstl_core.job.spec.operators import output_columns_of
+from dstl_core.job.spec.operators import AggregateOperator, Operator, output_columns_of
 from dstl_core.job.spec.state_changes import Change, ChangePlan, PlannedChange, StateChanges
 from dstl_core.job.task.restore import assign
 from dstl_core.savepoint.migrate.declaration import Migration
@@ -78,9 +79,9 @@ def migrate_job(
         InputChangedError: The rows of an input, for a backfill, are not those of its commit.
         SavepointError: A type changed, and its values do not convert.
     """
-    earlier = earlier_changes(tasks, parent)
+    earlier = _earlier_changes(tasks, parent)
     with _explained(earlier):
-        changes = with_earlier(earlier, changes, tasks.job.operators)
+        changes = _with_earlier(earlier, changes, tasks.job.operators)
         return _migrated(tasks, parent, changes, recomputation, is_later=bool(earlier))
 
 
@@ -153,11 +154,11 @@ def plan_of_changes(
 
     Its arguments and errors are those of ``migrate_job``.
     """
-    earlier = earlier_changes(tasks, parent)
+    earlier = _earlier_changes(tasks, parent)
     scratch = tasks.job.layout.scratch(f"{PLAN_PREFIX}{uuid4().hex}")
     try:
         with _explained(earlier):
-            changes = with_earlier(earlier, changes, tasks.job.operators)
+            changes = _with_earlier(earlier, changes, tasks.job.operators)
             checked = _Checked.of(tasks, parent, changes, is_later=bool(earlier))
             rules, migration = _planned(tasks, parent, changes, checked, scratch)
         inputs = checked.past.all() if rules.backfilled else []
@@ -612,3 +613,41 @@ def _owner(state: str, names: Iterable[str]) -> str:
 
 def _belongs(state: str, name: str) -> bool:
     return state == name or state.startswith(f"{name}_")
+
+
+def _earlier_changes(tasks: JobTasks, parent: CompletedCheckpoint) -> list[StateChanges]:
+    """The changes between the state of a commit and the latest one, oldest first.
+
+    A migration of an earlier release has not noted its changes.
+    """
+    after = tasks.coordinator.find(
+        lambda commits: list(
+            takewhile(lambda commit: commit.checkpoint_id != parent.checkpoint_id, lineage(commits))
+        )
+    )
+    noted = [commit.facts.notes.get(CHANGES_NOTE) for commit in after]
+    return [StateChanges.of(changes) for changes in reversed(noted) if changes is not None]
+
+
+def _with_earlier(
+    earlier: Sequence[StateChanges], changes: StateChanges, operators: Iterable[Operator]
+) -> StateChanges:
+    """Changes, after those that were made earlier, as one change.
+
+    What went and came back begins anew, and what has gone since is not computed again.
+    """
+    if not earlier:
+        return changes
+    every = reduce(StateChanges.followed_by, [*earlier, changes])
+    declared = [
+        set(operator.aggregates) if isinstance(operator, AggregateOperator) else set()
+        for operator in operators
+    ]
+    back = [name for name in every.drop if all(name in names for names in declared)]
+    known = set().union(*declared)
+    return replace(
+        every,
+        drop=[name for name in every.drop if name not in back],
+        start_empty=[*every.start_empty, *back],
+        backfill=[name for name in every.backfill if name in known or name in changes.backfill],
+    )

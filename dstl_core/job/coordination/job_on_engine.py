@@ -26,7 +26,6 @@ from dstl_core.job.coordination.definitions import (
 )
 from dstl_core.job.coordination.engine import Engine
 from dstl_core.job.coordination.epoch import EpochRun, InputEpoch
-from dstl_core.job.coordination.history import JobHistory
 from dstl_core.job.coordination.job_backfill import Batches, Recomputation
 from dstl_core.job.coordination.job_checks import check_input_id, check_job, check_run
 from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
@@ -40,7 +39,7 @@ from dstl_core.job.coordination.job_migration import migrate_job, plan_of_change
 from dstl_core.job.coordination.key_counts import keys_before, no_keys
 from dstl_core.job.coordination.micro_batches import micro_batch
 from dstl_core.job.coordination.one_at_a_time import OneAtATime
-from dstl_core.job.coordination.result import EpochResult
+from dstl_core.job.coordination.result import EpochResult, JobHistory
 from dstl_core.job.coordination.same_input import committed_before
 from dstl_core.job.coordination.savepoint import (
     check_no_snapshot,

@@ -1,4 +1,4 @@
-"""The result of an epoch."""
+"""The result of an epoch, and the commits of a pipeline as notebooks show them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,11 @@ from typing import Any
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, OperatorFacts
-from dstl_core.shown import html_table, html_text
+from dstl_core.savepoint.report.charts import bars
+from dstl_core.shown import html_table, html_text, moment_text, size_text
+
+SHOWN = 20
+"""Commits in the table of a notebook."""
 
 
 @dataclass(frozen=True)
@@ -84,3 +88,34 @@ def _of_operators(operators: Mapping[str, OperatorFacts]) -> list[str]:
         late = f", {operator.late_rows:,} late rows" if operator.late_rows else ""
         lines.append(f"{uid}: {state}, {times}{retries}{late}")
     return lines
+
+
+class JobHistory(list[CompletedCheckpoint]):
+    """Commits, oldest first. A notebook shows the bytes that each added, and the last ones."""
+
+    def _repr_html_(self) -> str:
+        added = [_added(each) for each in self]
+        text = f"{len(self):,} commits; bytes that each added, {size_text(sum(added))} in all"
+        rows = [
+            (
+                str(commit.checkpoint_id),
+                commit.facts.kind or "",
+                "" if commit.facts.input is None else str(commit.facts.input.id),
+                "" if commit.facts.input is None else f"{commit.facts.input.rows:,}",
+                f"{commit.facts.changed_keys:,}",
+                size_text(_added(commit)),
+                f"{commit.facts.seconds:.1f} s",
+                moment_text(commit.committed_ms),
+            )
+            for commit in self[-SHOWN:]
+        ]
+        heads = ("checkpoint", "kind", "input", "rows", "keys", "added", "time", "committed")
+        chart = bars(added, text) if added else ""
+        return (
+            f'<p>{html_text(text)}.</p><div style="fill:#6e66e8">{chart}</div>'
+            f"{html_table(heads, rows)}"
+        )
+
+
+def _added(commit: CompletedCheckpoint) -> int:
+    return commit.facts.log_bytes + (commit.facts.materialized_bytes or 0)

@@ -22,7 +22,7 @@ from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, un
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.stored_records import handle_parts, open_part_records
 from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
 from dstl_core.savepoint.report.count_options import CountOptions
@@ -361,3 +361,33 @@ class UnionCounts:
         if self._subtasks < self._parallelism:
             return 0
         return max(self._in_every.values(), default=0)
+
+
+def state_sizes(snapshot: Snapshot) -> list[dict[str, Any]]:
+    """Counts every record of a snapshot, in bounded memory.
+
+    Returns:
+        A dictionary per state with ``operator`` (its uid or hash), ``state``, ``kind``,
+        ``entries`` and ``bytes``. A value, a list, an entry of a map and a timer is an entry; of
+        operator state it is an element. Bytes are those of stored keys and values, before
+        compression; None for operator state.
+
+    Raises:
+        FormatError: The state is damaged.
+        StateFileNotFoundError: A file is missing.
+    """
+    rows = []
+    for operator in snapshot.operators:
+        contents = operator_contents(operator, CountOptions(at_ms=0))
+        for state in (*contents["states"], *contents["operator_states"]):
+            is_keyed = "key_bytes" in state
+            rows.append(
+                {
+                    "operator": operator.label,
+                    "state": state["name"],
+                    "kind": state["kind"],
+                    "entries": state["entries"],
+                    "bytes": state["key_bytes"] + state["value_bytes"] if is_keyed else None,
+                }
+            )
+    return sorted(rows, key=lambda row: (row["operator"], row["state"], row["kind"]))

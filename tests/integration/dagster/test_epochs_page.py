@@ -12,7 +12,7 @@ from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts
 from dstl_dagster import DstlStorageResource, dstl_assets, run_epochs
 from dstl_dagster.pipelines.epochs_page import SHOWN_EPOCHS, EpochsPage
-from dstl_dagster.snapshots.report_asset import build_report_asset
+from dstl_dagster.snapshots.snapshot_assets import build_report_asset
 from tests.integration.dagster.small_pipeline import DAYS, LOCAL, PAYMENTS, ROWS, rows_of
 
 pytestmark = pytest.mark.dagster

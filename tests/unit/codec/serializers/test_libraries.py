@@ -29,7 +29,7 @@ from dstl_core.codec.serializers.libraries.roaring_bitmap import (
     MAX_SHOWN_MEMBERS,
     BitmapSerializer,
 )
-from dstl_core.codec.serializers.operators.sorted_long import SortedLongSerializer
+from dstl_core.codec.serializers.operators.sequenced_multiset import SortedLongSerializer
 from dstl_core.codec.serializers.scala import Option
 from dstl_core.codec.serializers.structs import Either
 from dstl_core.errors import FormatError, UnreadableValueError
