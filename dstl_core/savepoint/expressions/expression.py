@@ -7,6 +7,7 @@
     cast(x, TYPE)             a value that does not fit is an error
     cast_or_null(x, TYPE)     a value that does not fit is null
     coalesce(x, literal)
+    nullif(x, literal)        null instead of a constant
     empty()                   the RAW column of an aggregate whose own state holds no value yet
     size(x), count(x)         of a list state: how many elements
     sum(x), min(x), max(x), first(x), last(x)      of a list state: over its elements
@@ -62,10 +63,16 @@ class Literal:
 
 
 @dataclass(frozen=True)
-class Cast:
-    """A value in another type; ``or_null`` makes null of values that do not fit."""
+class OfOneValue:
+    """A function of one value. What walks through expressions needs no more of it."""
 
     of: Expression
+
+
+@dataclass(frozen=True)
+class Cast(OfOneValue):
+    """A value in another type; ``or_null`` makes null of values that do not fit."""
+
     type: str
     or_null: bool = False
 
@@ -74,10 +81,9 @@ class Cast:
 
 
 @dataclass(frozen=True)
-class Coalesce:
+class Coalesce(OfOneValue):
     """A value, or a constant instead of null."""
 
-    of: Expression
     default: Literal
 
     def __str__(self) -> str:
@@ -85,11 +91,20 @@ class Coalesce:
 
 
 @dataclass(frozen=True)
-class ListAggregate:
+class NullIf(OfOneValue):
+    """A value, or null instead of a constant."""
+
+    unset: Literal
+
+    def __str__(self) -> str:
+        return f"nullif({self.of}, {self.unset})"
+
+
+@dataclass(frozen=True)
+class ListAggregate(OfOneValue):
     """One value of all elements of a list."""
 
     function: str
-    of: Expression
 
     def __str__(self) -> str:
         return f"{self.function}({self.of})"
@@ -114,7 +129,11 @@ class Undecided:
         return UNDECIDED
 
 
-Expression = Union[Column, Literal, Cast, Coalesce, ListAggregate, Empty, Undecided]  # noqa: UP007
+Expression = Union[  # noqa: UP007
+    Column, Literal, Cast, Coalesce, NullIf, ListAggregate, Empty, Undecided
+]
+
+_WITH_CONSTANT = {"coalesce": Coalesce, "nullif": NullIf}
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
@@ -149,8 +168,13 @@ def columns_of(expression: Expression) -> Iterator[Column]:
     match expression:
         case Column():
             yield expression
-        case Cast() | Coalesce() | ListAggregate():
+        case OfOneValue():
             yield from columns_of(expression.of)
+
+
+def is_constant(expression: Expression) -> bool:
+    """Whether the value is the same for all rows."""
+    return isinstance(expression, Literal | Empty)
 
 
 def is_undecided(expression: Expression) -> bool:
@@ -256,26 +280,26 @@ class ExpressionParser:
         if function in AGGREGATES:
             of = Column(("value",)) if self._peek() == ")" else self._value()
             self._expect(")")
-            return ListAggregate(function, of)
+            return ListAggregate(of, function)
         if function in ("cast", "cast_or_null"):
             of = self._value()
             self._expect(",")
             return Cast(of, self._type(), function == "cast_or_null")
-        if function == "coalesce":
+        if function in _WITH_CONSTANT:
             of = self._value()
             self._expect(",")
-            default = self._value()
-            if not isinstance(default, Literal):
+            constant = self._value()
+            if not isinstance(constant, Literal):
                 raise ConfigError(
-                    f"{self._where} is wrong: the default of coalesce is a constant, got {default}."
+                    f"{self._where} is wrong: {function} ends with a constant, got {constant}."
                 )
             self._expect(")")
-            return Coalesce(of, default)
+            return _WITH_CONSTANT[function](of, constant)
         if function == "empty":
             self._expect(")")
             return Empty()
         self._at = start
-        known = ("cast", "cast_or_null", "coalesce", "empty", *AGGREGATES)
+        known = ("cast", "cast_or_null", *_WITH_CONSTANT, "empty", *AGGREGATES)
         raise self._error(f"one of the functions {', '.join(known)}")
 
     def _type(self) -> str:

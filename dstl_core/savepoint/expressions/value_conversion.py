@@ -35,7 +35,9 @@ from dstl_core.savepoint.expressions.expression import (
     Expression,
     ListAggregate,
     Literal,
+    NullIf,
     Undecided,
+    columns_of,
 )
 from dstl_core.savepoint.expressions.sql_cast import (
     OPTIONS,
@@ -231,6 +233,8 @@ class Conversion:
                 return self._cast(expression, scope, rows, where)
             case Coalesce():
                 return self._coalesce(expression, scope, rows, where)
+            case NullIf():
+                return self._null_if(expression, scope, rows, where)
             case ListAggregate():
                 raise ConfigError(
                     f"{where} is wrong: {expression} is over the elements of a list state; it "
@@ -293,6 +297,21 @@ class Conversion:
         if isinstance(kind, LogicalType) and expression.default.value is not None:
             kind = _not_null(kind)
         return Values(of.column.fill_null(filled[0]), kind)
+
+    def _null_if(
+        self, expression: NullIf, scope: Mapping[str, Values], rows: int, where: str
+    ) -> Values:
+        of = self.value_of(expression.of, scope, rows, where)
+        if of.kind is None:
+            return of
+        if not isinstance(of.kind, LogicalType) or of.kind.children:
+            raise ConfigError(f"{where} is wrong: nullif takes a plain column.")
+        if expression.unset.value is None:
+            raise ConfigError(f"{where} is wrong: nullif takes a constant that is not null.")
+        unset = self.assign(_literal(expression.unset, 1), of.kind, of.column.type, where)
+        is_unset = pc.fill_null(pc.equal(of.column, unset[0]), False)
+        null = pa.scalar(None, of.column.type)
+        return Values(pc.if_else(is_unset, null, of.column), _nullable(of.kind))
 
     # ------------------------------------------------------------------------------ assignment
 
@@ -440,7 +459,7 @@ class Conversion:
         defaults = {name: _default_number(each) for name, _, each in new.fields if each is not None}
         arrays = []
         gone = [name for name in before if name not in dict(wanted)]
-        used = {path for each in rules.values() for path in _names_in(each)}
+        used = {column.path[0] for rule in rules.values() for column in columns_of(rule)}
         for name, kind in wanted:
             place, own = f"{where}.{name}", target.field(name).type
             if name in rules:
@@ -533,15 +552,6 @@ class Conversion:
         return pa.StructArray.from_arrays(
             [arrays[each.name] for each in target], fields=list(target)
         )
-
-
-def _names_in(expression: Expression) -> list[str]:
-    match expression:
-        case Column():
-            return [expression.path[0]]
-        case Cast() | Coalesce():
-            return _names_in(expression.of)
-    return []
 
 
 def _default_number(serializer: AnySerializer) -> int | float | None:

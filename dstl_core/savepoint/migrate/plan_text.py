@@ -8,7 +8,7 @@ from typing import Any
 
 from dstl_core.errors import UNREADABLE
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.expressions.expression import Empty, Expression, Literal
+from dstl_core.savepoint.expressions.expression import Expression, is_constant
 from dstl_core.savepoint.expressions.value_conversion import Conversion, fields_of, kind_of, name_of
 from dstl_core.savepoint.migrate.migration_plan import (
     EMPTY,
@@ -145,7 +145,7 @@ def _columns(
 
 
 def _meaning(expression: Expression, at: int) -> str:
-    if isinstance(expression, Literal | Empty):
+    if is_constant(expression):
         return "new: from now on only"
     return "same" if str(expression) == f"f{at}" else ""
 

@@ -188,6 +188,34 @@ def test_rows_in_rows_that_do_not_fit() -> None:
         Conversion("here", old, narrow).apply(column, {})
 
 
+def test_a_constant_that_stands_for_nothing_becomes_null() -> None:
+    old = row(LogicalType("INT", False), texts(5))
+    stored = [(-1, "a"), (3, "-"), (0, None)]
+    kinds = [{"$row_kind": "+I", "f0": number, "f1": text} for number, text in stored]
+    column = pa.array(kinds, arrow_of(old))
+
+    def converted(text: str, kind: LogicalType) -> list[Any]:
+        rule = (parse_expression(text, "here"),)
+        rows = Conversion("here", old, row(kind), rule).apply(column, {}).to_pylist()
+        return [each["f0"] for each in rows]
+
+    assert converted("nullif(f0, -1)", LogicalType("INT")) == [None, 3, 0]
+    assert converted("nullif(f1, '-')", texts(5)) == ["a", None, None]
+    number = "coalesce(nullif(cast(f0, BIGINT), -1), 7)"
+    assert converted(number, LogicalType("BIGINT", False)) == [7, 3, 0]
+    for text, says in (
+        ("nullif(f0, 'x')", "the constant 'x' is no value of type INT"),
+        ("nullif(f0, null)", "takes a constant that is not null"),
+        ("nullif(f0, f1)", "nullif ends with a constant, got f1"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            converted(text, LogicalType("INT"))
+    rule = (parse_expression("nullif(f0, -1)", "here"),)
+    to_not_null = Conversion("here", old, row(LogicalType("INT", False)), rule)
+    to_not_null.apply(column, {})
+    assert list(to_not_null.misfits.refused.values()) == [1], "a null has no place there"
+
+
 def test_a_source_that_loses_its_positions_is_named() -> None:
     old = Snapshot.load(snapshot("o-source-coordinator"))
     [label] = [each.label for each in old.operators if each.has_state("SourceReaderState")]

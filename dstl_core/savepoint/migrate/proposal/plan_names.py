@@ -7,13 +7,7 @@ from dataclasses import replace
 from functools import cached_property
 
 from dstl_core.errors import ConfigError
-from dstl_core.savepoint.expressions.expression import (
-    Cast,
-    Coalesce,
-    Column,
-    Expression,
-    ListAggregate,
-)
+from dstl_core.savepoint.expressions.expression import Column, Expression, OfOneValue
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
 from dstl_core.savepoint.migrate.old_states import OldStates
 from dstl_core.savepoint.migrate.proposal.matching import PlannedOperator, usable_plans
@@ -167,11 +161,7 @@ def _placed(expression: Expression, row: Sequence[StateColumn]) -> Expression:
             if name in places:
                 return Column((f"f{places[name]}", *rest))
             return expression
-        case Cast():
-            return replace(expression, of=_placed(expression.of, row))
-        case Coalesce():
-            return replace(expression, of=_placed(expression.of, row))
-        case ListAggregate():
+        case OfOneValue():
             return replace(expression, of=_placed(expression.of, row))
     return expression
 
