@@ -7,6 +7,7 @@ import functools
 import importlib
 import inspect
 import re
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -178,3 +179,25 @@ def test_each_decision_has_a_number_of_its_own() -> None:
     assert len({int(page.name[:4]) for page in pages}) == len(pages)
     for page in pages:
         assert page.read_text().startswith(f"# {int(page.name[:4])}. "), page.name
+
+
+ARCHITECTURE = ROOT / "docs" / "internals" / "architecture.md"
+
+
+def test_the_map_of_bytes_has_every_part_of_the_codec() -> None:
+    """A folder by itself, or by modules in it. Kernels have the bytes of other modules."""
+    codec = ROOT / "dstl_core" / "codec"
+    text = ARCHITECTURE.read_text()
+    table = text[text.index("| bytes | module |") : text.index("dstl's own files")]
+    named = set(_CODE.findall(table)) - {"_metadata", "BigDecimal"}
+    assert [name for name in named if not (codec / name).exists()] == []
+    parts = {path.name for path in codec.iterdir() if not path.name.startswith("_")}
+    assert parts - {name.split("/")[0] for name in named} == {"columnar"}
+
+
+def test_the_layers_of_the_page_are_those_of_the_contract() -> None:
+    contracts = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]
+    [layers] = [c["layers"] for c in contracts["contracts"] if c["name"] == "Layers of dstl_core"]
+    text = ARCHITECTURE.read_text()
+    drawn = text[text.index("## Layers") :].split("```")[1].splitlines()[1:-1]
+    assert [re.split(r"  +", line)[0] for line in drawn] == layers[:-1]
