@@ -330,6 +330,23 @@ there is no answer.
 """
 
 
+_PERMANENT = (FencedError, InputChangedError, ConfigError, RestoreError, FormatError)
+_RAISED = re.compile(r" raised (\w+): ")
+
+
+def is_permanent(error: DstlError) -> bool:
+    """Whether the same run fails in the same way each time: types, formats, configuration.
+
+    A scheduler need not try such a run again. A function that uses state of the wrong type raises
+    such an error, too. From a worker comes its text alone.
+    """
+    if isinstance(error, _PERMANENT):
+        return True
+    error_name = _RAISED.search(str(error)) if isinstance(error, UserFunctionError) else None
+    kind = None if error_name is None else globals().get(error_name[1])
+    return isinstance(kind, type) and issubclass(kind, _PERMANENT)
+
+
 @contextmanager
 def error_context(**context: object) -> Iterator[None]:
     """Adds values to the context of every ``DstlError`` that leaves the block; overwrites none."""

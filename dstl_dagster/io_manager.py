@@ -11,6 +11,7 @@ from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.codec.declared_type import parse_type
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.job.coordination.input_windows import commits_of_inputs
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
@@ -19,7 +20,6 @@ from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.pipeline import KIND, PIPELINE
 from dstl_dagster.pipelines.pipeline import UID as OPERATOR
-from dstl_dagster.pipelines.windows import commits_of_inputs
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource

@@ -12,6 +12,7 @@ import dagster as dg
 
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import DAMAGED, ConfigError
+from dstl_core.job.coordination.input_windows import commits_of_inputs
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.named_objects import registry_from
 from dstl_core.storage.file_io import open_file_io
@@ -20,7 +21,6 @@ from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.jobs import Job
 from dstl_dagster.pipelines.leases import working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.windows import commits_of_inputs
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 

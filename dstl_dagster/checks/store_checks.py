@@ -166,7 +166,7 @@ def _no_gaps(
     """The latest state holds every window up to the last committed one, as far as the last
     hundred commits tell.
     """
-    windows = Windows(pipeline.name, None, partitions_def, pipeline.store(storage))
+    windows = Windows(pipeline.name, pipeline.store(storage), partitions_def)
     try:
         missing = windows.read().missing(CHECKED_COMMITS)
     except ConfigError as error:

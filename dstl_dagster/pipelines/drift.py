@@ -10,8 +10,8 @@ import dagster as dg
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.job.coordination.input_windows import commits_of_inputs, key_of
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
-from dstl_dagster.pipelines.windows import commits_of_inputs, key_of
 
 CHECKED_COMMITS = 100
 """Commits that a check reads. Its cost does not grow with the log."""

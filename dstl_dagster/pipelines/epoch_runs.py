@@ -10,9 +10,10 @@ import dagster as dg
 from pydantic import Field
 
 from dstl_core.errors import ConfigError, InputChangedError
+from dstl_core.job.coordination.input_windows import INPUT_NOTE, CommittedWindows
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.pipelines.run_options import RunOptions, mark_rewinds, mark_rewound
-from dstl_dagster.pipelines.windows import INPUT_NOTE, CommittedWindows, Windows
+from dstl_dagster.pipelines.windows import Windows
 from dstl_dagster.resources.engines import rows_of
 
 if TYPE_CHECKING:

@@ -90,7 +90,7 @@ def _runs(
     partitions = context.assets_def.partitions_def
     if not isinstance(partitions, dg.TimeWindowPartitionsDefinition):
         return InputRuns.of(context, pipeline, input_id)
-    windows = Windows(pipeline.name, context.op_def.name, partitions, store)
+    windows = Windows(pipeline.name, store, partitions, context.op_def.name)
     return WindowRuns.of(context, pipeline, windows)
 
 

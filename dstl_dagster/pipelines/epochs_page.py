@@ -15,11 +15,11 @@ import dagster as dg
 from dstl_core.checkpoint.store.commit_lineage import lineage
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
+from dstl_core.job.coordination.input_windows import NOTE, key_of
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import checkpoint_id_of
 from dstl_dagster import metadata as show
 from dstl_dagster.charts import log_totals
-from dstl_dagster.pipelines.windows import NOTE, key_of
 
 SHOWN_EPOCHS = 30
 """Rows of the table: a month of days. The event log keeps each table for ever."""

@@ -75,7 +75,7 @@ def build_persist_op(
                 asked = RunOptions.of(context)
                 rewind = asked.rewinds or bool(asked.config.get("rewind"))
                 partitions = time_windows(context.job_def.partitions_def)
-                windows = Windows(pipeline.name, None, partitions, store).read()
+                windows = Windows(pipeline.name, store, partitions).read()
                 windows.check(key, allow_gap=asked.allow_gap, rewind=rewind)
                 rows, input_id = rows_of(batch, session, key), windows.input_id(key)
                 pipeline.as_run(context).migrate(

@@ -60,7 +60,7 @@ def build_epochs_schedule(
         working = working_runs(context.instance, store)
         if working:
             return dg.SkipReason(f"Run {working[0]} is at work on the pipeline.")
-        committed = Windows(pipeline.name, None, partitions, store).read()
+        committed = Windows(pipeline.name, store, partitions).read()
         due = committed.due(context.scheduled_execution_time)
         if not due:
             return dg.SkipReason("Every window that has ended is committed.")

@@ -1,25 +1,15 @@
-"""Windows of input: their ids in the commit log, their order, and the gaps between them.
-
-The input id of a window is its start in ISO form. Such ids sort as text in the order of time,
-whatever form the partition keys have. The commit records the window and its definition as a note.
-"""
+"""Windows of input as Dagster defines them, and how its runs go back or leave windows out."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import islice
-from typing import Any, Literal, cast
 from zoneinfo import ZoneInfo
 
 import dagster as dg
 
-from dstl_core.checkpoint.store.commit_lineage import lineage
-from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
-from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import ConfigError
-from dstl_core.job.spec.lineage import find_input
+from dstl_core.job.coordination.input_windows import InputWindow, InputWindows
 
 REWIND_TAG, TRUE = "dstl/rewind", "true"
 """A run with this tag and the value ``true`` first rewinds to the state before its first window."""
@@ -27,46 +17,32 @@ AGAIN = f"run it and what came after it again, by a run with the tag {REWIND_TAG
 """How inputs are applied again, as a part of a sentence."""
 ALLOW_GAP_TAG = "dstl/allow-gap"
 """A run with this tag and the value ``true`` may skip windows."""
-NOTE = "window"
-INPUT_NOTE = "input"
-"""The note of an input that is not a window. It has the partition of the run, if there was one."""
-Naming = Literal["start", "key"]
 
 
 @dataclass(frozen=True)
-class Window:
-    """A window of input: its partition key, and its bounds in UTC."""
-
-    key: str
-    start: datetime
-    end: datetime
-
-
-@dataclass(frozen=True)
-class Windows:
-    """The windows of a pipeline: their definition, and the store that has its commits.
+class Windows(InputWindows):
+    """The windows of time-window partitions.
 
     Args:
         pipeline: Name of the pipeline.
+        store: Folder of the pipeline.
+        partitions: The definition of the windows.
         op: Name of the op whose config has ``rewind_to``; None if a run rewinds by the tag
             ``REWIND_TAG``.
-        partitions: The definition of the windows.
-        store: Folder of the pipeline.
     """
 
-    pipeline: str
-    op: str | None
     partitions: dg.TimeWindowPartitionsDefinition
-    store: PipelineStore
+    op: str | None = None
 
-    # ----------------------------------------------------------------------------- windows
+    @property
+    def start(self) -> datetime:
+        return self.partitions.start
 
-    def window(self, key: str) -> Window:
-        """Returns the window of a partition key.
+    @property
+    def end(self) -> datetime | None:
+        return self.partitions.end
 
-        Raises:
-            ConfigError: No window has this key.
-        """
+    def window(self, key: str) -> InputWindow:
         try:
             time_window = self.partitions.time_window_for_partition_key(key)
         except (ValueError, StopIteration) as error:
@@ -74,14 +50,9 @@ class Windows:
                 f"{key!r} is no window of pipeline {self.pipeline!r}: expected a partition key in "
                 f"the form {self.partitions.fmt!r}."
             ) from error
-        return Window(key, time_window.start.astimezone(UTC), time_window.end.astimezone(UTC))
-
-    def in_order(self, keys: Iterable[str]) -> list[str]:
-        """Sorts partition keys by the start of their windows."""
-        return sorted(keys, key=lambda key: self.window(key).start)
+        return InputWindow(key, time_window.start.astimezone(UTC), time_window.end.astimezone(UTC))
 
     def keys_between(self, start: datetime, end: datetime) -> list[str]:
-        """Returns the partition keys of the windows that begin in ``[start, end)``."""
         if start >= end:
             return []
         zone = ZoneInfo(self.partitions.timezone)
@@ -89,48 +60,12 @@ class Windows:
         return list(self.partitions.get_partition_keys_in_time_window(span))
 
     def start_id(self, key: str) -> str:
-        """Returns the start of a window in ISO form: a date if all windows begin at midnight."""
         start = self.window(key).start
         if self.partitions.cron_schedule.split()[:2] == ["0", "0"]:
             return start.astimezone(ZoneInfo(self.partitions.timezone)).strftime("%Y-%m-%d")
         return start.strftime("%Y-%m-%dT%H:%MZ")
 
-    # --------------------------------------------------------------------------- committed
-
-    def read(self) -> CommittedWindows:
-        """Returns the commits of this moment. They are read from the log once, and only as far as
-        they are used.
-        """
-        return CommittedWindows(self, _ListedOnce(lineage(self.store.commits())))
-
-    def committed(self, commit: CompletedCheckpoint) -> Window:
-        """Returns the window of a commit.
-
-        Raises:
-            ConfigError: The commit has another definition of windows.
-        """
-        input_id = _input_id(commit)
-        note = _note(commit)
-        if note is None:
-            # An early version of dstl used the partition key as the input id, and wrote no note.
-            try:
-                window = self.window(str(input_id))
-            except ConfigError as error:
-                raise self._other_definition(str(input_id), "other windows") from error
-            if self._key_at(window.start) != input_id:
-                raise self._other_definition(str(input_id), "other windows")
-            return window
-        expected = {name: note.get(name) for name in self.definition}
-        if expected != self.definition:
-            raise self._other_definition(str(note.get("key")), _shown(expected))
-        return Window(
-            str(note["key"]),
-            datetime.fromisoformat(note["start"]),
-            datetime.fromisoformat(note["end"]),
-        )
-
-    def _key_at(self, start: datetime) -> str | None:
-        """Returns the key of the window that begins at this time; None if no window does."""
+    def key_at(self, start: datetime) -> str | None:
         next_window = self.partitions.get_next_partition_window(start, respect_bounds=False)
         if next_window is None or next_window.start != start:
             return None
@@ -138,137 +73,19 @@ class Windows:
 
     @property
     def definition(self) -> dict[str, str]:
-        """The definition of the windows, in the form that commits record."""
         return {
             "cron": self.partitions.cron_schedule,
             "timezone": self.partitions.timezone,
             "format": self.partitions.fmt,
         }
 
-    def _other_definition(self, key: str, expected: str) -> ConfigError:
-        return ConfigError(
-            f"The windows of pipeline {self.pipeline!r} had another definition when {key!r} was "
-            f"committed: expected {expected}, got {_shown(self.definition)}; put the definition "
-            f"back, or start a pipeline of another name from a savepoint of this one."
+    def how_to_fill(self, first: str, key: str) -> str:
+        return (
+            f"launch a run of {first!r} to {key!r}, or give the run the tag {ALLOW_GAP_TAG}=true "
+            f"to leave out what is missing."
         )
 
-
-@dataclass(frozen=True)
-class CommittedWindows:
-    """The commits of a pipeline at one moment, compared with its windows.
-
-    Args:
-        windows: The windows of the pipeline.
-        line: The commits that led to the latest state, newest first. Commits that a rewind
-            undid are not among them.
-    """
-
-    windows: Windows
-    line: Iterable[CompletedCheckpoint]
-
-    @property
-    def pipeline(self) -> str:
-        return self.windows.pipeline
-
-    @property
-    def op(self) -> str | None:
-        return self.windows.op
-
-    def commits(self) -> Iterator[CompletedCheckpoint]:
-        """Yields the commits of inputs that led to the latest state, newest first."""
-        return (each for each in self.line if each.facts.input is not None)
-
-    def last(self) -> CompletedCheckpoint | None:
-        """Returns the commit of the last window in the latest state; None without one."""
-        return next(self.commits(), None)
-
-    def naming(self) -> Naming:
-        """Says what the input ids of this pipeline are: the start of each window, or its partition
-        key in a pipeline that an early version of dstl began.
-        """
-        last = self.last()
-        if last is None:
-            return "start"
-        note = _note(last)
-        if note is not None:
-            return cast(Naming, note["named"])
-        key = str(_input_id(last))
-        return "start" if key == self.windows.start_id(key) else "key"
-
-    def input_id(self, key: str) -> str:
-        """Returns the input id of a partition's window."""
-        return self.windows.start_id(key) if self.naming() == "start" else key
-
-    def notes(self, key: str) -> dict[str, Any]:
-        """Returns the notes that the commit of a window records."""
-        window = self.windows.window(key)
-        names = {"key": key, "start": window.start.isoformat(), "end": window.end.isoformat()}
-        return {NOTE: {**names, **self.windows.definition, "named": self.naming()}}
-
-    def commit_of(self, key: str) -> CompletedCheckpoint | None:
-        """Returns the commit of a window; None if the window is not in the latest state."""
-        place = find_input(self.line, self.input_id(key))
-        return None if place is None else place.commit
-
-    def key_of_input(self, input_id: str | int) -> str | None:
-        """Returns the partition key of an input in the latest state."""
-        place = find_input(self.line, input_id)
-        return None if place is None or place.commit is None else key_of(place.commit)
-
-    def check(self, key: str, *, allow_gap: bool = False, rewind: bool = False) -> None:
-        """Checks that a window is committed already, or directly follows the last committed one.
-
-        Args:
-            key: Partition key of the window.
-            allow_gap: Whether windows between the last committed one and this one may be missing.
-            rewind: Whether the run first rewinds to the state before the window.
-
-        Raises:
-            ConfigError: The window is earlier than the last committed one, windows before it are
-                missing, or the definition of windows has changed.
-        """
-        window, last = self.windows.window(key), self.last()
-        before = None if last is None else self.windows.committed(last)
-        if rewind:
-            windows = map(self.windows.committed, self.commits())
-            before = next((each for each in windows if each.start < window.start), None)
-        if before is None:
-            if not allow_gap:
-                self._check_gap(window, self.windows.partitions.start, None)
-            return
-        if window.start <= before.start:
-            if self.commit_of(key) is None:
-                raise ConfigError(
-                    f"The window {key!r} of pipeline {self.pipeline!r} was left out: the last "
-                    f"committed window is {before.key!r}, and state does not go back by itself; "
-                    f"{self.way_back(key)}"
-                )
-            return
-        if self.naming() == "key" and key <= before.key:
-            raise ConfigError(
-                f"The pipeline {self.pipeline!r} calls its inputs by partition keys, and the order "
-                f"of {before.key!r} and {key!r} as text is not their order in time; start a "
-                f"pipeline of another name from a savepoint of this one."
-            )
-        if not allow_gap:
-            self._check_gap(window, before.end, before)
-
-    def _check_gap(self, window: Window, start: datetime, before: Window | None) -> None:
-        missing = self.windows.keys_between(start, window.start)
-        if not missing:
-            return
-        after = "the first one" if before is None else f"the last committed one, {before.key!r}"
-        raise ConfigError(
-            f"The window {window.key!r} of pipeline {self.pipeline!r} does not follow {after}: "
-            f"{span_of(missing)} missing; launch a run of {missing[0]!r} to {window.key!r}, or "
-            f"give the run the tag {ALLOW_GAP_TAG}=true to leave out what is missing."
-        )
-
-    def way_back(self, key: str) -> str:
-        """Describes the run that rewinds to before a window, as the end of a sentence."""
-        last = self.last()
-        until = key if last is None else self.windows.committed(last).key
-        again = f"{key!r}" if until == key else f"{key!r} to {until!r}"
+    def how_to_go_back(self, key: str, again: str) -> str:
         if self.op is None:
             return (
                 f"launch a run of {key!r} with the tag {REWIND_TAG}={TRUE}, which goes back to "
@@ -278,97 +95,3 @@ class CommittedWindows:
             f"launch a run of partition {key!r} with the config {{ops: {{{self.op}: {{config: "
             f"{{rewind_to: '{key}'}}}}}}}}, which goes back to before it and runs {again} again."
         )
-
-    def from_on(self, key: str, until: Iterable[str]) -> list[str]:
-        """Returns the windows from ``key`` on, up to the last of ``until`` or the last committed
-        one, whichever is later.
-        """
-        last = self.last()
-        ends = [self.windows.window(each).end for each in until]
-        if last is not None:
-            ends.append(self.windows.committed(last).end)
-        return self.windows.keys_between(self.windows.window(key).start, max(ends))
-
-    def due(self, now: datetime) -> list[str]:
-        """Returns the windows that have ended and follow the last committed one, in order."""
-        last = self.last()
-        windows = self.windows
-        start = windows.partitions.start if last is None else windows.committed(last).end
-        end = windows.partitions.end
-        last_end = now.astimezone(UTC) if end is None else min(now.astimezone(UTC), end)
-        return [
-            key for key in windows.keys_between(start, now) if windows.window(key).end <= last_end
-        ]
-
-    def missing(self, limit: int) -> list[str]:
-        """Returns the windows before the last committed one that are not in the latest state.
-
-        Args:
-            limit: Number of commits to look at, newest first.
-        """
-        commits = list(islice(self.commits(), limit + 1))
-        windows = [self.windows.committed(each) for each in reversed(commits)]
-        begin = [] if len(commits) > limit else [self.windows.partitions.start]
-        ends = [*begin, *(each.end for each in windows)]
-        starts = [each.start for each in windows][0 if begin else 1 :]
-        return [
-            key
-            for end, start in zip(ends, starts, strict=False)
-            for key in self.windows.keys_between(end, start)
-        ]
-
-
-class _ListedOnce:
-    """Makes an iterator iterable several times. It keeps the items that were read."""
-
-    def __init__(self, items: Iterator[CompletedCheckpoint]) -> None:
-        self._rest = items
-        self._given: list[CompletedCheckpoint] = []
-
-    def __iter__(self) -> Iterator[CompletedCheckpoint]:
-        at = 0
-        while True:
-            if at == len(self._given):
-                commit = next(self._rest, None)
-                if commit is None:
-                    return
-                self._given.append(commit)
-            yield self._given[at]
-            at += 1
-
-
-def commits_of_inputs(store: PipelineStore) -> Iterator[CompletedCheckpoint]:
-    """Yields the commits of inputs that led to the latest state of a pipeline, newest first."""
-    return (each for each in lineage(store.commits()) if each.facts.input is not None)
-
-
-def key_of(commit: CompletedCheckpoint) -> str | None:
-    """Returns the partition key of a commit's input; None if the input has no partition."""
-    note = _note(commit)
-    if note is not None:
-        return str(note["key"])
-    if INPUT_NOTE in commit.facts.notes:
-        key: str | None = commit.facts.notes[INPUT_NOTE]["partition"]
-        return key
-    return str(_input_id(commit))
-
-
-def _input_id(commit: CompletedCheckpoint) -> str | int:
-    assert commit.facts.input is not None, "the commit has an input"
-    return commit.facts.input.id
-
-
-def span_of(keys: list[str]) -> str:
-    """Returns the first and the last window as text, with the verb."""
-    if len(keys) == 1:
-        return f"{keys[0]!r} is"
-    return f"{keys[0]!r} to {keys[-1]!r} ({len(keys)} windows) are"
-
-
-def _note(commit: CompletedCheckpoint) -> dict[str, Any] | None:
-    note = commit.facts.notes.get(NOTE)
-    return None if note is None else dict(note)
-
-
-def _shown(definition: dict[str, Any]) -> str:
-    return ", ".join(f"{name} {value!r}" for name, value in definition.items())

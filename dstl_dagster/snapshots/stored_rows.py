@@ -19,6 +19,7 @@ from dstl_core.checkpoint.store.kept_outputs import current_outputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import ConfigError, StateFileNotFoundError
+from dstl_core.job.coordination.input_windows import commits_of_inputs, key_of
 from dstl_core.job.downstream.stored_files import (
     check_stored,
     keeps_output,
@@ -28,7 +29,7 @@ from dstl_core.job.downstream.stored_files import (
     read_schema,
 )
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_dagster.pipelines.windows import AGAIN, commits_of_inputs, key_of
+from dstl_dagster.pipelines.windows import AGAIN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

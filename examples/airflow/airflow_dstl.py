@@ -10,8 +10,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from airflow.sdk import BaseOperator, BaseSensorOperator, Context
+from airflow.sdk.exceptions import AirflowFailException
 
-from dstl_core import StatefulJob
+from dstl_core import StatefulJob, errors
 
 
 class EpochOperator(BaseOperator):
@@ -30,7 +31,12 @@ class EpochOperator(BaseOperator):
         self.input_id = input_id
 
     def execute(self, context: Context) -> dict[str, Any]:
-        facts = self.run_input(self.input_id)
+        try:
+            facts = self.run_input(self.input_id)
+        except errors.DstlError as error:
+            if errors.is_permanent(error):  # a retry fails in the same way
+                raise AirflowFailException(str(error)) from error
+            raise
         for asset in self.outlets:
             context["outlet_events"][asset].extra = facts
         return facts

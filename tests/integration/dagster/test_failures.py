@@ -5,9 +5,8 @@ import pytest
 
 import dstl_dagster as dstl
 from dstl_core import KeyedOperator, StatefulJob, ValueStateDescriptor
-from dstl_core.errors import ConfigError, StorageError, UserFunctionError
+from dstl_core.errors import ConfigError, StorageError, UserFunctionError, is_permanent
 from dstl_core.functions import KeyedProcessFunction
-from dstl_dagster.pipelines.failures import is_permanent
 from tests.integration.dagster.small_pipeline import SPARK
 
 pytestmark = [pytest.mark.dagster, pytest.mark.spark]

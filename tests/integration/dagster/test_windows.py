@@ -374,7 +374,7 @@ def test_the_commit_log_is_read_once_for_a_window(run_days, storage, instance):
 
     partitions = dg.DailyPartitionsDefinition(DAYS[0], end_date="2026-01-08")
     store = Counted(storage.jobs, PAYMENTS.name)
-    committed = Windows(PAYMENTS.name, "payments_state", partitions, store).read()
+    committed = Windows(PAYMENTS.name, store, partitions, "payments_state").read()
     committed.check(DAYS[2])
     assert committed.input_id(DAYS[2]) == DAYS[2]
     assert committed.notes(DAYS[2])["window"]["named"] == "start"
