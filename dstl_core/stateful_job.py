@@ -117,7 +117,7 @@ class StatefulJob(JobOnEngine):
             ConfigError: A key is of another type, or stored output has no column with it.
             SavepointError: Something of a key is left.
         """
-        with self._one_at_a_time("erase"):
+        with self._exclusive_use("erase"):
             every = PipelineKeys(
                 self.path,
                 keys,

@@ -19,7 +19,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from dstl_core.shown import printable
+from dstl_core.display import printable
 
 PASSED, WARNED, FAILED, BROKEN = 0, 1, 2, 3
 _JOB = "dstl_checks"

@@ -150,7 +150,7 @@ def _reset_after(
             return dg.SkipReason(f"run {run_id} left nothing behind")
         what = {"dstl/reset": f"{pipeline.name}:{run_id}"}
         if any(not run.is_finished for run in context.instance.get_runs(dg.RunsFilter(tags=what))):
-            return dg.SkipReason(f"the reset for run {run_id} is on its way")
+            return dg.SkipReason(f"a reset for run {run_id} is queued or runs")
         return dg.RunRequest(
             run_key=f"{pipeline.name}:{run_id}:status", tags={**pipeline.run_tags, **what}
         )

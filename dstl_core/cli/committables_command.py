@@ -28,9 +28,9 @@ from dstl_core.cli.output import (
     write_json,
     write_savepoint,
 )
+from dstl_core.display import table_lines
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import whole_number
-from dstl_core.shown import table_lines
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.connectors.pending_commits import PendingCommit

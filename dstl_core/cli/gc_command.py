@@ -8,7 +8,7 @@ import typer
 
 from dstl_core.cli.options import JsonOption
 from dstl_core.cli.output import print_lines, write_json
-from dstl_core.shown import size_text
+from dstl_core.display import size_text
 
 
 def gc(

@@ -16,7 +16,7 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import print_lines, write_json
-from dstl_core.shown import size_text, table_lines
+from dstl_core.display import size_text, table_lines
 
 
 def inspect(

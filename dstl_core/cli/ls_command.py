@@ -15,8 +15,8 @@ from dstl_core.cli.options import (
     load,
 )
 from dstl_core.cli.output import complain, print_lines, write_json
+from dstl_core.display import age_text, size_text, table_lines
 from dstl_core.errors import ConfigError, DstlError
-from dstl_core.shown import age_text, size_text, table_lines
 
 _HEADS = ("snapshot", "kind", "checkpoint", "written", "state", "operators", "metadata")
 _STATE_HEADS = (

@@ -29,8 +29,8 @@ from dstl_core.cli.output import (
     write_savepoint,
 )
 from dstl_core.clock import SystemClock
+from dstl_core.display import age_text, duration_text, moment_text, table_lines
 from dstl_core.errors import ConfigError
-from dstl_core.shown import age_text, duration_text, moment_text, table_lines
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.connectors.edited_sources import EditedSources

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 from dstl_core.clock import Clock, SystemClock
-from dstl_core.shown import printable, printable_lines, size_text
+from dstl_core.display import printable, printable_lines, size_text
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.access.units import Jobs

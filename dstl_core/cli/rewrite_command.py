@@ -42,8 +42,8 @@ from dstl_core.cli.output import (
     write_savepoint,
 )
 from dstl_core.clock import SystemClock
+from dstl_core.display import size_text
 from dstl_core.errors import ConfigError
-from dstl_core.shown import size_text
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit

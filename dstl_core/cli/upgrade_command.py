@@ -38,8 +38,8 @@ from dstl_core.cli.output import (
     write_json,
     write_savepoint,
 )
+from dstl_core.display import cut_text, size_text, table_lines
 from dstl_core.errors import ConfigError
-from dstl_core.shown import cut_text, size_text, table_lines
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.edit.trial import Forecast

@@ -180,7 +180,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/job/coordination/epoch.py:MAX_BROADCAST_BYTES": Sum.PACE,
     "dstl_core/job/task/reduced_pieces.py:MOST_BYTES": Sum.TOTAL,
     "dstl_core/job/task/windowed_rows.py:MOST_ROWS": Sum.PACE,
-    "dstl_core/shown.py:LONGEST_SHOWN": Sum.SHOWN,
+    "dstl_core/display.py:LONGEST_SHOWN": Sum.SHOWN,
     "dstl_core/spark/engine/workers.py:MAX_BYTES": Sum.NAME,
     "dstl_core/spark/engine/workers.py:MAX_RECORDS": Sum.NAME,
     "dstl_core/spark/savepoints/column_bootstrap.py:MAX_KEYS_SHOWN": Sum.SHOWN,

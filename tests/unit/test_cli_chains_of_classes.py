@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core.shown import LONGEST_SHOWN
+from dstl_core.display import LONGEST_SHOWN
 from tests.command_line import run
 from tests.golden_files import UPGRADE_JOBS
 from tests.unit.codec.kryo.test_flink_types import pojo_class

@@ -17,6 +17,7 @@ from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.cli.output import ProgressLines, to_json
 from dstl_core.codec.serializers import Types
+from dstl_core.display import printable
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -24,7 +25,6 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.shown import printable
 from dstl_core.state.backends.backend import HashMapKeyedStateBackend
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.state.tables.keyed_state import KeyedState

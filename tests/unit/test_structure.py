@@ -120,7 +120,7 @@ SMALL = {
     "dstl_core.codec.columnar.keyed.spill": "calls a kernel, and its caller none",
     "dstl_core.codec.connectors.pulsar_source": "each connector is a module",
     "dstl_core.job.coordination.micro_batches": "ids alone: its tests need no job",
-    "dstl_core.job.coordination.one_at_a_time": "a lock, which knows no job",
+    "dstl_core.job.coordination.exclusive_use": "a lock, which knows no job",
     "dstl_core.job.coordination.stored_output": "reads what others wrote: a job has verbs alone",
     "dstl_core.prometheus": FACE,
     "dstl_core.savepoint.access.record_lookup": COMPILER,
@@ -291,7 +291,7 @@ def test_a_value_behind_an_option_is_recognized(text: str, expected: bool) -> No
 
 
 def test_names_in_advice_are_quoted_for_a_shell_in_one_place() -> None:
-    """``shown.option_text`` and ``shown.command_text``: a name may hold any character."""
+    """``display.option_text`` and ``display.command_text``: a name may hold any character."""
     trees = {name: tree_of(path) for name, path in MODULES.items()}
     unquoted = {
         name
@@ -300,7 +300,7 @@ def test_names_in_advice_are_quoted_for_a_shell_in_one_place() -> None:
     }
     assert unquoted == set(UNQUOTED)
     assert {name for name, path in MODULES.items() if "import shlex" in path.read_text()} == {
-        "dstl_core.shown"
+        "dstl_core.display"
     }
 
 

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 
 from dstl_core.cli.inspect_command import operator_lines, summary_lines
 from dstl_core.cli.output import to_json
+from dstl_core.display import cut_text, printable, printable_lines
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.savepoint.access.key_lookup import KeyLookup
 from dstl_core.savepoint.access.key_text import key_of_operator
 from dstl_core.savepoint.access.summary import operator_summary, snapshot_summary
 from dstl_core.savepoint.read.entries import Entry, Unreadable, summarize
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.shown import cut_text, printable, printable_lines
 
 PAGE = 200
 """Entries to read at once."""

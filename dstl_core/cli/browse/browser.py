@@ -24,9 +24,9 @@ from dstl_core.cli.browse.browsed_entries import (
     states_of,
     text_of,
 )
+from dstl_core.display import printable
 from dstl_core.errors import DstlError
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_core.shown import printable
 
 _ROWS_AHEAD = 20
 """The table reads on when the cursor is this close to its end."""

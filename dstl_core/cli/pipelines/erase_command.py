@@ -9,7 +9,7 @@ import typer
 
 from dstl_core.cli.options import JobsOption, JsonOption, serializers_in_use
 from dstl_core.cli.output import complain, print_lines, write_json
-from dstl_core.shown import size_text
+from dstl_core.display import size_text
 
 if TYPE_CHECKING:
     from dstl_core.job.erasure.erasure import Entries, Erasure, KeyTraces

@@ -37,8 +37,8 @@ from dstl_core.codec.serializers.structs import (
     NullableSerializer,
     RowSerializer,
 )
+from dstl_core.display import option_text
 from dstl_core.errors import FormatError, UnreadableValueError
-from dstl_core.shown import option_text
 
 Convert = Callable[[Any], Any]
 _EXAMPLES = {

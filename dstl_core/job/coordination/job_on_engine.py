@@ -26,6 +26,7 @@ from dstl_core.job.coordination.definitions import (
 )
 from dstl_core.job.coordination.engine import Engine
 from dstl_core.job.coordination.epoch import EpochRun, InputEpoch
+from dstl_core.job.coordination.exclusive_use import ExclusiveUse
 from dstl_core.job.coordination.job_backfill import Batches, Recomputation
 from dstl_core.job.coordination.job_checks import check_input_id, check_job, check_run
 from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
@@ -38,7 +39,6 @@ from dstl_core.job.coordination.job_materialization import (
 from dstl_core.job.coordination.job_migration import migrate_job, plan_of_changes
 from dstl_core.job.coordination.key_counts import keys_before, no_keys
 from dstl_core.job.coordination.micro_batches import micro_batch
-from dstl_core.job.coordination.one_at_a_time import OneAtATime
 from dstl_core.job.coordination.result import EpochResult, JobHistory
 from dstl_core.job.coordination.same_input import committed_before
 from dstl_core.job.coordination.savepoint import (
@@ -160,7 +160,7 @@ class JobOnEngine(Closing):
             readers=self.serializers.beyond(BUILT_IN),
         )
         self.base_path, self.job_id = self._spec.base_path, self._spec.job_id
-        self._one_at_a_time = OneAtATime(f"The job {self.name!r}")
+        self._exclusive_use = ExclusiveUse(f"The job {self.name!r}")
         self._implied_start: CompletedCheckpoint | None = None
         self._output = StoredOutput(self.engine, self._spec)
         self._coordinator = JobCoordinator(
@@ -265,7 +265,7 @@ class JobOnEngine(Closing):
             NonRestoredStateError: No operator of the job takes some state of the savepoint.
             RestoreError: The max parallelism or a type of the savepoint differs.
         """
-        with self._one_at_a_time("start"):
+        with self._exclusive_use("start"):
             if (existing := self.latest()) is not None:
                 return existing
             if savepoint is None:
@@ -327,7 +327,7 @@ class JobOnEngine(Closing):
                 below the last committed one.
         """
         started = time.monotonic()
-        with self._one_at_a_time("run"):
+        with self._exclusive_use("run"):
             epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
             if isinstance(epoch, CompletedCheckpoint):
                 return self._result(epoch, started, committed_before=True)
@@ -354,7 +354,7 @@ class JobOnEngine(Closing):
         If it is never confirmed, the next run starts from the last commit, and ``dstl gc`` finds
         the files. Arguments and errors are those of ``run``.
         """
-        with self._one_at_a_time("persist"):
+        with self._exclusive_use("persist"):
             epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
             if isinstance(epoch, CompletedCheckpoint):
                 return PersistedCheckpoint(epoch.checkpoint_id, "", (), NO_FACTS, is_committed=True)
@@ -376,7 +376,7 @@ class JobOnEngine(Closing):
         started = time.monotonic()
         if not isinstance(persisted, PersistedCheckpoint):
             persisted = PersistedCheckpoint.from_json(persisted)
-        with self._one_at_a_time("confirm"):
+        with self._exclusive_use("confirm"):
             committed = self._committed_as(persisted)
             if committed is not None:
                 return self._result(committed, started, committed_before=True)
@@ -613,7 +613,7 @@ class JobOnEngine(Closing):
             SavepointError: Values do not fit their new type; nothing is committed.
         """
         changes = StateChanges(rename or {}, drop, start_empty, backfill, rekey or {})
-        with self._one_at_a_time("migrate"):
+        with self._exclusive_use("migrate"):
             parent = self._migrated(before_input)
             if parent is None:
                 return None
@@ -675,7 +675,7 @@ class JobOnEngine(Closing):
 
         The old log is deleted once no retained checkpoint references it.
         """
-        with self._one_at_a_time("materialize"):
+        with self._exclusive_use("materialize"):
             return materialize(self._tasks)
 
     def materialize_beside(self) -> BackgroundMaterialization:
@@ -692,7 +692,7 @@ class JobOnEngine(Closing):
             The commit. None if the state has another base by now; then ``dstl gc`` finds the files.
         """
         materialization.wait()  # epochs may run meanwhile
-        with self._one_at_a_time("adopt"):
+        with self._exclusive_use("adopt"):
             return adopt(self._tasks, materialization)
 
     def savepoint(self, path: str, *, format: KeyedForm = "canonical") -> str:
@@ -721,7 +721,7 @@ class JobOnEngine(Closing):
         Returns:
             The path of the savepoint.
         """
-        with self._one_at_a_time("stop_with_savepoint"):
+        with self._exclusive_use("stop_with_savepoint"):
             latest = self._coordinator.require_latest()
             if latest.facts.is_stopped:
                 return str(latest.facts.savepoint)
@@ -734,7 +734,7 @@ class JobOnEngine(Closing):
 
     def resume(self) -> None:
         """Lets the pipeline run again after ``stop_with_savepoint``."""
-        with self._one_at_a_time("resume"):
+        with self._exclusive_use("resume"):
             if self._coordinator.require_latest().facts.is_stopped:
                 self._tasks.carry(EpochFacts(kind="resume"))
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, OperatorFacts
+from dstl_core.display import html_table, html_text, moment_text, size_text
 from dstl_core.savepoint.report.charts import bars
-from dstl_core.shown import html_table, html_text, moment_text, size_text
 
 SHOWN = 20
 """Commits in the table of a notebook."""

@@ -17,7 +17,7 @@ from dstl_core.codec.columnar.types.input import one_array
 from dstl_core.codec.serializers import VoidNamespaceSerializer
 from dstl_core.errors import ConfigError, DstlError
 from dstl_core.job.rows.keys import fitted_keys
-from dstl_core.job.rows.waiting_rows import WaitingRows
+from dstl_core.job.rows.row_buffer import RowBuffer
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.task.local_copies import BegunCopy, CopyFolder, CopyParts
 from dstl_core.job.task.output_files import OutputFiles
@@ -93,7 +93,7 @@ class StateInColumns(ABC):
         self._changes = 0
         self._changed_keys = 0
         self._keys_gained = 0
-        self._waiting = WaitingRows()
+        self._waiting = RowBuffer()
         self._begun: BegunCopy | None = None
 
     @property

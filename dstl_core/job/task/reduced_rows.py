@@ -14,7 +14,7 @@ from dstl_core.codec.columnar.keyed.byte_index import ByteIndex
 from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.job.rows.keys import fitted_keys
-from dstl_core.job.rows.waiting_rows import WaitingRows
+from dstl_core.job.rows.row_buffer import RowBuffer
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, ROWS_COLUMN
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.reduced_pieces import ReducedPieces
@@ -57,7 +57,7 @@ class ReducedRows(Generic[K]):
     ) -> None:
         self._operator = operator
         self._number_keys = number_keys
-        self._rows = WaitingRows(ROWS_PER_CALL)
+        self._rows = RowBuffer(ROWS_PER_CALL)
         self._reduced: ReducedPieces[tuple[K, pa.RecordBatch]] = ReducedPieces(
             self._joined, lambda piece: piece[1].nbytes
         )

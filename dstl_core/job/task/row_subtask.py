@@ -12,7 +12,7 @@ import pyarrow as pa
 from dstl_core.errors import ConfigError
 from dstl_core.functions import BroadcastFunction, Row
 from dstl_core.job.rows.keys import fitted_keys
-from dstl_core.job.rows.waiting_rows import WaitingRows
+from dstl_core.job.rows.row_buffer import RowBuffer
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.event_time import millis_of
@@ -54,7 +54,7 @@ class RowSubtask:
         self._function: Any = operator.function
         self._files = SubtaskFiles(task)
         self._backend = WarmStateBackend(task, subtask)
-        self._waiting = WaitingRows()
+        self._waiting = RowBuffer()
         self._watermark = task.watermark
         try:
             self._subtask = OperatorSubtask(

@@ -13,6 +13,7 @@ from dstl_core.codec.connectors.committables import (
     parse_collector,
 )
 from dstl_core.codec.connectors.envelope import Versioned, write_versioned
+from dstl_core.display import moment_text, option_text
 from dstl_core.errors import NoSuchOperatorError, SavepointError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.connectors.known_states import (
@@ -25,7 +26,6 @@ from dstl_core.savepoint.connectors.legacy_commits import LegacyRow, legacy_comm
 from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
-from dstl_core.shown import moment_text, option_text
 
 UNKNOWN, SUSPECTED = "UNKNOWN", "SUSPECTED"
 COMMITTED_AT_RESTORE = ("RECEIVED", "RETRY", "PRECOMMITTED")

@@ -12,6 +12,7 @@ from dstl_core.codec.connectors.envelope import Versioned, write_coordinator, wr
 from dstl_core.codec.connectors.file_source import FILE_SOURCE, RECORDS_DONE
 from dstl_core.codec.connectors.kafka_source import KAFKA, MARKERS
 from dstl_core.codec.connectors.number_sequence import NUMBER_SEQUENCE
+from dstl_core.display import option_text
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.flink_text import whole_number
 from dstl_core.model.checkpoint import OperatorState
@@ -28,7 +29,6 @@ from dstl_core.savepoint.connectors.source_positions import (
 from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames, put_once
-from dstl_core.shown import option_text
 
 _POSITION_AT = {
     KAFKA.name: slice(-16, -8),

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dstl_core.clock import Clock
+from dstl_core.display import size_text
 from dstl_core.errors import StorageError
 from dstl_core.model.handle import RelativeFileStateHandle, StreamStateHandle
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for
 from dstl_core.savepoint.write.folder import KeyedForm, StateFiles
-from dstl_core.shown import size_text
 from dstl_core.storage.file_io import Content
 from dstl_core.storage.location import Location
 

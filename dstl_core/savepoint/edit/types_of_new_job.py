@@ -35,12 +35,12 @@ from dstl_core.codec.state_meta import (
     KeyedStateType,
     StateMetaInfoSnapshot,
 )
+from dstl_core.display import option_text
 from dstl_core.errors import UnreadableValueError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.edit.converted_state import StateConversion
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.shown import option_text
 
 
 def has_scala(meta: StateMetaInfoSnapshot) -> bool:

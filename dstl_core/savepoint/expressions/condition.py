@@ -23,7 +23,7 @@ from dstl_core.codec.logical_types import LogicalType
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.expressions.expression import Expression, ExpressionParser, Literal
 from dstl_core.savepoint.expressions.value_conversion import Conversion, Values, arrow_of, name_of
-from dstl_core.state.tables.lossless import widens
+from dstl_core.state.tables.sql_widening import widens
 
 _COMPARISONS: Mapping[str, Any] = {
     "=": pc.equal,

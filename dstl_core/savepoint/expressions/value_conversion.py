@@ -46,7 +46,7 @@ from dstl_core.savepoint.expressions.sql_cast import (
     parse_sql_type,
     rows_of,
 )
-from dstl_core.state.tables.lossless import sql_name, widens
+from dstl_core.state.tables.sql_widening import sql_name, widens
 
 Kind = Union[LogicalType, AnySerializer, None]  # noqa: UP007
 """A type; None is that of a null."""

@@ -73,7 +73,7 @@ class StateCount:
 
 @dataclass
 class KeyedMigration:
-    """The keyed state of one operator, on its way.
+    """Writes the keyed state of one migrated operator.
 
     Args:
         plan: The operator.

@@ -26,6 +26,7 @@ from dstl_core.codec.serializers import (
     OpaqueValue,
     SerializerRegistry,
 )
+from dstl_core.display import html_table, html_text, size_text
 from dstl_core.errors import (
     ConfigError,
     NoSuchOperatorError,
@@ -43,7 +44,6 @@ from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.job_classes import open_job_classes, read_protos
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
-from dstl_core.shown import html_table, html_text, size_text
 from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from dstl_core.shown import html_text
+from dstl_core.display import html_text
 
 CELLS = 128
 """Bars of a chart. More key groups than that share bars."""

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from dstl_core.display import command_text
 from dstl_core.errors import DAMAGED
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -29,7 +30,6 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.spread import Spread
-from dstl_core.shown import command_text
 from dstl_core.state.columns.progress import Advance, no_progress
 
 HIGH_SKEW = {"subtask": 2.0, "key group": 20.0}

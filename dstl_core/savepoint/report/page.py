@@ -10,9 +10,9 @@ from typing import Any
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup
 
+from dstl_core.display import duration_text, moment_text, printable, size_text
 from dstl_core.savepoint.connectors.source_positions import holder_text
 from dstl_core.savepoint.report.charts import bars, line
-from dstl_core.shown import duration_text, moment_text, printable, size_text
 
 MOST_SHOWN = 1_000
 """Rows of a table, and operators with a section of their own."""

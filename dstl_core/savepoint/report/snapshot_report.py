@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.clock import SystemClock
+from dstl_core.display import size_text
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.access.units import Jobs
@@ -20,7 +21,6 @@ from dstl_core.savepoint.report.figures import report_figures
 from dstl_core.savepoint.report.page import report_page
 from dstl_core.savepoint.write.recorded_runner import RecordedRunner, record_in
 from dstl_core.savepoint.write.work_record import stable
-from dstl_core.shown import size_text
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location

@@ -22,6 +22,7 @@ from dstl_core.codec.state_meta import (
     VALUE_SERIALIZER,
     BackendStateType,
 )
+from dstl_core.display import option_text
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
@@ -45,7 +46,6 @@ from dstl_core.savepoint.restores.restore_result import (
     metadata_lines,
     misplaced_lines,
 )
-from dstl_core.shown import option_text
 from dstl_core.state.tables.compatibility import (
     NEWEST,
     Verdict,

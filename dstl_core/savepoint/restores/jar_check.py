@@ -23,6 +23,7 @@ from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerial
 from dstl_core.codec.serializers.opaque import KryoSerializer
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.state_meta import NAMESPACE_SERIALIZER, BackendStateType
+from dstl_core.display import option_text
 from dstl_core.errors import ConfigError, UnreadableValueError
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.savepoint.read.job_classes import open_job_classes
@@ -49,7 +50,6 @@ from dstl_core.savepoint.restores.restore_result import (
     metadata_lines,
     misplaced_lines,
 )
-from dstl_core.shown import option_text
 from dstl_core.state.tables.compatibility import (
     FLINK_VERSIONS,
     Compatibility,

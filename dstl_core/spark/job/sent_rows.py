@@ -15,7 +15,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from dstl_core.job.rows.placement import Placement
-from dstl_core.job.rows.waiting_rows import WaitingRows
+from dstl_core.job.rows.row_buffer import RowBuffer
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, SUBTASK_COLUMN, Fingerprint
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.spec.row_hashes import RowHash
@@ -82,7 +82,7 @@ class SendRows:
 
 
 def _gathered(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    waiting = WaitingRows(ROWS_PER_MESSAGE)
+    waiting = RowBuffer(ROWS_PER_MESSAGE)
     for batch in batches:
         if waiting.add(batch) and (rows := waiting.take()) is not None:
             yield rows

@@ -27,10 +27,10 @@ from dstl_core.codec.state_meta import (
     StateMetaInfoSnapshot,
     write_keyed_header,
 )
+from dstl_core.display import size_text
 from dstl_core.errors import DuplicateKeyError, InvariantViolation, StorageError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.shown import size_text
 from dstl_core.state.columns.state_columns import is_kind, is_queue
 
 WRITE_MEMORY = 128 << 20

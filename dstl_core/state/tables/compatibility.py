@@ -30,8 +30,8 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlAwareSerializer
 from dstl_core.codec.serializers.structs import EnumSerializer, NullableSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
+from dstl_core.display import cut_text
 from dstl_core.errors import ConfigError
-from dstl_core.shown import cut_text
 from dstl_core.state.tables.avro_evolution import can_read_avro
 from dstl_core.state.tables.convertible import OPAQUE, outer_of, parts_of, unconvertible_type
 from dstl_core.state.tables.same_bytes import same_bytes

@@ -14,7 +14,7 @@ from dstl_core.codec.serializers.runtime import TtlAwareSerializer
 from dstl_core.codec.serializers.structs import EnumSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.state.tables.convertible import outer_of
-from dstl_core.state.tables.lossless import widens
+from dstl_core.state.tables.sql_widening import widens
 
 _WITH_LENGTH = ("VARCHAR", "VARBINARY")
 _NO_CLASSES: Mapping[str, str] = {}

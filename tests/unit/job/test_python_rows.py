@@ -6,7 +6,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
-from dstl_core.job.rows.waiting_rows import WaitingRows
+from dstl_core.job.rows.row_buffer import RowBuffer
 from dstl_core.job.task.python_rows import rows_of
 
 NOON = dt.datetime(2026, 1, 2, 12)
@@ -47,8 +47,8 @@ def test_rows_without_columns_are_still_rows():
 
 
 def test_batches_wait_until_they_are_many(monkeypatch):
-    monkeypatch.setattr("dstl_core.job.rows.waiting_rows.ROWS_PER_CALL", 4)
-    rows = WaitingRows()
+    monkeypatch.setattr("dstl_core.job.rows.row_buffer.ROWS_PER_CALL", 4)
+    rows = RowBuffer()
     assert rows.take() is None
     assert not rows.add(pa.record_batch([pa.array([1, 2, 3])], names=["a"]))
     assert rows.add(pa.record_batch([pa.array([4])], names=["a"]))

@@ -26,6 +26,7 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.serializers.runtime import TtlSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.config import ChangelogOptions
+from dstl_core.display import size_text
 from dstl_core.errors import FormatError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
@@ -51,7 +52,6 @@ from dstl_core.savepoint.report.page import (
 from dstl_core.savepoint.report.value_counts import MAX_WINDOWS, NumberCounts, WindowCounts
 from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.shown import size_text
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
 from dstl_core.storage.file_io import FsspecFileIO

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from dstl_core.codec.logical_types import LogicalType
 from dstl_core.savepoint.migrate.proposal.sql_state import StateColumn
-from dstl_core.state.tables.lossless import cast, widens
+from dstl_core.state.tables.sql_widening import cast, widens
 
 DECIDE = "???"
 """Stands where a person has to decide; ``apply`` refuses it."""

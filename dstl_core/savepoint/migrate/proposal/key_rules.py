@@ -8,7 +8,7 @@ from dstl_core.savepoint.migrate.proposal.column_rules import DECIDE, Expression
 from dstl_core.savepoint.migrate.proposal.matching import PlannedOperator
 from dstl_core.savepoint.migrate.proposal.sql_state import row_in
 from dstl_core.state.tables.compatibility import columns_that_may_swap
-from dstl_core.state.tables.lossless import cast, scalar_widens, sql_name
+from dstl_core.state.tables.sql_widening import cast, scalar_widens, sql_name
 
 
 @dataclass

@@ -19,7 +19,7 @@ from dstl_core.savepoint.migrate.proposal.sql_state import (
     row_of_value,
 )
 from dstl_core.savepoint.read.operator_catalog import StateInfo
-from dstl_core.state.tables.lossless import cast, scalar_widens, sql_name
+from dstl_core.state.tables.sql_widening import cast, scalar_widens, sql_name
 
 
 @dataclass

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from dstl_core import Snapshot
-from dstl_core.shown import age_text, html_table, size_text, table_lines
+from dstl_core.display import age_text, html_table, size_text, table_lines
 from tests.golden_files import snapshot
 
 

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dstl_core.errors import JobBusyError
 
 
-class OneAtATime:
+class ExclusiveUse:
     """A guard for methods of an object that must not run at the same time, in any thread.
 
     A second call is refused instead of waiting. An epoch may take hours, and a caller that waits

@@ -10,7 +10,7 @@ ROWS_PER_CALL = 1_000_000
 BYTES_PER_CALL = 256 << 20
 
 
-class WaitingRows:
+class RowBuffer:
     """Waiting batches of one schema.
 
     A larger batch has more rows per key, so work per key costs less. The batch is limited in rows
