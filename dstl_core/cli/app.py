@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import sys
 from typing import Annotated, Any
@@ -158,11 +159,17 @@ for command in (
 app.add_typer(migrate)
 
 
+@functools.cache
+def _commands() -> Any:
+    """Made once: to make them takes longer than most answers."""
+    return typer.main.get_command(app)
+
+
 def main(arguments: list[str] | None = None) -> None:
     """Entry point of the console script."""
     argv = sys.argv[1:] if arguments is None else arguments
     with flags_in_messages():
-        app(
+        _commands()(
             args=_of_all_commands_first([each for each in argv if each != DEBUG_OPTION]),
             prog_name="dstl",
             obj={"debug": DEBUG_OPTION in argv},
