@@ -34,6 +34,7 @@ def ran(folder: Path, text: str) -> int:
         (page("console\n$ echo one\ntwo"), PageError),
         (page("console\n$ echo one\none\n$ echo two\none"), PageError),
         (page("console\n$ echo one"), PageError),
+        (page("console\n$ sh -c 'exit 2'\n..."), PageError),
         (page("python\nprint(1)", 'text title="Output"\n2'), PageError),
         (page('text title="Output"\n2'), PageError),
         (page("yaml\ntype: dstl_dagster.SavepointComponent"), PageError),

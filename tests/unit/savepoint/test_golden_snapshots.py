@@ -22,7 +22,6 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.golden_files import SNAPSHOTS, Fixture, as_lines, snapshot
 
-
 EVERY_FORM = [fixture for fixture in SNAPSHOTS if fixture.name.startswith("a-")]
 """One job, in each form of savepoints and checkpoints."""
 
