@@ -168,3 +168,18 @@ def test_a_wrong_argument_of_a_savepoint_gets_one_sentence(message):
 def test_a_cron_that_is_none_is_refused():
     with pytest.raises(dg.DagsterInvalidDefinitionError, match="invalid cron schedule 'daily'"):
         dstl.build_pipeline_defs(PAYMENTS, [epochs()], verify_schedule="daily")
+
+
+@pytest.mark.filterwarnings("ignore::dagster.PreviewWarning")
+def test_definitions_take_tags_afterwards_and_dagster_keeps_their_keys():
+    defs = dstl.build_pipeline_defs(PAYMENTS, [epochs(partitions_def=DAYS)], resources=RESOURCES)
+    tagged = defs.map_asset_specs(func=lambda spec: spec.merge_attributes(tags={"team": "shop"}))
+    graph = tagged.resolve_asset_graph()
+    keys = graph.materializable_asset_keys
+    assert {graph.get(key).tags["team"] for key in keys} == {"shop"}
+    job = tagged.resolve_job_def("payments_materialize")
+    assert job.asset_layer.executable_asset_keys == {PAYMENTS.key("materialization")}
+    with pytest.raises(dg.DagsterInvalidDefinitionError, match="must not change keys"):
+        defs.map_asset_specs(
+            func=lambda spec: spec.replace_attributes(key=spec.key.with_prefix("team"))
+        )
