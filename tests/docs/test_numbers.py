@@ -64,12 +64,20 @@ NUMBERS = [
     ("how-to/functions", r"They are at most (\d+) MiB", epoch.MAX_BROADCAST_BYTES // MIB),
     ("how-to/operate-a-job", r"`write_buffer_bytes`, by default (\d+) MiB", rocksdb_mib()),
     ("how-to/operate-a-job", r"([\d,]+) entries \(`max_entries`", LocalCopies().max_entries),
-    ("how-to/dagster", r"`materialize_at_ratio=([\d.]+)`", StatefulPipeline.materialize_at_ratio),
-    ("how-to/dagster", r"`small_log_bytes` \((\d+) MiB\)", StatefulPipeline.small_log_bytes // MIB),
+    (
+        "how-to/dagster-operate",
+        r"`materialize_at_ratio=([\d.]+)`",
+        StatefulPipeline.materialize_at_ratio,
+    ),
+    (
+        "how-to/dagster-operate",
+        r"`small_log_bytes` \((\d+) MiB\)",
+        StatefulPipeline.small_log_bytes // MIB,
+    ),
     ("how-to/dagster", r"keeps at least (\d+) checkpoints", StatefulPipeline.num_retained),
-    ("how-to/dagster", r"at most (\w+) times", {5: "five"}[sensors.MAX_ATTEMPTS]),
-    ("how-to/dagster", r"a sample of ([\d,]+) keys", state_profile.PROFILED_KEYS),
-    ("how-to/dagster", r"Of more than (\d+) values", charts.MAX_POINTS),
+    ("how-to/dagster-operate", r"at most (\w+) times", {5: "five"}[sensors.MAX_ATTEMPTS]),
+    ("how-to/dagster-operate", r"a sample of ([\d,]+) keys", state_profile.PROFILED_KEYS),
+    ("how-to/dagster-operate", r"Of more than (\d+) values", charts.MAX_POINTS),
     ("how-to/ci", r"up to ([\d,]+) values", flink_verdicts._MOST_VALUES),
     ("how-to/upgrade", r"at least (\d+) MiB of keyed", converted_state.KERNELS_FROM_BYTES // MIB),
     ("how-to/migrate", r"holds (\d+) MiB of new records", keyed_sections.WRITE_MEMORY // MIB),
@@ -99,7 +107,7 @@ NUMBERS = [
         r"the first (\w+) rows",
         {5: "five"}[epoch_metadata.PREVIEW_ROWS],
     ),
-    ("how-to/dagster", r"`older_than_hours: (\d+)`", int(GcConfig().older_than_hours)),
+    ("how-to/dagster-operate", r"`older_than_hours: (\d+)`", int(GcConfig().older_than_hours)),
 ]
 
 
