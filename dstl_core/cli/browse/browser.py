@@ -61,7 +61,7 @@ class Browser(App[None]):
         self._columns: list[str] = []
 
     def compose(self) -> ComposeResult:
-        yield Header()
+        yield Header(icon="≡")  # fonts of many terminals lack the sign of the library
         with Horizontal():
             tree: Tree[BrowsedItem] = Tree(_label(self.snapshot.folder.name), data=BrowsedItem())
             yield tree
