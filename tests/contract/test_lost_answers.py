@@ -10,6 +10,7 @@ import pytest
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file, publish_metadata_file
 from dstl_core.clock import SystemClock
 from dstl_core.errors import FencedError, StateFileNotFoundError, StorageError
+from dstl_core.storage import multipart
 from dstl_core.storage.commit_log import CommitLog
 from dstl_core.storage.file_io import FsspecFileIO, open_file_io
 from dstl_core.storage.location import Location
@@ -17,8 +18,7 @@ from tests.s3_proxy import Fault, How, S3Proxy, s3_proxy
 from tests.s3_server import S3Server
 from tests.unit.checkpoint.test_metadata_file import METADATA
 
-LARGE = 101 * 2**20
-"""Bytes of a file that s3fs sends in parts."""
+PART = 5 << 20  # S3 refuses smaller ones, but for the last
 
 
 @pytest.fixture
@@ -58,14 +58,15 @@ def test_a_state_file_whose_answer_was_lost_is_written(
 
 
 def test_a_file_in_parts_whose_last_answers_were_lost_is_written(
-    proxy: S3Proxy, impatient: FsspecFileIO, root: Location
+    proxy: S3Proxy, impatient: FsspecFileIO, root: Location, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(multipart, "PART_BYTES", PART)
     place = root.child("state")
-    content = bytes(LARGE)
+    content = bytes(2 * PART + 1)
     proxy.faults = [Fault(How.LOSE, "POST", "/state", query="uploadId", times=100)]
     impatient.write_new(place, content)
     assert proxy.faults[0].times < 100
-    assert impatient.size(place) == LARGE
+    assert impatient.size(place) == len(content)
 
 
 @pytest.mark.parametrize("how", [How.LOSE, How.DROP])

@@ -17,7 +17,7 @@ from tests.s3_server import S3Server
 
 PART = 5 << 20  # S3 refuses smaller ones, but for the last
 BUFFER = 1 << 20
-COUNT = 42
+COUNT = 27
 
 
 @pytest.fixture(autouse=True)

@@ -11,8 +11,8 @@ import sys
 from dataclasses import dataclass
 
 import pyarrow as pa
-from pyspark import cloudpickle
 
+from dstl_core import LocalEngine
 from dstl_core.codec.serializers import BUILT_IN, Types, TypeSerializer
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
@@ -90,9 +90,9 @@ def registered():
     return serializers
 
 
-def job_of(spark, base, serializers):
+def job_of(engine, base, serializers):
     return StatefulJob(
-        spark,
+        engine,
         "money",
         base,
         KeyedOperator("sums", "k", Types.STRING, Sums(), OUTPUT),
@@ -108,17 +108,13 @@ def rows_of(number):
 
 
 def main():
-    from tests.integration.spark.kill_driver import session
-
+    """Without Spark, which has no part in what a process finds."""
     base, number, is_registered = sys.argv[1:]
-    spark = session("local[1]")
-    cloudpickle.register_pickle_by_value(sys.modules["__main__"])
-    job = job_of(spark, base, registered() if is_registered == "yes" else BUILT_IN)
-    rows = spark.createDataFrame(rows_of(int(number)), "k string, v long")
-    result = job.run(rows, int(number), order_by=["v"])
-    shown = [[row.k, row.shown] for row in result.output.collect()]
+    job = job_of(LocalEngine(), base, registered() if is_registered == "yes" else BUILT_IN)
+    keys, values = zip(*rows_of(int(number)), strict=True)
+    result = job.run(pa.table({"k": keys, "v": values}), int(number), order_by=["v"])
+    shown = [[row["k"], row["shown"]] for row in result.output.to_arrow().to_pylist()]
     sys.stdout.write(json.dumps(shown) + "\n")
-    spark.stop()
 
 
 if __name__ == "__main__":
