@@ -98,7 +98,7 @@ NUMBERS = [
     ("internals/scale", r"`max_parallelism` is (\d+) by default", StatefulJob.max_parallelism),
     ("how-to/dagster", r"with the last (\w+) commits", {100: "hundred"}[drift.CHECKED_COMMITS]),
     (
-        "how-to/dagster",
+        "how-to/dagster-operate",
         r"charts of the last (\w+) commits",
         {100: "hundred"}[epoch_metadata.SHOWN_COMMITS],
     ),

@@ -133,7 +133,7 @@ Expression = Union[  # noqa: UP007
     Column, Literal, Cast, Coalesce, NullIf, ListAggregate, Empty, Undecided
 ]
 
-_WITH_CONSTANT = {"coalesce": Coalesce, "nullif": NullIf}
+_WITH_CONSTANT: dict[str, type[Coalesce | NullIf]] = {"coalesce": Coalesce, "nullif": NullIf}
 
 _TOKEN = re.compile(
     r"\s*(?:(?P<text>'(?:[^']|'')*')|(?P<number>-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?)"
