@@ -62,7 +62,7 @@ storm: setup ## drivers, kills and a bad network on one pipeline, local and S3 (
 
 fuzz: setup ## coverage-guided fuzzing of the readers (SECONDS=300 in all)
 	@scripts/setup-venv fuzz
-	@for target in metadata keyed table_file java_stream kryo_value class_file declaration expression; do .venv/bin/python -m tests.fuzz $$target $$(($(SECONDS) / 8)) $(SEED) || exit 1; done
+	@for target in metadata keyed table_file java_stream kryo_value python_pickle message class_file declaration expression; do .venv/bin/python -m tests.fuzz $$target $$(($(SECONDS) / 10)) $(SEED) || exit 1; done
 
 bench: setup ## side-by-side benchmarks into benchmarks/results
 	@scripts/setup-venv bench

@@ -13,10 +13,12 @@ import struct
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import cache
+from itertools import islice
 from pathlib import Path
 
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
+from dstl_core.codec.classfile.case_classes import case_class_fields
 from dstl_core.codec.classfile.class_file import methods_with_code, parse_class_file
 from dstl_core.codec.classfile.expressions import calls
 from dstl_core.codec.classfile.job_jar import JarFile, JobClasses
@@ -31,6 +33,8 @@ from dstl_core.codec.kryo.kryo_serializer import (
 )
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
+from dstl_core.codec.protobuf.descriptors import read_descriptor_sets
+from dstl_core.codec.protobuf.message_text import message_text
 from dstl_core.codec.pyflink.coders import pickled
 from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.codec.sst.file import SstFile
@@ -52,10 +56,14 @@ from tests.golden_files import GOLDEN, SNAPSHOTS, Fixture
 from tests.texts import PARSERS, SAMPLES, check_text, declarations, load_declaration
 
 VECTORS = GOLDEN / "kryo-vectors"
+PROTO_JOBS = GOLDEN / "proto-jobs"
 CORPUS = Path(__file__).parent / "corpus"
 FOLDER = Location.parse("/nowhere/savepoint")
 MAX_PARALLELISM = 128
 SEED_KEY_GROUPS = 3
+MESSAGE_TYPES = 8
+MOST_FIELDS = 24
+"""Of a class whose names are asked for: Scala's tuples have 22 fields at most."""
 MAX_SEED_BYTES = 16_384
 MAX_KEYED_SEED_BYTES = 6_144
 """Less, since all of it is decoded for each input."""
@@ -126,10 +134,21 @@ def python_pickle(raw: bytes) -> None:
     json.dumps(pickled(raw))
 
 
+def message(raw: bytes) -> None:
+    """A message, read as each of the first types of a set: u16 size, descriptor set, message."""
+    size = int.from_bytes(raw[:2], "big")
+    known = read_descriptor_sets({"fuzz.desc": raw[2 : 2 + size]})
+    for declared in islice(known.messages.values(), MESSAGE_TYPES):
+        with contextlib.suppress(FormatError):  # the next type may read it
+            json.dumps(message_text(known, declared, raw[2 + size :]))
+
+
 def class_file(raw: bytes) -> None:
-    """A class file, with its types and the code of its methods."""
+    """A class file, with its types, the code of its methods, and the fields of a case class."""
     read = parse_class_file(raw)
     _ = read.generic, [read.type_of(each) for each in read.fields]
+    for count in range(MOST_FIELDS):
+        case_class_fields(read, count)
     for code in methods_with_code(raw):
         for _ in calls(code):
             pass
@@ -154,6 +173,7 @@ TARGETS: dict[str, Callable[[bytes], None]] = {
     "java_stream": java_stream,
     "kryo_value": kryo_value,
     "python_pickle": python_pickle,
+    "message": message,
     "class_file": class_file,
     "declaration": declaration,
     "expression": expression,
@@ -196,9 +216,19 @@ def seeds(target: str) -> Iterator[bytes]:
                     yield entry.value
                 elif entry.state == "seen":
                     yield from (part for pair in entry.value for part in pair)
+        case "message":
+            shop = (PROTO_JOBS / "shop.desc").read_bytes()
+            [path] = PROTO_JOBS.glob("savepoint-*")
+            operators = [each for each in Snapshot.load(path).operators if each.keyed_handles]
+            for entry in (each for operator in operators for each in operator.keyed_entries()):
+                if entry.state in ("raw", "raws"):
+                    values = entry.value if isinstance(entry.value, list) else [entry.value]
+                    yield from (struct.pack(">H", len(shop)) + shop + raw for raw in values)
         case "class_file":
-            with zipfile.ZipFile(VECTORS / "vec.jar") as jar:
-                yield from (jar.read(name) for name in jar.namelist() if name.endswith(".class"))
+            for path in (VECTORS / "vec.jar", GOLDEN / "scala-jobs" / "orders" / "job.jar"):
+                with zipfile.ZipFile(path) as jar:
+                    classes = [name for name in jar.namelist() if name.endswith(".class")]
+                    yield from map(jar.read, classes)
         case "declaration":
             yield from (text.encode(errors="surrogateescape") for text in declarations())
         case "expression":

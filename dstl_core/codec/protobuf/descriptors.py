@@ -64,8 +64,8 @@ class _Declared:
     messages: dict[str, MessageType] = field(default_factory=dict)
     enums: dict[str, dict[int, str]] = field(default_factory=dict)
     java_classes: dict[str, str] = field(default_factory=dict)
-    used: dict[str, str] = field(default_factory=dict)
-    """Types that a field has, and that field."""
+    used: dict[tuple[str, bool], str] = field(default_factory=dict)
+    """Types that a field has, whether it takes them for a message, and that field."""
 
 
 @dataclass(frozen=True)
@@ -99,11 +99,18 @@ def read_descriptor_sets(sets: Mapping[str, bytes]) -> Messages:
                 f"{name} is no descriptor set: it has no file; make it by protoc "
                 f"--include_imports --descriptor_set_out=FILE.desc"
             )
-    for type_name, user in declared.used.items():
-        if type_name not in declared.messages and type_name not in declared.enums:
+    for (type_name, is_message), user in declared.used.items():
+        known = declared.messages if is_message else declared.enums
+        if type_name not in known:
             raise ConfigError(
                 f"The descriptor set lacks {type_name}, which {user} has; make it by protoc "
                 f"with --include_imports"
+            )
+    for message in declared.messages.values():
+        if message.is_map_entry and not _is_pair(message):
+            raise ConfigError(
+                f"Map entry {message.name} of the descriptor set is no key with a value; make the "
+                f"set by protoc"
             )
     return Messages(declared.messages, declared.enums, declared.java_classes)
 
@@ -124,6 +131,12 @@ def _file(raw: bytes, declared: _Declared) -> None:
         _message(message, scope, file.java_prefix, file, declared, 0)
     for declared_enum in _values(fields, 5):
         _enum(_bytes(declared_enum), scope, declared)
+
+
+def _is_pair(entry: MessageType) -> bool:
+    return {1, 2} == set(entry.fields) and not any(
+        part.is_repeated for part in entry.fields.values()
+    )
 
 
 def _outer_class(path: str, names: set[str]) -> str:
@@ -158,7 +171,8 @@ def _field(raw: bytes, owner: str, file: _File, declared: _Declared) -> FieldTyp
     type_name = _text(fields, 6).removeprefix(".")
     name = _text(fields, 1)
     if type_number in (_MESSAGE, _GROUP, _ENUM):
-        declared.used.setdefault(type_name, f"{owner}.{name}")
+        is_named_message = type_number != _ENUM
+        declared.used.setdefault((type_name, is_named_message), f"{owner}.{name}")
     in_oneof = any(each.number == 9 for each in fields)
     has_presence = not file.is_proto3 or in_oneof or type_number == _MESSAGE
     is_repeated = _number(fields, 4) == _REPEATED

@@ -24,6 +24,8 @@ from dstl_core.errors import FormatError, UnreadableValueError
 MAX_LONG_BYTES = 1024
 """Of an integer: Python refuses to print larger ones."""
 MAX_PROTOCOL = 5
+MAX_HELD = 1 << 22
+"""Containers, marks and memos of one pickle: each takes a byte of it, and a hundred of memory."""
 _PROTO, _STOP = 0x80, ord(".")
 _DOUBLE = struct.Struct(">d")
 
@@ -57,6 +59,7 @@ class _Machine:
     stack: list[Any] = field(default_factory=list)
     marks: list[int] = field(default_factory=list)
     memo: dict[int, Any] = field(default_factory=dict)
+    held: int = 0
 
     def run(self) -> Any:
         while True:
@@ -102,6 +105,23 @@ class _Machine:
     def push(self, value: Any) -> None:
         self.stack.append(value)
 
+    def hold(self, value: Any) -> None:
+        """Pushes a container."""
+        self.count_held()
+        self.stack.append(value)
+
+    def mark(self) -> None:
+        self.count_held()
+        self.marks.append(len(self.stack))
+
+    def count_held(self) -> None:
+        self.held += 1
+        if self.held > MAX_HELD:
+            raise UnreadableValueError(
+                f"A pickle holds more than {MAX_HELD} containers, marks and memos",
+                offset=self.data.position,
+            )
+
     def count(self, size: int) -> int:
         raw = self.data.read_bytes(size, "pickle length")
         return int.from_bytes(raw, "little")
@@ -124,6 +144,7 @@ class _Machine:
         return int.from_bytes(self.raw(size), "little", signed=True)
 
     def remember(self, index: int) -> None:
+        self.count_held()
         self.memo[index] = self.top()
 
     def recall(self, index: int) -> None:
@@ -220,7 +241,7 @@ class _Machine:
 
     def tuple_of(self, size: int) -> None:
         items = [self.pop() for _ in range(size)]
-        self.stack.append(PickledItems("tuple", items[::-1]))
+        self.hold(PickledItems("tuple", items[::-1]))
 
     def pop_or_mark(self) -> None:
         if self.marks and self.marks[-1] == len(self.stack):
@@ -231,7 +252,7 @@ class _Machine:
 
 _Instruction = Callable[[_Machine], object]
 _SIGNS: dict[str | int, _Instruction] = {
-    "(": lambda m: m.marks.append(len(m.stack)),
+    "(": _Machine.mark,
     "0": _Machine.pop_or_mark,
     "1": _Machine.pop_to_mark,
     "N": lambda m: m.push(None),
@@ -250,15 +271,15 @@ _SIGNS: dict[str | int, _Instruction] = {
     "C": lambda m: m.push(m.raw(m.count(1))),
     0x8E: lambda m: m.push(m.raw(m.count(8))),
     0x96: lambda m: m.push(m.raw(m.count(8))),
-    "]": lambda m: m.push(PickledItems("list")),
-    "}": lambda m: m.push(Pairs()),
-    0x8F: lambda m: m.push(PickledItems("set")),
-    ")": lambda m: m.push(PickledItems("tuple")),
-    "t": lambda m: m.push(PickledItems("tuple", m.pop_to_mark())),
+    "]": lambda m: m.hold(PickledItems("list")),
+    "}": lambda m: m.hold(Pairs()),
+    0x8F: lambda m: m.hold(PickledItems("set")),
+    ")": lambda m: m.hold(PickledItems("tuple")),
+    "t": lambda m: m.hold(PickledItems("tuple", m.pop_to_mark())),
     0x85: lambda m: m.tuple_of(1),
     0x86: lambda m: m.tuple_of(2),
     0x87: lambda m: m.tuple_of(3),
-    0x91: lambda m: m.push(PickledItems("set", m.pop_to_mark())),
+    0x91: lambda m: m.hold(PickledItems("set", m.pop_to_mark())),
     "a": _Machine.take_item,
     "e": lambda m: m.extend(m.pop_to_mark(), "list"),
     0x90: lambda m: m.extend(m.pop_to_mark(), "set"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
 
@@ -9,6 +10,7 @@ import pytest
 
 from dstl_core.codec.classfile.case_classes import case_class_fields, source_name
 from dstl_core.codec.classfile.class_file import ClassFile, Flag, Member, parse_class_file
+from dstl_core.errors import FormatError
 from tests.golden_files import GOLDEN
 
 JAR = (GOLDEN / "scala-jobs" / "orders" / "job.jar").read_bytes()
@@ -37,6 +39,16 @@ def test_scalac_records_them() -> None:
     order = parse_class_file(ORDER)
     assert [each.name for each in order.fields if not each.has(Flag.STATIC)] != list(FIELDS)
     assert case_class_fields(order, len(FIELDS)) == FIELDS
+
+
+def test_a_class_file_with_any_byte_changed_has_names_or_is_refused() -> None:
+    tried = 0
+    for at in range(0, len(ORDER), 5):
+        for change in (ORDER[:at], ORDER[:at] + bytes([ORDER[at] ^ 0x81]) + ORDER[at + 1 :]):
+            with contextlib.suppress(FormatError):
+                case_class_fields(parse_class_file(change), len(FIELDS))
+            tried += 1
+    assert tried > 1_000
 
 
 def test_class_files_of_scala_2_11_have_fields_in_this_order() -> None:

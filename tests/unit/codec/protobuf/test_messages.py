@@ -255,6 +255,30 @@ def test_any_byte_changed_in_a_set_is_a_set_or_one_error() -> None:
                 pass
 
 
+def test_an_entry_of_a_map_that_is_no_pair_is_refused() -> None:
+    """protoc makes none; a message with such a map would have no key, or would hold itself."""
+    for change in ("number", "label"):
+        file = everything("proto3")
+        [entry] = file.message_type[0].nested_type
+        if change == "number":
+            entry.field[1].number = 3
+        else:
+            entry.field[1].label = FieldProto.LABEL_REPEATED
+        with pytest.raises(ConfigError, match="ByTextEntry of the descriptor set is no key with"):
+            known(file)
+
+
+def test_a_field_that_takes_an_enum_for_a_message_lacks_the_message() -> None:
+    file = everything("proto3")
+    file.message_type[0].field.add(
+        name="wrong", number=901, type=FieldProto.TYPE_MESSAGE, type_name=".all.proto3.Colour"
+    )
+    with pytest.raises(
+        ConfigError, match=r"lacks all\.proto3\.Colour, which all\.proto3\.All\.wrong"
+    ):
+        known(file)
+
+
 @pytest.mark.parametrize(
     ("options", "path", "java_class"),
     [

@@ -18,6 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.pyflink import pickles
 from dstl_core.codec.pyflink.coders import pickled
 from dstl_core.codec.pyflink.pickles import read_pickle
 from dstl_core.codec.serializers.collections import text_key
@@ -258,6 +259,27 @@ def test_a_small_pickle_is_no_large_text(case: str) -> None:
         assert tracemalloc.get_traced_memory()[1] < 40 << 20
     finally:
         tracemalloc.stop()
+
+
+HOLDS = {
+    "lists": b"]",
+    "dicts": b"}",
+    "sets": b"\x8f",
+    "empty tuples": b")",
+    "tuples": b"N\x85",
+    "marks": b"(",
+    "memos": b"N\x94",
+}
+
+
+@pytest.mark.parametrize("case", HOLDS)
+def test_what_a_pickle_holds_is_counted(case: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A byte of each takes a hundred bytes of memory."""
+    monkeypatch.setattr(pickles, "MAX_HELD", 1_000)
+    with pytest.raises(UnreadableValueError, match="holds more than 1000 containers"):
+        pickled(b"\x80\x04" + HOLDS[case] * 1_001 + b".")
+    with pytest.raises(FormatError, match=r"on its stack|no mark|takes a value"):
+        pickled(b"\x80\x04" + HOLDS[case] * 1_000 + b".")
 
 
 def damaged(raw: bytes) -> Iterator[bytes]:
