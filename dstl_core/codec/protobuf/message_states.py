@@ -33,6 +33,11 @@ class MessageStates:
     def key_text(self, key_type: AnySerializer, key: Any) -> JsonValue:
         return value_text(key_type, key)
 
+    def reader(self, name: str) -> MessageReader | None:
+        """What reads the values of a state; None for other states."""
+        message = self.types.get(name)
+        return None if message is None else MessageReader(self.messages, message)
+
     def shown(
         self, name: str, kind: str, value_type: AnySerializer, value: Any
     ) -> ShownState | None:
@@ -42,9 +47,9 @@ class MessageStates:
             FormatError: The bytes are no such message.
         """
         message = self.types.get(name)
-        if message is None:
+        reader = self.reader(name)
+        if message is None or reader is None:
             return None
-        reader = _MessageReader(self.messages, message)
         if kind == "map" and isinstance(value, list):
             key_type = value_type.nested[-2]
             text: JsonValue = [[value_text(key_type, key), reader.of(each)] for key, each in value]
@@ -57,7 +62,9 @@ class MessageStates:
 
 
 @dataclass
-class _MessageReader:
+class MessageReader:
+    """Reads the values of a state as one message. ``framing`` is what the last one had in front."""
+
     messages: Messages
     message: MessageType
     framing: str = ""

@@ -74,7 +74,7 @@ class PythonStates:
         own = name.removeprefix(PREFIX)
         declared = self.types.get(own)
         if declared is not None:
-            _check_kind(own, kind, declared, is_process=own != name)
+            check_kind(own, kind, declared, is_process=own != name)
         if isinstance(value, OpaqueValue) or own == name:
             return self._of_thread(own, kind, declared, value_type, value)
         if kind == "map":
@@ -135,7 +135,8 @@ def key_in_row(key_type: AnySerializer) -> AnySerializer | None:
     return None
 
 
-def _check_kind(own: str, stored: str, declared: PythonStateType, *, is_process: bool) -> None:
+def check_kind(own: str, stored: str, declared: PythonStateType, *, is_process: bool) -> None:
+    """Raises ConfigError if a state of this stored kind cannot be what the job declares."""
     expected = (declared.kind or stored) if not is_process else None
     if is_process:
         fits = (stored == "map") == (declared.kind == "map")

@@ -98,14 +98,14 @@ def as_declared(column: pa.Array, declared: pa.DataType, name: str) -> pa.Array:
         ]
         return pa.StructArray.from_arrays(parts, fields=list(declared), mask=column.is_null())
     if pa.types.is_list(declared):
-        return _with_inside(column, declared, as_declared(column.values, declared.value_type, name))
+        return with_inside(column, declared, as_declared(column.values, declared.value_type, name))
     if pa.types.is_map(declared):
         kinds = (declared.key_field, declared.item_field)
         parts = [
             as_declared(part, kind.type, f"{name}.{kind.name}")
             for part, kind in zip((column.keys, column.items), kinds, strict=True)
         ]
-        return _with_inside(column, declared, pa.StructArray.from_arrays(parts, fields=kinds))
+        return with_inside(column, declared, pa.StructArray.from_arrays(parts, fields=kinds))
     try:
         return with_scale(column, declared.scale).cast(declared)
     except pa.ArrowInvalid as error:
@@ -116,7 +116,7 @@ def as_declared(column: pa.Array, declared: pa.DataType, name: str) -> pa.Array:
         ) from error
 
 
-def _with_inside(column: pa.Array, declared: pa.DataType, inside: pa.Array) -> pa.Array:
+def with_inside(column: pa.Array, declared: pa.DataType, inside: pa.Array) -> pa.Array:
     """A column of lists or maps with other elements in the same places."""
     return pa.Array.from_buffers(
         declared, len(column), column.buffers()[:2], offset=column.offset, children=[inside]

@@ -55,6 +55,7 @@ from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.columns.declared_decimals import as_declared, declared_types
 from dstl_core.savepoint.columns.job_columns import TextOf, as_texts, job_text
+from dstl_core.savepoint.columns.shown_columns import ShownColumns, shown_columns
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.stored_records import (
     handle_parts,
@@ -145,7 +146,7 @@ class KeyedStateReader:
             elif state == WINDOWS and not operator.has_state(WINDOWS):
                 self._form = _Windows(operator, self._key_type, options)
             else:
-                self._form = _Flat(operator.state_info(state), self._key_type, options)
+                self._form = _Flat(operator, operator.state_info(state), self._key_type, options)
         except NotInColumnsError as error:
             raise SavepointError(
                 f"State {state!r} cannot be read as columns: values of type "
@@ -206,6 +207,8 @@ class KeyedStateReader:
             yield pa.RecordBatch.from_arrays(arrays, schema=self.schema)
 
     def _column(self, name: str, column: pa.Array) -> pa.Array:
+        if name in self._form.shown:
+            return self._form.shown[name].column(column)
         if name in self._decimals:
             return as_declared(column, self._decimals[name], name)
         return as_texts(column, self._texts[name]) if name in self._texts else column
@@ -265,12 +268,13 @@ class KeyFilter:
 class _Form(Protocol):
     """The form of the rows: their ``columns`` by name, and the conversion of sections to rows.
 
-    ``texts`` has the columns whose bytes become texts. A form that ``is_joined`` needs the records
-    of all states of a key at once.
+    ``texts`` has the columns whose bytes become texts, ``shown`` those whose bytes become values of
+    the types in ``columns``. A form that ``is_joined`` needs all records of a key at once.
     """
 
     columns: dict[str, pa.DataType]
     texts: dict[str, TextOf | None]
+    shown: dict[str, ShownColumns]
     is_joined: bool
 
     def rows(
@@ -286,19 +290,34 @@ class _Flat:
 
     is_joined = False
 
-    def __init__(self, info: StateInfo, key_type: AnySerializer, options: ReadOptions) -> None:
+    def __init__(
+        self,
+        operator: OperatorCatalog,
+        info: StateInfo,
+        key_type: AnySerializer,
+        options: ReadOptions,
+    ) -> None:
         types = options.types
         self._info = info
         self._types = types
         record_format = RecordFormat(info.meta.as_key_value(), key_type)
         decoder = StateDecoder(record_format, 1, types)
-        self.texts = {role_names(info.meta)[VALUE]: job_text(record_format, types)}
-        value = decoder.columns.get(VALUE)
+        # Elements are converted before each has a row, so that no column is left to convert.
+        self.shown: dict[str, ShownColumns] = {}
+        self._shown = shown_columns(record_format, _forms(operator), types)
+        text = None if self._shown is not None else job_text(record_format, types)
+        self.texts = {role_names(info.meta)[VALUE]: text}
+        stored = decoder.columns
+        if self._shown is not None:
+            stored = {**stored, VALUE: self._shown.type_of(stored[VALUE])}
+            if USER_KEY in stored:
+                stored[USER_KEY] = self._shown.key_type(stored[USER_KEY])
+        value = stored.get(VALUE)
         self._is_list = info.kind == "list" and value is not None and pa.types.is_list(value)
         self._roles = role_names(info.meta)
         self.columns: dict[str, pa.DataType] = {}
         for role, arrow_type in sorted(
-            decoder.columns.items(), key=lambda role_and_type: _ORDER[role_and_type[0]]
+            stored.items(), key=lambda role_and_type: _ORDER[role_and_type[0]]
         ):
             if role == VALUE and self._is_list:
                 self.columns[LIST_INDEX_COLUMN] = pa.int32()
@@ -325,6 +344,11 @@ class _Flat:
             if not len(own):
                 continue
             columns = decoder.decode(own, roles or {KEY})
+            if self._shown is not None:
+                if VALUE in columns:
+                    columns[VALUE] = self._shown.column(columns[VALUE])
+                if USER_KEY in columns:
+                    columns[USER_KEY] = self._shown.keys(columns[USER_KEY])
             named = {
                 self._roles[role]: column for role, column in columns.items() if role in self._roles
             }
@@ -370,6 +394,7 @@ class _Keyed:
     def __post_init__(self) -> None:
         types = self.options.types
         self.texts: dict[str, TextOf | None] = {}
+        self.shown: dict[str, ShownColumns] = {}
         self.columns = {KEY_COLUMN: layout_of(self.key_type, types).arrow_type}
         self._infos: dict[str, StateInfo] = {}
         self.is_joined = False
@@ -383,10 +408,15 @@ class _Keyed:
                 meta = info.meta.as_key_value()
                 record_format = RecordFormat(meta, self.key_type)
                 decoder = StateDecoder(record_format, 1, types)
-                self.texts[info.name] = job_text(record_format, types)
+                shown = shown_columns(record_format, _forms(self.operator), types)
+                self.columns[info.name] = decoder.joined_type
+                if shown is not None:
+                    self.shown[info.name] = shown
+                    self.columns[info.name] = shown.type_of(decoder.joined_type)
+                else:
+                    self.texts[info.name] = job_text(record_format, types)
                 self.is_joined = bool(self._infos) or decoder.is_grouped
                 self._infos[info.name] = info
-                self.columns[info.name] = decoder.joined_type
         if KEY_GROUP_COLUMN in (self.options.columns or ()):
             self.columns[KEY_GROUP_COLUMN] = pa.int32()
 
@@ -540,6 +570,11 @@ def _filtered(batch: SpanBatch, decoders: dict[int, StateDecoder], keys: KeyFilt
 
 
 # ------------------------------------------------------------------------------------ shared
+
+
+def _forms(operator: OperatorCatalog) -> object:
+    """What a person says of the states of an operator."""
+    return operator.forms if operator.snapshot.state_types else None
 
 
 def _state_id(stored: StoredRecords, info: StateInfo) -> int | None:

@@ -46,6 +46,8 @@ class SnapshotPlace:
     changelog_base: str | None = None
     serializers: SerializerRegistry | None = None
     jars: tuple[str, ...] = ()
+    protos: tuple[str, ...] = ()
+    state_types: Mapping[str, str] = field(default_factory=dict)
     profiles: str = field(default_factory=profile_file, compare=False)
 
     def load(self) -> Snapshot:
@@ -58,6 +60,8 @@ class SnapshotPlace:
             changelog_base=self.changelog_base,
             serializers=self.serializers or BUILT_IN,
             jars=self.jars,
+            protos=self.protos,
+            state_types=self.state_types,
         )
 
 

@@ -75,6 +75,8 @@ class SavepointReader(SnapshotFrames):
         types: ColumnOptions = DEFAULT_OPTIONS,
         split_bytes: int = SPLIT_BYTES,
         jars: Sequence[str] = (),
+        protos: Sequence[str] = (),
+        state_types: Mapping[str, str] | None = None,
         state_backend: object = None,
     ) -> SavepointReader:
         """Opens a snapshot.
@@ -90,6 +92,8 @@ class SavepointReader(SnapshotFrames):
             types: Conversion of types to columns.
             split_bytes: Bytes of state that one task reads.
             jars: Jars of the job, which every worker can read: values of Kryo become JSON texts.
+            protos: Descriptor sets, which every worker can read: messages become structs.
+            state_types: State to a type that the files do not have: a message of ``protos``.
             state_backend: Nothing, like ``backend``.
 
         Raises:
@@ -106,6 +110,8 @@ class SavepointReader(SnapshotFrames):
             changelog_base,
             serializers,
             tuple(map(str, jars)),
+            tuple(map(str, protos)),
+            dict(state_types or {}),
         )
         reader = cls(spark, place, types, split_bytes)
         if not reader.snapshot.operators:

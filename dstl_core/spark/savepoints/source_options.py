@@ -45,6 +45,10 @@ SOURCE_OPTIONS: Mapping[str, str] = {
     "read.memory": "Bytes that a task may hold before it spills (default 512 MiB).",
     "jar": "Jars of the job, comma-separated, which every worker can read: values of Kryo, and of "
     "types that hold some, are JSON texts as `dstl dump` prints them, and not bytes.",
+    "proto": "Descriptor sets of protoc, comma-separated, which every worker can read: messages of "
+    "Protocol Buffers are structs.",
+    "type": "Types that the files do not have: `STATE=MESSAGE` of `proto`; with commas between "
+    "them, or a JSON object.",
     "serializers": "A registry of types with readers of your own serializers, as "
     "`package.module:name`, which every worker can import.",
     "relocate": "Where files went: `OLD=NEW`, comma-separated.",
@@ -100,6 +104,8 @@ def spec_of(options: Mapping[str, str]) -> TableSpec:
         by_name.get("changelog.base"),
         None if named_types is None else registry_from(named_types, "the savepoint source"),
         jars=_list(by_name.get("jar")) or (),
+        protos=_list(by_name.get("proto")) or (),
+        state_types=_state_types(by_name.get("type")),
     )
     spec = TableSpec(
         place,
@@ -157,6 +163,21 @@ def _columns(text: str | None) -> tuple[str, ...] | None:
 
 def _list(text: str | None) -> tuple[str, ...] | None:
     return tuple(each.strip() for each in text.split(",")) if text else None
+
+
+def _state_types(text: str | None) -> dict[str, str]:
+    """Parses ``STATE=MESSAGE`` with commas between them, or a JSON object of names and types."""
+    if text is not None and text.lstrip().startswith("{"):
+        types = _json_of(text)
+        if isinstance(types, dict) and all(isinstance(each, str) for each in types.values()):
+            return types
+    pairs = [each.partition("=") for each in _list(text) or ()]
+    if not all(name.strip() and sign and kind.strip() for name, sign, kind in pairs):
+        raise ConfigError(
+            'type is wrong: expected STATE=TYPE, comma-separated, or a JSON object: {"raw": "shop.'
+            'Order"}.'
+        )
+    return {name.strip(): kind.strip() for name, _, kind in pairs}
 
 
 def _moves(text: str | None) -> dict[str, str]:

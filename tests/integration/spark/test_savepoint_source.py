@@ -76,6 +76,24 @@ def test_values_of_the_job_are_texts_with_its_jar(spark):
     assert {row.state_key: int(row.id) for row in texts} == expected
 
 
+def test_messages_are_structs_with_their_descriptor_set(spark):
+    job = FIXTURES / "proto-jobs"
+    [path] = map(str, job.glob("savepoint-*"))
+    entries = json.loads((job / "truth.json").read_text())["entries"]
+    lines = {
+        entry["key"]: sum(line.get("quantity", 0) for line in entry["value"].get("lines", []))
+        for entry in entries
+        if entry["state"] == "delimited"
+    }
+    options = {"proto": str(job / "shop.desc"), "type": "delimited=shop.Order, raws=shop.Line"}
+    frame = read(spark, path, state="delimited", **options)
+    total = F.aggregate("state_value.lines", F.lit(0), lambda sum_, line: sum_ + line.quantity)
+    rows = frame.select("state_key", total.alias("pieces")).collect()
+    assert {row.state_key: row.pieces for row in rows} == lines
+    with pytest.raises(PySparkException, match="type is wrong: expected STATE=TYPE"):
+        read(spark, path, state="raws", proto=options["proto"], type="raws").collect()
+
+
 def test_a_session_made_of_another_has_its_formats(spark, canonical):
     register(spark)
     another = spark.newSession()

@@ -6,10 +6,12 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 from dstl_core import Snapshot
 from dstl_core.codec.pyflink.states import PythonStates
+from dstl_core.errors import ConfigError, FormatError
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN
 
@@ -188,6 +190,94 @@ def test_a_key_is_found_as_a_dump_shows_it(mode: str, key: str, shown: Any, run:
     assert len(held) > 5
     ran = run("dump", savepoint(mode), "--key", key, "--state", "plain")
     assert [each["state"] for each in lines(ran.out)] == ["plain"]
+
+
+# --------------------------------------------------------------------------------- columns
+
+PLAIN = {"BYTE": pa.int8(), "SHORT": pa.int16(), "INT": pa.int32(), "LONG": pa.int64()}
+PLAIN |= {"BIG_INT": pa.int64(), "BOOLEAN": pa.bool_(), "FLOAT": pa.float32()}
+PLAIN |= {
+    "DOUBLE": pa.float64(),
+    "STRING": pa.string(),
+    "CHAR": pa.string(),
+    "BIG_DEC": pa.string(),
+}
+
+
+def table_of(state: str | None, types: dict[str, str]) -> pa.Table:
+    operator = Snapshot.load(savepoint("process"), state_types=types)["py"]
+    reader = operator.keyed() if state is None else operator.flat(state)
+    return pa.Table.from_batches(reader.read(), reader.schema)
+
+
+def as_column(kind: Any, value: Any) -> Any:
+    """A value as its column has it: all but scalars are texts."""
+    if isinstance(kind, str) and kind in PLAIN:
+        return value
+    return json.dumps(value, ensure_ascii=False)
+
+
+def test_a_row_per_key_has_values_of_the_declared_types() -> None:
+    states = json.loads((JOBS / "process" / "declared.json").read_bytes())["states"]
+    types = declared("process")
+    del types["plain"], states["plain"]  # one holds an object of the job
+    table = table_of(None, types)
+    rows = {row["state_key"]["f0"]: row for row in table.to_pylist()}
+    compared = 0
+    for line in truth("process"):
+        name = line.get("state")
+        if name not in states:
+            continue
+        kind, value = states[name]["type"], line["value"]
+        if name == "ttl":
+            value = value["v"]
+        if states[name]["kind"] == "list":
+            expected: Any = [as_column(kind, each) for each in value]
+        elif states[name]["kind"] == "map":
+            expected = {
+                as_column(states[name]["k"], key): as_column(kind, item) for key, item in value
+            }
+        else:
+            expected = as_column(kind, value)
+        got = rows[line["key"]][f"python-state-{name}"]
+        assert (dict(got) if states[name]["kind"] == "map" else got) == expected, name
+        compared += 1
+    assert compared > 140
+
+
+def test_a_state_alone_has_a_row_per_element_or_entry() -> None:
+    types = {"longs": "list[LONG]", "counts": "map[STRING, LONG]", "total": "reducing[LONG]"}
+    longs = table_of("python-state-longs", types)
+    assert longs.schema.field("list_value").type == pa.int64()
+    elements = [(row["state_key"]["f0"], row["list_value"]) for row in longs.to_pylist()]
+    held = {line["state"]: {} for line in truth("process") if "state" in line}
+    for line in truth("process"):
+        if "state" in line:
+            held[line["state"]][line["key"]] = line["value"]
+    assert elements == [(key, n) for key, _ in elements[::2] for n in held["longs"][key]]
+    counts = table_of("python-state-counts", types)
+    assert {
+        (row["state_key"]["f0"], row["map_key"]): row["map_value"] for row in counts.to_pylist()
+    } == {(key, name): n for key, pairs in held["counts"].items() for name, n in pairs}
+    total = table_of("python-state-total", types)
+    assert {row["state_key"]["f0"]: row["state_value"] for row in total.to_pylist()} == held[
+        "total"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("types", "error", "message"),
+    [
+        ({"counts": "LONG"}, ConfigError, "is stored as map"),
+        ({"longs": "LONG"}, FormatError, "holds more or less than a value"),
+        ({"v_int": "LONG"}, FormatError, "ends too early"),
+    ],
+)
+def test_columns_of_another_type_are_one_sentence(
+    types: dict[str, str], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        table_of(None, types)
 
 
 def test_a_value_is_decoded_once_for_its_line(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

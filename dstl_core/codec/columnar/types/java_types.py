@@ -199,7 +199,7 @@ def _map(serializer: MapSerializer, options: ColumnOptions) -> Layout:
     return MapOf(key, value, as_map=options.maps == "map")
 
 
-@layout_for(arrays.BytePrimitiveArraySerializer)
+@layout_for(arrays.BytePrimitiveArraySerializer, arrays.ByteArrayWrapperSerializer)
 def _bytes(_: AnySerializer, __: ColumnOptions) -> Layout:
     return Variable(pa.binary(), i.BYTES, i.BYTES_COUNTED)
 
