@@ -32,7 +32,7 @@ from dstl_core.errors import FormatError
 Read = Callable[[DataInput], JsonValue]
 _DAY_MS = 86_400_000
 _EPOCH = datetime.datetime(1970, 1, 1)
-_KIND_BITS = 2
+KIND_BITS = 2
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,15 @@ class Coder:
         name: The type as PyFlink writes it, such as ``TUPLE[INT, STRING]``.
         read: Reads one value.
         least: The fewest bytes that a value takes.
+        kind: The type without the types in it, such as ``TUPLE``.
+        parts: The types in it.
     """
 
     name: str
     read: Read
     least: int = 1
+    kind: str = ""
+    parts: tuple[Coder, ...] = ()
 
     def only(self, raw: bytes) -> JsonValue:
         """The one value in some bytes."""
@@ -138,7 +142,7 @@ _LEAVES: dict[str, tuple[Read, int]] = {
     "INSTANT": (_of(Types.INSTANT), 12),
     "BYTES": (lambda data: _sized(data).hex(), 4),
 }
-LEAVES = {name: Coder(name, read, least) for name, (read, least) in _LEAVES.items()}
+LEAVES = {name: Coder(name, read, least, name) for name, (read, least) in _LEAVES.items()}
 PICKLED = LEAVES["PICKLED"]
 STRING = LEAVES["STRING"]
 PRIMITIVES = ("BYTE", "SHORT", "INT", "LONG", "BOOLEAN", "FLOAT", "DOUBLE", "CHAR")
@@ -150,21 +154,26 @@ def tuple_coder(parts: list[Coder]) -> Coder:
             data.count_free(1)
         return [part.read(data) for part in parts]
 
-    return Coder(_named("TUPLE", parts), read, sum(part.least for part in parts))
+    return _coder("TUPLE", parts, read, sum(part.least for part in parts))
+
+
+def mask_bytes(fields: int) -> int:
+    """The size of the mask in front of a row."""
+    return (KIND_BITS + fields + 7) // 8
 
 
 def row_coder(parts: list[Coder], names: list[str] | None = None) -> Coder:
-    size = (_KIND_BITS + len(parts) + 7) // 8
+    size = mask_bytes(len(parts))
 
     def read(data: DataInput) -> JsonValue:
         mask = int.from_bytes(data.read_bytes(size, "mask of a row"), "big")
         values = []
-        for at, part in enumerate(parts, _KIND_BITS):
+        for at, part in enumerate(parts, KIND_BITS):
             is_null = mask >> (8 * size - 1 - at) & 1
             values.append(None if is_null else part.read(data))
         return values if names is None else dict(zip(names, values, strict=True))
 
-    return Coder(_named("ROW", parts), read, size)
+    return _coder("ROW", parts, read, size)
 
 
 def list_coder(kind: str, part: Coder) -> Coder:
@@ -174,7 +183,7 @@ def list_coder(kind: str, part: Coder) -> Coder:
             for _ in range(data.read_count("elements", 1))
         ]
 
-    return Coder(_named(kind, [part]), read, 4)
+    return _coder(kind, [part], read, 4)
 
 
 def primitive_array_coder(part: Coder) -> Coder:
@@ -183,7 +192,7 @@ def primitive_array_coder(part: Coder) -> Coder:
 
     if part.name == "BYTE":
         return LEAVES["BYTES"]
-    return Coder(_named("PRIMITIVE_ARRAY", [part]), read, 4)
+    return _coder("PRIMITIVE_ARRAY", [part], read, 4)
 
 
 def map_coder(key: Coder, value: Coder) -> Coder:
@@ -194,8 +203,9 @@ def map_coder(key: Coder, value: Coder) -> Coder:
             pairs.append([shown, None if data.read_bool("is null") else value.read(data)])
         return sorted(pairs, key=lambda pair: text_key(pair[0]))
 
-    return Coder(_named("MAP", [key, value]), read, 4)
+    return _coder("MAP", [key, value], read, 4)
 
 
-def _named(kind: str, parts: list[Coder]) -> str:
-    return f"{kind}[{', '.join(part.name for part in parts)}]"
+def _coder(kind: str, parts: list[Coder], read: Read, least: int) -> Coder:
+    name = f"{kind}[{', '.join(part.name for part in parts)}]"
+    return Coder(name, read, least, kind, tuple(parts))

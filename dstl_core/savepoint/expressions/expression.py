@@ -8,6 +8,7 @@
     cast_or_null(x, TYPE)     a value that does not fit is null
     coalesce(x, literal)
     nullif(x, literal)        null instead of a constant
+    recode(x, TYPE, TYPE)     bytes of PyFlink, or a message of Protocol Buffers, as another type
     empty()                   the RAW column of an aggregate whose own state holds no value yet
     size(x), count(x)         of a list state: how many elements
     sum(x), min(x), max(x), first(x), last(x)      of a list state: over its elements
@@ -101,6 +102,17 @@ class NullIf(OfOneValue):
 
 
 @dataclass(frozen=True)
+class Recode(OfOneValue):
+    """Bytes of PyFlink in another one of its types, or a message in another version of its type."""
+
+    old: str
+    new: str
+
+    def __str__(self) -> str:
+        return f"recode({self.of}, {self.old}, {self.new})"
+
+
+@dataclass(frozen=True)
 class ListAggregate(OfOneValue):
     """One value of all elements of a list."""
 
@@ -130,7 +142,7 @@ class Undecided:
 
 
 Expression = Union[  # noqa: UP007
-    Column, Literal, Cast, Coalesce, NullIf, ListAggregate, Empty, Undecided
+    Column, Literal, Cast, Coalesce, NullIf, Recode, ListAggregate, Empty, Undecided
 ]
 
 _WITH_CONSTANT: dict[str, type[Coalesce | NullIf]] = {"coalesce": Coalesce, "nullif": NullIf}
@@ -295,23 +307,31 @@ class ExpressionParser:
                 )
             self._expect(")")
             return _WITH_CONSTANT[function](of, constant)
+        if function == "recode":
+            of = self._value()
+            self._expect(",")
+            return Recode(of, self._type(","), self._type())
         if function == "empty":
             self._expect(")")
             return Empty()
         self._at = start
-        known = ("cast", "cast_or_null", *_WITH_CONSTANT, "empty", *AGGREGATES)
+        known = ("cast", "cast_or_null", *_WITH_CONSTANT, "recode", "empty", *AGGREGATES)
         raise self._error(f"one of the functions {', '.join(known)}")
 
-    def _type(self) -> str:
-        """The text up to the closing parenthesis of the cast, which it reads, too."""
+    def _type(self, end: str = ")") -> str:
+        """The text up to the closing parenthesis of the call, or up to a comma, which it reads,
+        too.
+        """
         depth, start = 0, self._at
         for at in range(start, len(self._text)):
             sign = self._text[at]
-            depth += (sign == "(") - (sign == ")")
-            if depth < 0:
+            depth += (sign in "([") - (sign in ")]")
+            if depth < 0 or (depth == 0 and sign == end):
+                if sign != end:
+                    break
                 self._at = at + 1
                 words = " ".join(self._text[start:at].split())
                 if words:
                     return words
                 break
-        raise self._error("a type and ')'")
+        raise self._error(f"a type and {end!r}")

@@ -36,9 +36,11 @@ from dstl_core.savepoint.expressions.expression import (
     ListAggregate,
     Literal,
     NullIf,
+    Recode,
     Undecided,
     columns_of,
 )
+from dstl_core.savepoint.expressions.recoded_column import Versions, recoded_column
 from dstl_core.savepoint.expressions.sql_cast import (
     OPTIONS,
     arrow_type_of,
@@ -170,6 +172,7 @@ class Conversion:
         name: What the whole old value is called in expressions.
         classes: New names of POJO classes.
         fields: Fields of POJO classes.
+        messages: Messages of Protocol Buffers, for ``recode``.
         misfits: Collects values that do not fit.
     """
 
@@ -181,6 +184,7 @@ class Conversion:
     name: str = "value"
     classes: Mapping[str, str] = field(default_factory=dict)
     fields: Mapping[str, Mapping[str, Expression]] = field(default_factory=dict)
+    messages: Versions = (None, None)
     misfits: Misfits = field(default_factory=Misfits)
     _keys: pa.Array | None = field(default=None, init=False)
     _others: Mapping[str, Values] = field(default_factory=dict, init=False)
@@ -235,6 +239,9 @@ class Conversion:
                 return self._coalesce(expression, scope, rows, where)
             case NullIf():
                 return self._null_if(expression, scope, rows, where)
+            case Recode():
+                of = self.value_of(expression.of, scope, rows, where)
+                return Values(recoded_column(expression, of.column, where, self.messages), of.kind)
             case ListAggregate():
                 raise ConfigError(
                     f"{where} is wrong: {expression} is over the elements of a list state; it "

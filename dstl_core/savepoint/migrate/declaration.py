@@ -35,6 +35,7 @@ _TOP = (
     "from",
     "to_template",
     "plans",
+    "protos",
     "max_parallelism",
     "operators",
     "drop_operators",
@@ -123,6 +124,7 @@ class Migration:
         from_: The old savepoint; None if it is given on its own.
         to_template: A savepoint of the new job that started empty; it has the new types.
         plans: The compiled plans of SQL jobs: ``old`` and ``new``.
+        protos: Descriptor sets of messages in state: ``old`` and ``new``.
         max_parallelism: Key groups of the result; None keeps those of the source.
         operators: Rules by operator of the new job: its uid, ``hash:..`` or ``name:..``.
         drop_operators: Operators of the old job that may go.
@@ -136,6 +138,7 @@ class Migration:
     operators: Mapping[str, OperatorRule] = field(default_factory=dict)
     drop_operators: tuple[str, ...] = ()
     start_empty: tuple[str, ...] = ()
+    protos: Mapping[str, str] = field(default_factory=dict)
     document: Mapping[str, Any] = field(default_factory=dict, compare=False)
     """The declaration as its author wrote it."""
 
@@ -168,6 +171,7 @@ class Migration:
                 "from_": near(declared.from_),
                 "to_template": near(declared.to_template),
                 "plans": {name: str(near(each)) for name, each in declared.plans.items()},
+                "protos": {name: str(near(each)) for name, each in declared.protos.items()},
             }
         )
 
@@ -192,14 +196,12 @@ class Migration:
         return cls(
             _text(top.get("from"), "from"),
             _text(top.get("to_template"), "to_template"),
-            {
-                name: str(_text(path, f"plans.{name}"))
-                for name, path in _mapping(top.get("plans") or {}, "plans", ("old", "new")).items()
-            },
+            _paths(top, "plans"),
             _max_parallelism(top.get("max_parallelism")),
             {name: _operator(each, f"operators.{name}") for name, each in operators.items()},
             _names(top.get("drop_operators"), "drop_operators"),
             _names(top.get("start_empty"), "start_empty"),
+            _protos(top),
             top,
         )
 
@@ -264,6 +266,19 @@ def _text(text: object, where: str) -> str | None:
     if text is not None and not isinstance(text, str | os.PathLike):
         raise ConfigError(f"{where} is wrong: expected a text, got {text!r}.")
     return None if text is None else os.fspath(text)
+
+
+def _paths(top: Mapping[str, Any], name: str) -> dict[str, str]:
+    """Files of the old and of the new job."""
+    paths = _mapping(top.get(name) or {}, name, ("old", "new"))
+    return {whose: str(_text(path, f"{name}.{whose}")) for whose, path in paths.items()}
+
+
+def _protos(top: Mapping[str, Any]) -> dict[str, str]:
+    protos = _paths(top, "protos")
+    if len(protos) == 1:
+        raise ConfigError("protos is wrong: expected the descriptor sets of old and new.")
+    return protos
 
 
 def _names(names: object, where: str) -> tuple[str, ...]:

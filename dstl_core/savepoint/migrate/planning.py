@@ -21,7 +21,12 @@ from dstl_core.codec.serializers import (
 from dstl_core.codec.state_meta import KEY_SERIALIZER
 from dstl_core.errors import ConfigError, NoSuchOperatorError, NotInColumnsError
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.expressions.expression import Expression, ListAggregate, Literal
+from dstl_core.savepoint.expressions.expression import (
+    Expression,
+    ListAggregate,
+    Literal,
+    Recode,
+)
 from dstl_core.savepoint.expressions.value_conversion import (
     Conversion,
     Values,
@@ -41,6 +46,7 @@ from dstl_core.savepoint.migrate.migration_plan import (
     StatePlan,
 )
 from dstl_core.savepoint.migrate.old_states import OldStates, missing_state, stored_at
+from dstl_core.savepoint.read.job_classes import read_protos
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.state.columns.state_columns import is_queue, namespace_type
@@ -73,6 +79,11 @@ class _Planning:
         self._used: set[OperatorID] = set()
         self._taken: dict[tuple[OperatorID, str], set[str]] = {}
         self._old_states = OldStates(source)
+        protos = migration.protos
+        self._messages = (
+            read_protos([protos["old"]] if "old" in protos else []),
+            read_protos([protos["new"]] if "new" in protos else []),
+        )
 
     def run(self) -> Plan:
         plan, migration = self._plan, self._migration
@@ -328,7 +339,8 @@ class _Planning:
             if isinstance(timer, TimerSerializer):
                 timer = replace(timer, key=plan.key_type)
             return StateInfo.of(meta.with_value_serializer(timer))
-        if rule.kind not in (None, info.kind) or rule.columns or rule.map_key is not None:
+        new_keys = rule.map_key is not None and not isinstance(rule.map_key, Recode)
+        if rule.kind not in (None, info.kind) or rule.columns or new_keys:
             raise ConfigError(
                 f"State {info.name!r} of operator {plan.label!r} changes its columns or its kind: "
                 f"give to_template, which has its new type."
@@ -433,6 +445,7 @@ class _Planning:
             whole,
             classes=plan.rule.classes,
             fields=plan.rule.fields,
+            messages=self._messages,
             misfits=state.misfits,
         )
         self._try_all(plan, state, where)
@@ -489,6 +502,7 @@ class _Planning:
             name=name,
             classes=plan.rule.classes,
             fields=plan.rule.fields,
+            messages=self._messages,
             misfits=state.misfits,
         )
         values = dict(others)

@@ -6,9 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from google.protobuf import descriptor_pb2
 
 from dstl_core import Snapshot
+from dstl_core.errors import ConfigError
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN
 
@@ -123,3 +128,172 @@ def test_no_upgrade_converts_a_message_of_kryo(run: Any) -> None:
         line["state"] for line in json.loads(ran.out)["states"] if line["action"] == "blocked"
     }
     assert {"kryo", "lines", "byId"} <= blocked
+
+
+# --------------------------------------------------------------------------------- columns
+
+UNSET = {"id": 0, "customer": "", "status": "OPEN", "total": None, "raw": "", "check": 0}
+UNSET |= {"lines": [], "tags": [], "card": None, "cash": None, "at": None, "codes": []}
+LINE = pa.struct([("sku", pa.string()), ("quantity", pa.int32()), ("price", pa.float64())])
+ORDER = pa.struct(
+    [
+        ("id", pa.int64()),
+        ("customer", pa.string()),
+        ("lines", pa.list_(LINE)),
+        ("tags", pa.map_(pa.string(), pa.int32())),
+        ("status", pa.string()),
+        ("total", pa.float64()),
+        ("raw", pa.binary()),
+        ("card", pa.string()),
+        ("cash", pa.int64()),
+        ("at", pa.struct([("seconds", pa.int64()), ("nanos", pa.int32())])),
+        ("codes", pa.list_(pa.int32())),
+        ("check", pa.uint64()),
+        ("parent", pa.string()),
+    ]
+)
+
+
+def as_order(text: dict[str, Any]) -> dict[str, Any]:
+    """What the truth has of an order, with all of its fields, as Arrow gives it."""
+    row = {**UNSET, **text}
+    row["raw"] = bytes.fromhex(row["raw"])
+    row["lines"] = [as_line(each) for each in row["lines"]]
+    row["tags"] = [tuple(pair) for pair in row["tags"]]
+    if row["at"] is not None:
+        row["at"] = {"seconds": 0, "nanos": 0, **row["at"]}
+    parent = text.get("parent")
+    return row | {"parent": None if parent is None else json.dumps(parent, ensure_ascii=False)}
+
+
+def as_line(text: dict[str, Any]) -> dict[str, Any]:
+    return {"sku": "", "quantity": 0, "price": 0.0, **text}
+
+
+def table_of(state: str | None, **options: Any) -> pa.Table:
+    loaded = Snapshot.load(PATH, **options)
+    [operator] = [each for each in loaded.operators if each.keyed_handles]
+    reader = operator.keyed() if state is None else operator.flat(state)
+    return pa.Table.from_batches(reader.read(), reader.schema)
+
+
+def of_state(state: str) -> dict[str, Any]:
+    return {line["key"]: line["value"] for line in truth() if line.get("state") == state}
+
+
+@pytest.mark.parametrize("state", ["kryo", "raw", "prefixed", "delimited"])
+def test_a_message_is_a_struct(state: str) -> None:
+    table = table_of(state, protos=[DESC], state_types=TYPES)
+    assert table.schema.field("state_value").type == ORDER
+    rows = {row["state_key"]: row["state_value"] for row in table.to_pylist()}
+    assert rows == {key: as_order(value) for key, value in of_state(state).items()}
+
+
+def test_elements_and_entries_are_structs() -> None:
+    options = {"protos": [DESC], "state_types": TYPES}
+    for state in ("lines", "raws"):  # those of Kryo, and bytes
+        table = table_of(state, **options)
+        assert table.schema.field("list_value").type == LINE
+        lists: dict[str, Any] = {}
+        for row in table.to_pylist():
+            lists.setdefault(row["state_key"], []).append(row["list_value"])
+        assert lists == {key: [as_line(each) for each in of_state(state)[key]] for key in lists}
+        assert len(lists) == 5
+    pairs = {
+        (row["state_key"], row["map_key"]): row["map_value"]
+        for row in table_of("byId", **options).to_pylist()
+    }
+    assert pairs == {
+        (key, name): as_order(value)
+        for key, entry in of_state("byId").items()
+        for name, value in entry
+    }
+
+
+def test_a_row_per_key_has_a_struct_for_each_state() -> None:
+    table = table_of(None, protos=[DESC], state_types=TYPES)
+    rows = {row["state_key"]: row for row in table.to_pylist()}
+    assert table.schema.field("lines").type == pa.list_(LINE)
+    for key, row in rows.items():
+        assert row["kryo"] == as_order(of_state("kryo")[key])
+        assert row["delimited"] == as_order(of_state("delimited")[key])
+        assert row["lines"] == [as_line(each) for each in of_state("lines")[key]]
+        assert row["raws"] == [as_line(each) for each in of_state("raws")[key]]
+        assert dict(row["byId"]) == {name: as_order(each) for name, each in of_state("byId")[key]}
+    assert len(rows) == 5
+
+
+def test_without_a_descriptor_set_columns_are_bytes() -> None:
+    assert pa.types.is_binary(table_of("raw").schema.field("state_value").type)
+    assert pa.types.is_binary(table_of("kryo").schema.field("state_value").type)
+
+
+# --------------------------------------------------------------------------- other versions
+
+
+def other_version(tmp_path: Path) -> str:
+    """shop.proto with ``count`` for ``quantity``, as ``sint64``, and a field more."""
+    files = descriptor_pb2.FileDescriptorSet.FromString(Path(DESC).read_bytes())
+    [line] = [
+        message for file in files.file for message in file.message_type if message.name == "Line"
+    ]
+    [quantity] = [field for field in line.field if field.name == "quantity"]
+    quantity.name, quantity.type = "count", descriptor_pb2.FieldDescriptorProto.TYPE_SINT64
+    line.field.add(name="note", number=9, type=descriptor_pb2.FieldDescriptorProto.TYPE_STRING)
+    path = tmp_path / "new.desc"
+    path.write_bytes(files.SerializeToString())
+    return str(path)
+
+
+def test_messages_become_those_of_another_version(tmp_path: Path) -> None:
+    new = other_version(tmp_path)
+    [operator] = [each.label for each in Snapshot.load(PATH).operators if each.keyed_handles]
+    states = {
+        "raws": {"value": "recode(value, shop.Line, shop.Line)"},
+        "raw": {"value": "recode(value, shop.Order, shop.Order)"},
+    }
+    declared = {
+        "migration": 1,
+        "protos": {"old": DESC, "new": new},
+        "operators": {f"hash:{operator}": {"states": states}},
+    }
+    migration = SavepointMigration(Migration.of(declared), Snapshot.load(PATH))
+    assert migration.plan.problems == []
+    out = migration.write(tmp_path / "out")
+    read = Snapshot.load(out, protos=[new], state_types={"raw": "shop.Order", "raws": "shop.Line"})
+    [migrated] = [each for each in read.operators if each.keyed_handles]
+    for state in ("raw", "raws"):
+        assert in_order(migrated.dump(state)) == [
+            text.replace('"quantity"', '"count"')
+            for text in in_order(line for line in truth() if line["state"] == state)
+        ]
+    kept = [each for each in Snapshot.load(out, protos=[DESC]).operators if each.keyed_handles]
+    assert in_order(kept[0].dump("kryo")) == in_order(
+        line for line in truth() if line["state"] == "kryo"
+    )
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("recode(value, shop.Line, shop.Nothing)", "'shop.Nothing' is no message of protos.new"),
+        ("recode(value, shop.Nothing, shop.Line)", "'shop.Nothing' is no message of protos.old"),
+        ("recode(value, shop.Nothing, x)", "is no type of PyFlink"),
+        ("recode(value, shop.Order, shop.Line)", "Field 1 of shop.Order (id) does not become sku"),
+    ],
+)
+def test_a_wrong_version_is_a_problem_of_the_plan(rule: str, message: str) -> None:
+    [operator] = [each.label for each in Snapshot.load(PATH).operators if each.keyed_handles]
+    declared = {
+        "migration": 1,
+        "protos": {"old": DESC, "new": DESC},
+        "operators": {f"hash:{operator}": {"states": {"raw": {"value": rule}}}},
+    }
+    [problem] = SavepointMigration(Migration.of(declared), Snapshot.load(PATH)).plan.problems
+    assert message in problem
+    is_one_sentence(problem)
+
+
+def test_a_set_of_one_version_alone_is_refused() -> None:
+    with pytest.raises(ConfigError, match="expected the descriptor sets of old and new"):
+        Migration.of({"migration": 1, "protos": {"old": DESC}})

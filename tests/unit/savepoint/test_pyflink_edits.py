@@ -14,10 +14,12 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot
+from dstl_core.errors import ColumnValueError, ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from tests.command_line import is_one_sentence
 from tests.golden_files import GOLDEN
-from tests.unit.savepoint.test_pyflink_jobs import declared, savepoint
+from tests.unit.savepoint.test_pyflink_jobs import declared, savepoint, truth
 
 EDITED = GOLDEN / "pyflink-jobs" / "edited"
 RULES = {
@@ -73,3 +75,96 @@ def test_pyflink_went_on_with_it(state: str) -> None:
     snapshot = Snapshot.load(EDITED / "savepoint-after", state_types=TYPES)
     dumped = {line["key"]: line["value"] for line in snapshot["python-two"].dump(state)}
     assert dumped == {f"key-{key}": AFTER[state]([key, key + 5, key + 10]) for key in range(5)}
+
+
+# ------------------------------------------------------------------- values in other types
+
+VALUES = {
+    "v_int": ("INT", "LONG"),
+    "v_row": ("ROW[LONG, STRING, BOOLEAN, DOUBLE]", "ROW[LONG, STRING, BOOLEAN, DOUBLE, STRING]"),
+    "v_map": ("MAP[STRING, INT]", "MAP[STRING, LONG]"),
+    "longs": ("LONG", "BIG_DEC"),
+}
+RECODED = {
+    "migration": 1,
+    "operators": {
+        "py": {
+            "states": {
+                **{
+                    f"python-state-{name}": {"value": f"recode(value, {old}, {new})"}
+                    for name, (old, new) in VALUES.items()
+                },
+                "python-state-seen": {
+                    "map_key": "recode(map_key, PICKLED, TUPLE[STRING, INT])",
+                    "value": "recode(value, PICKLED, ROW[LONG, STRING])",
+                },
+            }
+        }
+    },
+}
+NEW_TYPES = {
+    **declared("process"),
+    "v_int": "LONG",
+    "v_row": VALUES["v_row"][1],
+    "v_map": VALUES["v_map"][1],
+    "longs": "list[BIG_DEC]",
+    "seen": "map[TUPLE[STRING, INT], ROW[LONG, STRING]]",
+}
+
+
+def test_values_get_other_types(tmp_path: Path) -> None:
+    migration = SavepointMigration(Migration.of(RECODED), Snapshot.load(savepoint("process")))
+    out = migration.write(tmp_path / "out")
+    new = Snapshot.load(out, state_types=NEW_TYPES)["py"]
+    for name in (*VALUES, "seen"):
+        held_before = {
+            line["key"]: line["value"] for line in truth("process") if line.get("state") == name
+        }
+        expected = {
+            key: [*value, None]
+            if name == "v_row"
+            else [str(each) for each in value]
+            if name == "longs"
+            else value
+            for key, value in held_before.items()
+        }
+        assert {line["key"]: line["value"] for line in new.dump(name)} == expected
+        assert len(expected) == 5
+
+
+@pytest.mark.parametrize(
+    ("rule", "message"),
+    [
+        ("recode(value, LONG, STRING)", "LONG of PyFlink do not become STRING"),
+        ("recode(value, list[LONG], LONG)", "takes the type of a value"),
+        ("recode(value, long, LONG)", "is no type of PyFlink"),
+        ("recode(7, LONG, LONG)", "takes the bytes of a state of PyFlink"),
+        ("recode(key.f0, LONG, LONG)", "takes the bytes of a state of PyFlink"),
+    ],
+)
+def test_a_wrong_rule_is_a_problem_of_the_plan(rule: str, message: str) -> None:
+    states = {"python-state-v_long": {"value": rule}}
+    migration = Migration.of({"migration": 1, "operators": {"py": {"states": states}}})
+    plan = SavepointMigration(migration, Snapshot.load(savepoint("process"))).plan
+    [problem] = plan.problems
+    assert message in problem
+    is_one_sentence(problem)
+
+
+def test_a_rule_without_a_type_is_no_expression() -> None:
+    states = {"python-state-v_long": {"value": "recode(value, LONG)"}}
+    with pytest.raises(ConfigError, match="expected a type and ','"):
+        Migration.of({"migration": 1, "operators": {"py": {"states": states}}})
+
+
+def test_a_value_that_does_not_fit_stops_it(tmp_path: Path) -> None:
+    rules = {"value": "recode(value, LONG, INT)"}
+    migration = SavepointMigration(
+        Migration.of(
+            {"migration": 1, "operators": {"py": {"states": {"python-state-v_long": rules}}}}
+        ),
+        Snapshot.load(savepoint("process")),
+    )
+    with pytest.raises(ColumnValueError, match="does not fit into type INT"):
+        migration.write(tmp_path / "out")
+    assert not (tmp_path / "out").exists()

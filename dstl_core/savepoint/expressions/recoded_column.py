@@ -1,0 +1,66 @@
+"""Bytes of PyFlink in another one of its types, and messages in another version of theirs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pyarrow as pa
+
+from dstl_core.codec.protobuf.descriptors import Messages
+from dstl_core.codec.protobuf.message_versions import message_recoder
+from dstl_core.codec.pyflink.declared import PythonStateType, parse_python_type
+from dstl_core.codec.pyflink.recoding import recoder
+from dstl_core.errors import ColumnValueError, ConfigError, FormatError
+from dstl_core.savepoint.expressions.expression import Recode
+
+Versions = tuple[Messages | None, Messages | None]
+"""The messages of the old job, and of the new one."""
+
+
+def recoded_column(
+    recode: Recode, column: pa.Array, where: str, messages: Versions = (None, None)
+) -> pa.Array:
+    """The column with its values in the new type.
+
+    Raises:
+        ConfigError: The column has no bytes, or the types do not go together.
+        ColumnValueError: A value does not fit.
+    """
+    if not pa.types.is_binary(column.type):
+        raise ConfigError(
+            f"{where} is wrong: recode takes the bytes of a state of PyFlink, or of messages, got "
+            f"{column.type}."
+        )
+    try:
+        recoded = _recoder(recode, messages)
+    except ConfigError as error:
+        raise ConfigError(f"{where} is wrong: {error.message}") from error
+    try:
+        values = [None if raw is None else recoded(raw) for raw in column.to_pylist()]
+    except FormatError as error:
+        raise ColumnValueError(f"{where} fails: {error.message}") from error
+    return pa.array(values, pa.binary())
+
+
+def _recoder(recode: Recode, messages: Versions) -> Callable[[bytes], bytes]:
+    before, after = messages
+    if before is not None and after is not None:
+        old, new = before.messages.get(recode.old), after.messages.get(recode.new)
+        if old is not None and new is not None:
+            return message_recoder((before, old), (after, new))
+        if old is not None or new is not None:
+            name, whose = (recode.new, "new") if new is None else (recode.old, "old")
+            raise ConfigError(f"{name!r} is no message of protos.{whose}")
+    one, other = (_value_type(text) for text in (recode.old, recode.new))
+    return recoder(one.value, other.value)
+
+
+def _value_type(text: str) -> PythonStateType:
+    """The type of a value; the rule of a state says its kind."""
+    declared = parse_python_type(text)
+    if declared.kind is not None:
+        raise ConfigError(
+            f"recode takes the type of a value, got {text!r}; an element of a list, and a key and "
+            f"a value of a map, have rules of their own."
+        )
+    return declared
