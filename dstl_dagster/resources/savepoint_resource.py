@@ -151,6 +151,9 @@ class SavepointResource(dg.ConfigurableResource):
         jars: Sequence[str] = (),
         drop: Sequence[str] = (),
         types: Mapping[str, str] | None = None,
+        template: str | None = None,
+        new_jars: Sequence[str] = (),
+        new_keys: Mapping[str, str] | None = None,
         jobs: Jobs = 1,
     ) -> Snapshot:
         """Writes a copy of a savepoint of Flink 1.x that Flink 2.x restores. If ``out`` holds that
@@ -163,6 +166,9 @@ class SavepointResource(dg.ConfigurableResource):
             jars: Paths of the jars of the job that wrote it.
             drop: States to leave out, as ``state`` or ``operator/state``.
             types: Java types that the jars do not show, by state or by ``class.field``.
+            template: A savepoint of the new job, whose types take the place of Scala's.
+            new_jars: Jars of the new job, with classes that take the place of Scala's.
+            new_keys: Java types of keys, in place of those of Scala, by operator.
             jobs: What reads and writes keyed state.
 
         Raises:
@@ -172,8 +178,15 @@ class SavepointResource(dg.ConfigurableResource):
         """
         path = self.storage.path_of(source)
         snapshot = self._load(path, jars)
-        write = SavepointUpgrade(snapshot, to, drop, types).write
-        return self._copied(write, snapshot, out, [to, sorted(drop), dict(types or {})], jobs)
+        new_job = None if template is None else self.load(template)
+        write = SavepointUpgrade(
+            snapshot, to, drop, types, new_jars=new_jars, new_keys=new_keys, template=new_job
+        ).write
+        choices: list[Any] = [to, sorted(drop), dict(types or {})]
+        if template is not None or new_jars or new_keys:
+            sha256 = None if new_job is None else new_job.file.sha256
+            choices += [sha256, list(new_jars), dict(new_keys or {})]
+        return self._copied(write, snapshot, out, choices, jobs)
 
     def migration(
         self, declaration: str | Mapping[str, Any], source: str | None = None

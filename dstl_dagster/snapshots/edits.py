@@ -81,6 +81,21 @@ class Upgrade(dg.Model, dg.Resolvable):
             {"items": "List<shop.Line>"},
         ),
     ] = Field(default={})
+    template: Annotated[
+        str | None,
+        shown("A savepoint of the new job, whose types take the place of Scala's.", "orders/new"),
+    ] = None
+    new_jars: Annotated[
+        list[str],
+        shown("Jars of the new job, with classes that take the place of Scala's.", ["new.jar"]),
+    ] = Field(default=[])
+    new_keys: Annotated[
+        dict[str, str],
+        shown(
+            "Java types of keys, in place of those of Scala, by operator.",
+            {"orders": "Tuple2<String, Long>"},
+        ),
+    ] = Field(default={})
     engine: _Engine = None
 
     @field_validator("to", mode="before")
@@ -96,7 +111,15 @@ class Upgrade(dg.Model, dg.Resolvable):
 
     def edit(self) -> dict[str, Any]:
         """The arguments of ``upgraded_asset``."""
-        return {"to": self.to, "jars": self.jars, "drop": self.drop, "types": self.types}
+        return {
+            "to": self.to,
+            "jars": self.jars,
+            "drop": self.drop,
+            "types": self.types,
+            "template": self.template,
+            "new_jars": self.new_jars,
+            "new_keys": self.new_keys,
+        }
 
 
 class Migrate(dg.Model, dg.Resolvable):

@@ -203,6 +203,9 @@ def upgraded_asset(
     jars: Sequence[str] = (),
     drop: Sequence[str] = (),
     types: Mapping[str, str] | None = None,
+    template: str | None = None,
+    new_jars: Sequence[str] = (),
+    new_keys: Mapping[str, str] | None = None,
 ) -> dg.AssetsDefinition:
     """An asset that is the snapshot of Flink 1.x that ``source`` finds, as Flink 2.x restores it.
 
@@ -215,8 +218,19 @@ def upgraded_asset(
         jars: Paths of the jars of the job that wrote it.
         drop: States to leave out, as ``state`` or ``operator/state``.
         types: Java types that the jars do not show, by state or by ``class.field``.
+        template: A savepoint of the new job, whose types take the place of Scala's.
+        new_jars: Jars of the new job, with classes that take the place of Scala's.
+        new_keys: Java types of keys, in place of those of Scala, by operator.
     """
-    edit = {"to": to, "jars": list(jars), "drop": list(drop), "types": dict(types or {})}
+    edit = {
+        "to": to,
+        "jars": list(jars),
+        "drop": list(drop),
+        "types": dict(types or {}),
+        "template": template,
+        "new_jars": list(new_jars),
+        "new_keys": dict(new_keys or {}),
+    }
     return _copy_asset(
         spec, source, SavepointResource.upgrade, edit, op_name=op_name, engine=engine
     )

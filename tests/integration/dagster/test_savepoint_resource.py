@@ -17,6 +17,8 @@ from dstl_dagster.pipelines import build_rewrite_op
 from dstl_dagster.snapshots import Migrate, Rewrite, Upgrade
 from tests.golden_files import CHANGED_JOBS, JDK_JOBS, JDK_TYPES, UPGRADE_JOBS, as_lines, snapshot
 from tests.integration.dagster.small_pipeline import LOCAL, SPARK
+from tests.unit.savepoint import test_leaving_scala as in_java
+from tests.unit.savepoint import test_scala_jobs as of_scala
 from tests.unit.savepoint.test_job_values import lines, savepoint
 
 pytestmark = pytest.mark.dagster
@@ -169,6 +171,38 @@ def test_types_of_an_upgrade_are_named_in_yaml(savepoints: SavepointResource) ->
         assert dg.materialize(
             list(defs.assets or ()), instance=instance, resources={"storage": savepoints.storage}
         ).success
+
+
+def test_types_of_scala_are_those_of_the_new_job_in_yaml(savepoints: SavepointResource) -> None:
+    upgrade = Upgrade(jars=[of_scala.jar("orders")], template=str(in_java.new_savepoint("orders")))
+    component = SavepointComponent(
+        name="orders", path=str(of_scala.savepoint("orders")), upgrade=upgrade
+    )
+    defs = component.build_defs(dg.ComponentTree.for_test().load_context)
+    with dg.DagsterInstance.ephemeral() as instance:
+        done = dg.materialize(
+            list(defs.assets or ()), instance=instance, resources={"storage": savepoints.storage}
+        )
+    [event] = [
+        materialized_event
+        for materialized_event in done.get_asset_materialization_events()
+        if materialized_event.asset_key == dg.AssetKey(["orders", "orders_upgraded"])
+    ]
+    path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
+    assert in_java.held(path, "orders") == in_java.held(in_java.new_savepoint("orders"), "orders")
+
+
+def test_types_of_scala_are_named_for_the_resource(savepoints: SavepointResource) -> None:
+    source, jars = str(of_scala.savepoint("orders")), [of_scala.jar("orders")]
+    named = {"types": in_java.TYPES["orders"], "new_jars": [in_java.new_jar("orders")]}
+    copied = savepoints.upgrade(source, "java", jars=jars, **named)
+    assert in_java.held(str(copied.folder), "orders") == in_java.held(
+        in_java.new_savepoint("orders"), "orders"
+    )
+    assert written_at(savepoints.upgrade(source, "java", jars=jars, **named)) == written_at(copied)
+    with pytest.raises(SnapshotExistsError):
+        template = str(in_java.new_savepoint("orders"))
+        savepoints.upgrade(source, "java", jars=jars, **named, template=template)
 
 
 @pytest.fixture
