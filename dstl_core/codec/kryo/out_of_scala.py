@@ -8,6 +8,9 @@
     Enumeration         an enum or a text by the name of the constant, a number by its id
     Unit                Void
 
+A job that stays in Scala has the same types under the names of flink-scala-api: case classes by
+position, where fields may be added at the end, and ``BigDecimal`` and ``BigInt``, too.
+
 Both types are compared part by part. What has no counterpart is refused before anything is written;
 a value without a form, such as ``None`` where no null can be, when it is met.
 """
@@ -31,6 +34,16 @@ from dstl_core.codec.serializers.collections import (
     MapSerializer,
     SetSerializer,
     TupleSerializer,
+)
+from dstl_core.codec.serializers.libraries.flink_scala_api import (
+    CaseClassSerializer,
+    CollectionSerializer,
+    CoproductSerializer,
+    FlinkScalaEitherSerializer,
+    MappedSerializer,
+    OptionSerializer,
+    ScalaMapSerializer,
+    UnitSerializer,
 )
 from dstl_core.codec.serializers.names import Types
 from dstl_core.codec.serializers.opaque import KryoSerializer
@@ -69,6 +82,9 @@ _TAKE_NULL = (
     Types.INSTANT,
 )
 """Types whose bytes have a form of null."""
+_NULLABLE = (NullableSerializer, PojoSerializer, CaseClassSerializer, CoproductSerializer)
+_NUMBER_MAPPERS = ("BigDecMapper", "BigIntMapper")
+"""Mappers of flink-scala-api that store a number of Scala as one of Java."""
 _KRYO_COLLECTIONS = {
     "java.util.List": "java.util.ArrayList",
     "java.util.ArrayList": "java.util.ArrayList",
@@ -116,6 +132,8 @@ class OutOfScala:
         """
         if isinstance(old, ScalaOptionSerializer):
             return self._option(old, new, nullable)
+        if isinstance(new, MappedSerializer) and new.mapper.endswith(_NUMBER_MAPPERS):
+            return self.of(old, new.inner, nullable=nullable)
         if isinstance(new, NullableSerializer):
             was = old.inner if isinstance(old, NullableSerializer) else old
             return _or_none(self.of(was, new.inner, nullable=True))
@@ -129,6 +147,8 @@ class OutOfScala:
             case TtlSerializer(), TtlSerializer():
                 inner = self.of(old.value, new.value, nullable=nullable)
                 return lambda stored: _with_time(stored, inner(stored.value))
+            case ScalaCaseClassSerializer(), CaseClassSerializer():
+                return self._case_class(old, new)
             case ScalaCaseClassSerializer() | TupleSerializer(), TupleSerializer():
                 return self._positions(old, old.fields, new, new.fields, tuple, nullable=False)
             case ScalaCaseClassSerializer() | TupleSerializer(), RowSerializer():
@@ -146,18 +166,24 @@ class OutOfScala:
                 )
             case ScalaTrySerializer(), _:
                 return self._success(old, new, nullable)
-            case ScalaEitherSerializer() | EitherSerializer(), EitherSerializer():
+            case (
+                ScalaEitherSerializer() | EitherSerializer(),
+                EitherSerializer() | FlinkScalaEitherSerializer(),
+            ):
                 of_left, of_right = self.of(old.left, new.left), self.of(old.right, new.right)
                 return lambda value: Either(
                     value.is_left, (of_left if value.is_left else of_right)(value.value)
                 )
             case ScalaEnumSerializer(), _:
                 return _constants(old, new)
-            case ScalaUnitSerializer(), VoidSerializer():
+            case ScalaUnitSerializer(), VoidSerializer() | UnitSerializer():
                 return _same
         return self._collection(old, new)
 
     def _option(self, old: ScalaOptionSerializer, new: AnySerializer, nullable: bool) -> Convert:
+        if isinstance(new, OptionSerializer):
+            of_item = self._items(old.inner, new.inner)
+            return lambda value: Option(True, of_item(value.value)) if value.is_there else value
         if isinstance(old.inner, ScalaOptionSerializer):
             raise _refused(old, new, "a null says nothing of the Option inside")
         inner = new.inner if isinstance(new, NullableSerializer) else new
@@ -184,6 +210,16 @@ class OutOfScala:
             return collect([each(item) for each, item in zip(converts, value, strict=True)])
 
         return convert
+
+    def _case_class(self, old: ScalaCaseClassSerializer, new: CaseClassSerializer) -> Convert:
+        """A record of flink-scala-api says how many fields it has: new ones have their defaults."""
+        count, new_count = len(old.fields), len(new.fields)
+        if count > new_count or (old.is_tuple and count != new_count):
+            raise _refused(old, new, f"they have {count} and {new_count} fields")
+        converts = [
+            self._items(part, wanted) for part, wanted in zip(old.fields, new.fields, strict=False)
+        ]
+        return lambda value: tuple(each(item) for each, item in zip(converts, value, strict=True))
 
     def _pojo(self, old: ScalaCaseClassSerializer | PojoSerializer, new: PojoSerializer) -> Convert:
         parts = _fields(old, new)
@@ -246,6 +282,9 @@ class OutOfScala:
 
     def _collection(self, old: AnySerializer, new: AnySerializer) -> Convert:
         pair = _pair(old)
+        if pair is not None and isinstance(new, ScalaMapSerializer):
+            own, item = self._items(pair[0], new.key), self._items(pair[1], new.value)
+            return lambda pairs: [(own(key), item(value)) for key, value in pairs]
         if pair is not None and isinstance(new, MapSerializer):
             of_key = self._items(pair[0], new.key)
             of_item = _or_none(self.of(pair[1], new.value, nullable=True))
@@ -253,9 +292,9 @@ class OutOfScala:
         part, wanted = _element(old), _element(new)
         if part is None or wanted is None:
             raise _refused(old, new)
-        if isinstance(new, SetSerializer) and not _is_set(old):
+        if _is_set(new) and not _is_set(old):
             raise _refused(old, new, "a set holds nothing twice")
-        if isinstance(new, ListSerializer):
+        if isinstance(new, ListSerializer | CollectionSerializer):
             return _each(self._items(part, wanted))
         return _each(_or_none(self.of(part, wanted, nullable=True)))
 
@@ -311,7 +350,12 @@ def _pair(old: AnySerializer) -> tuple[AnySerializer, AnySerializer] | None:
 
 def _element(serializer: AnySerializer) -> AnySerializer | None:
     match serializer:
-        case ScalaCollectionSerializer() | ListSerializer() | SetSerializer():
+        case (
+            ScalaCollectionSerializer()
+            | CollectionSerializer()
+            | ListSerializer()
+            | SetSerializer()
+        ):
             element: AnySerializer = serializer.element
             return element
         case GenericArraySerializer():
@@ -324,6 +368,8 @@ def _element(serializer: AnySerializer) -> AnySerializer | None:
 def _is_set(old: AnySerializer) -> bool:
     if isinstance(old, ScalaCollectionSerializer):
         return old.is_set or old.is_map
+    if isinstance(old, CollectionSerializer):
+        return "SetSerializer" in old.serializer_class
     return isinstance(old, SetSerializer)
 
 
@@ -344,7 +390,7 @@ def _with_time(stored: Any, value: Any) -> Any:
 
 
 def _takes_null(new: AnySerializer) -> bool:
-    return isinstance(new, NullableSerializer | PojoSerializer) or new in _TAKE_NULL
+    return isinstance(new, _NULLABLE) or new in _TAKE_NULL
 
 
 def _content(value: Option, new: AnySerializer) -> Any:

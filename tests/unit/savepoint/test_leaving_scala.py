@@ -13,11 +13,34 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot
+from dstl_core.checkpoint.store.metadata_file import MetadataFile
+from dstl_core.codec.keyed_canonical import write_canonical_stream
+from dstl_core.codec.serializers import BUILT_IN, AnySerializer, ListSerializer, MapSerializer
+from dstl_core.codec.serializers.arrays import GenericArraySerializer
+from dstl_core.codec.serializers.libraries.flink_scala_api import (
+    CaseClassSerializer,
+    CollectionSerializer,
+    OptionSerializer,
+    ScalaMapSerializer,
+)
+from dstl_core.codec.serializers.scala import (
+    ScalaCaseClassSerializer,
+    ScalaCollectionSerializer,
+    ScalaOptionSerializer,
+)
+from dstl_core.codec.state_meta import KeyedBackendHeader
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import ByteStreamStateHandle, KeyGroupsSavepointStateHandle
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.restores.restore_check import check_restore
 from dstl_core.state.tables.compatibility import Verdict
+from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.location import Location
+from dstl_core.testing import MemoryFileIO
 from tests.command_line import run
 from tests.golden_files import GOLDEN
-from tests.unit.savepoint.test_scala_jobs import entries, jar, savepoint
+from tests.unit.savepoint.test_scala_jobs import entries, jar, savepoint, truth
 
 __all__ = ["run"]
 
@@ -196,3 +219,73 @@ def test_a_key_that_is_not_of_scala_gets_no_other_type(run: Any) -> None:
     ran = run("upgrade", str(savepoint("keys")), "--plan", "--new-key=by-int=Long")
     assert ran.code == 2
     assert "expected an operator whose keys have a type of Scala's API, got 'by-int'" in ran.err
+
+
+# ---------------------------------------------------------- the same job with flink-scala-api
+
+
+def in_library(old: AnySerializer) -> AnySerializer:
+    """The type that flink-scala-api 2.2.4 has for one of Flink's Scala API."""
+    x = "org.apache.flinkx.api.serializer."
+    match old:
+        case ScalaCaseClassSerializer():
+            return CaseClassSerializer(old.scala_class, tuple(map(in_library, old.fields)))
+        case ScalaOptionSerializer():
+            return OptionSerializer(in_library(old.inner))
+        case ScalaCollectionSerializer(element=ScalaCaseClassSerializer(fields=(key, value))) if (
+            old.is_map
+        ):
+            return ScalaMapSerializer(in_library(key), in_library(value))
+        case ScalaCollectionSerializer():
+            kind = "Set" if old.is_set else "List"
+            return CollectionSerializer(
+                f"{x}{kind}Serializer", "java.lang.Object", in_library(old.element)
+            )
+        case GenericArraySerializer():
+            return CollectionSerializer(
+                f"{x}ArraySerializer", old.component_class, in_library(old.component)
+            )
+        case ListSerializer():
+            return ListSerializer(in_library(old.element))
+        case MapSerializer():
+            return MapSerializer(in_library(old.key), in_library(old.value))
+    return old
+
+
+def template_of_library(source: Snapshot) -> Snapshot:
+    """A savepoint without entries of the same job with flink-scala-api, by its types alone."""
+    operators = []
+    for operator in source.operators:
+        if not operator.keyed_handles:
+            continue
+        assert operator.key_type is not None
+        metas = tuple(
+            info.meta.with_value_serializer(in_library(info.meta.value_serializer))
+            for info in operator.states
+        )
+        groups = KeyGroupRange(0, operator.max_parallelism - 1)
+        header = KeyedBackendHeader(operator.key_type.serializer, metas)
+        raw, offsets = write_canonical_stream(header, groups, {})
+        handle = KeyGroupsSavepointStateHandle(offsets, ByteStreamStateHandle("t", raw))
+        subtask = OperatorSubtaskState(0, managed_keyed_state=handle)
+        operators.append(
+            OperatorState(operator.operator_id, 1, operator.max_parallelism, (subtask,))
+        )
+    folder = Location.parse("/nowhere/template")
+    file = MetadataFile(folder, CheckpointMetadata(3, 1, tuple(operators)), "", 0, None)
+    files = MemoryFileIO()
+    return Snapshot(file, files, HandleResolver(files, folder), BUILT_IN)
+
+
+def test_a_job_that_stays_in_scala_has_its_state_with_flink_scala_api(tmp_path: Path) -> None:
+    """The library's jar is not at hand, so its types are those of its own savepoint, and what is
+    written is read by the reader that reads that one.
+    """
+    source = Snapshot.load(savepoint("colls"), jars=[jar("colls")])
+    upgrade = SavepointUpgrade(source, template=template_of_library(source))
+    upgraded = Snapshot.load(upgrade.write(tmp_path / "up"), jars=[jar("colls")])
+    lines = [line for operator in upgraded.operators for line in operator.dump()]
+    assert entries(json.loads(json.dumps(lines))) == entries(truth("colls"))
+    raw = b"".join(path.read_bytes() for path in (tmp_path / "up").iterdir() if path.is_file())
+    assert b"org.apache.flinkx.api.serializer.ScalaCaseClassSerializerSnapshot" in raw
+    assert b"org.apache.flink.api.scala" not in raw

@@ -16,6 +16,16 @@ from dstl_core.codec.kryo.out_of_scala import OutOfScala
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.serializers.arrays import GenericArraySerializer
 from dstl_core.codec.serializers.base import deserialize_exactly, serialize_to_bytes
+from dstl_core.codec.serializers.libraries.flink_scala_api import (
+    CaseClassSerializer,
+    CollectionSerializer,
+    CoproductSerializer,
+    FlinkScalaEitherSerializer,
+    MappedSerializer,
+    OptionSerializer,
+    ScalaMapSerializer,
+    UnitSerializer,
+)
 from dstl_core.codec.serializers.pojo import Pojo
 from dstl_core.codec.serializers.primitives import VoidSerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer, TtlValue
@@ -145,6 +155,113 @@ def test_numbers_and_symbols_of_scala_in_kryo() -> None:
     assert of(KRYO("scala.math.BigInt"), Types.BIG_INT)(large) == -7
     symbol = KryoValue(KryoObject("scala.Symbol", "s0"), b"")
     assert of(KRYO("scala.Symbol"), Types.STRING)(symbol) == "s0"
+
+
+# ---------------------------------------------------------- the same job with flink-scala-api
+
+X = "org.apache.flinkx.api.serializer."
+X_PAIR = CaseClassSerializer("scala.Tuple2", (Types.STRING, Types.LONG))
+X_P = CaseClassSerializer("fsa.P", (Types.INT, OptionSerializer(Types.STRING)))
+P = ScalaCaseClassSerializer("fsa.P", (Types.INT, ScalaOptionSerializer(Types.STRING)))
+
+
+def x_collection(name: str, element: AnySerializer) -> CollectionSerializer:
+    return CollectionSerializer(f"{X}{name}Serializer", "java.lang.Object", element)
+
+
+STAYS: list[tuple[AnySerializer, AnySerializer, Any, str]] = [
+    # The library wrote these bytes of P(7, Some("ab")) and List(P(1, None)).
+    (P, X_P, (7, Option(True, "ab")), "0000000200000007 01036162"),
+    (P, X_P, (7, Option(False, None)), "0000000200000007 00"),
+    (
+        collection("List", P),
+        x_collection("List", X_P),
+        [(1, Option(False, None))],
+        "0000000100000002 00000001 00",
+    ),
+    (PAIR, X_PAIR, ("a", 1), "00000002 0261 0000000000000001"),
+    (
+        LINE,
+        CaseClassSerializer("shop.Line", (Types.STRING, Types.LONG, Types.INT)),
+        ("a", 1),
+        "00000002 0261 0000000000000001",
+    ),
+    (MAYBE, OptionSerializer(Types.LONG), SOME, "01 0000000000000007"),
+    (
+        ScalaOptionSerializer(MAYBE),
+        OptionSerializer(OptionSerializer(Types.LONG)),
+        Option(True, NONE),
+        "01 00",
+    ),
+    (
+        ScalaEitherSerializer(Types.STRING, PAIR),
+        FlinkScalaEitherSerializer(Types.STRING, X_PAIR),
+        Either(False, ("a", 1)),
+        "00 00000002 0261 0000000000000001",
+    ),
+    (
+        collection("Set", Types.INT),
+        x_collection("Set", Types.INT),
+        [1, 2],
+        "00000002 00000001 00000002",
+    ),
+    (
+        collection("Vector", PAIR),
+        x_collection("Vector", X_PAIR),
+        [None],
+        "00000001 80000000",  # null has no fields here, since a text has no fixed length
+    ),
+    (
+        collection("Map", PAIR),
+        ScalaMapSerializer(Types.STRING, Types.LONG),
+        [("a", 1)],
+        "00000001 0261 0000000000000001",
+    ),
+    (ScalaUnitSerializer(), UnitSerializer(), None, ""),
+    (
+        TtlSerializer(PAIR),
+        TtlSerializer(X_PAIR),
+        TtlValue(5, ("a", 1)),
+        "0000000000000005 00000002 0261 0000000000000001",
+    ),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "value", "raw"), STAYS, ids=str)
+def test_a_type_has_the_form_of_flink_scala_api(
+    old: AnySerializer, new: AnySerializer, value: Any, raw: str
+) -> None:
+    convert = OutOfScala(NO_CLASSES).of(old, new)
+    assert serialize_to_bytes(new, convert(value)) == bytes.fromhex(raw)
+
+
+NO_PLACE: list[tuple[AnySerializer, AnySerializer, str]] = [
+    (LINE, CaseClassSerializer("shop.Line", (Types.STRING,)), "they have 2 and 1 fields"),
+    (
+        PAIR,
+        CaseClassSerializer("scala.Tuple3", (Types.STRING, Types.LONG, Types.INT)),
+        "they have 2 and 3",
+    ),
+    (
+        LINE,
+        CaseClassSerializer("shop.Line", (Types.STRING, Types.INT)),
+        "Long does not become Integer",
+    ),
+    (collection("List", Types.LONG), x_collection("Set", Types.LONG), "a set holds nothing twice"),
+    (TIER, CaseClassSerializer("shop.Tier", ()), "does not become shop.Tier"),
+    (KRYO("shop.Shape"), CoproductSerializer((), ()), "Kryo<shop.Shape> does not become"),
+    (TRY, FlinkScalaEitherSerializer(Types.LONG, Types.STRING), "does not become"),
+    (Types.LONG, MappedSerializer("x.UuidMapper", Types.LONG), "does not become"),
+]
+
+
+@pytest.mark.parametrize(("old", "new", "reason"), NO_PLACE, ids=str)
+def test_what_flink_scala_api_has_no_place_for_is_refused(
+    old: AnySerializer, new: AnySerializer, reason: str
+) -> None:
+    with pytest.raises(UnreadableValueError) as refused:
+        OutOfScala(NO_CLASSES).of(old, new)
+    assert reason in str(refused.value)
 
 
 REFUSED: list[tuple[AnySerializer, AnySerializer, str]] = [
