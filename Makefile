@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv; nothing has to be run before.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-fast test-flink test-browser check docs format soak storm fuzz bench ui clean-demo
+.PHONY: help setup demo wheels test test-fast test-flink test-browser check docs format soak storm fuzz bench ui clean-demo
 
 PYTEST := scripts/with-java python -m pytest
 # The variable silences an advertisement that the theme prints on every run.
@@ -18,6 +18,9 @@ setup: ## make .venv (the other targets do it by themselves)
 
 demo: setup ## the main job end to end on real flights, through Dagster and Spark
 	@scripts/with-java python -m examples.flights.run
+
+wheels: setup ## both wheels in dist, with kernels compiled for this Python and system
+	@.venv/bin/python -m tests.wheels dist
 
 ui: setup ## the Dagster UI on the demo's instance (run make demo first)
 	@scripts/with-java python -m examples.flights.ui

@@ -13,12 +13,12 @@ from dstl_core.errors import ConfigError
 
 
 def warm() -> None:
-    """Compile kernels and archive Spark's classes ahead.
+    """Compile the kernels that did not come with the package, and archive Spark's classes ahead.
 
     Both are kept for a user. Run it as the user that runs the jobs, for example while an image is
     built.
     """
-    from dstl_core.codec.columnar.kernels.jit import CACHE_FOLDER
+    from dstl_core.codec.columnar.kernels.jit import CACHE_FOLDER, SHIPPED_FOLDER
     from dstl_core.local.warm_jobs import steps
 
     if CACHE_FOLDER is None:
@@ -34,7 +34,13 @@ def warm() -> None:
             step()
     made = _kernels(CACHE_FOLDER) - before
     seconds = time.monotonic() - start
-    print_lines([f"{made} kernels compiled in {seconds:.0f} s, {before} kept; {CACHE_FOLDER}"])
+    shipped = 0 if SHIPPED_FOLDER is None else _kernels(SHIPPED_FOLDER)
+    print_lines(
+        [
+            f"{made} kernels compiled in {seconds:.0f} s, {before} kept, {shipped} came with the "
+            f"package; {CACHE_FOLDER}"
+        ]
+    )
     if find_spec("pyspark") is not None:
         _archive_classes()
 

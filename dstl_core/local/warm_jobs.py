@@ -8,7 +8,7 @@ savepoints, readers.
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
@@ -17,6 +17,8 @@ from typing import Any
 import pyarrow as pa
 
 from dstl_core import aggregates
+from dstl_core.codec.columnar.kryo.section_converter import SectionConverter
+from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.coordination.job_on_engine import JobOnEngine
 from dstl_core.job.spec.operators import AggregateOperator, KeyedOperator, LocalCopies
@@ -84,7 +86,7 @@ class _AllStates(KeyedProcessFunction):
         ctx.timer_service().register_event_time_timer(1)
 
 
-def steps(folder: Path) -> Iterator[tuple[str, partial[None]]]:
+def steps(folder: Path) -> Iterator[tuple[str, Callable[[], None]]]:
     """What each step does in words, and the step.
 
     Args:
@@ -109,6 +111,7 @@ def steps(folder: Path) -> Iterator[tuple[str, partial[None]]]:
         yield "windows", partial(_run, folder / "windows", windows, batch)
         by_row = KeyedOperator("states", "k", "string", _AllStates())
         yield "functions by row", partial(_run, folder / "rows", by_row, batch)
+    yield "upgrades", _convert
 
 
 def _every_aggregate() -> dict[str, Any]:
@@ -135,3 +138,9 @@ def _run(folder: Path, operator: AggregateOperator | KeyedOperator, batch: pa.Ta
         [states] = snapshot.operators
         for _ in states.keyed().read():
             pass
+
+
+def _convert() -> None:
+    """Calls the kernels of an upgrade, which are one program, with no record."""
+    converter = SectionConverter([], lambda state, value: value)
+    converter.converted(END_OF_KEY_GROUP_MARK.to_bytes(2, "big"))

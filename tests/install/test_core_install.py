@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.first_day import FIRST_DAY
 from tests.golden_files import snapshot
 from tests.wheels import build_wheel, make_environment
 
@@ -42,7 +43,7 @@ class User:
 @pytest.fixture(scope="module")
 def user(tmp_path_factory: pytest.TempPathFactory) -> User:
     folder = tmp_path_factory.mktemp("user")
-    wheel = build_wheel("dstl_core", folder)
+    wheel = build_wheel("dstl_core", folder, kernels=True)
     return User(make_environment(folder / "environment", wheel), folder)
 
 
@@ -93,6 +94,10 @@ def test_a_job_runs_and_its_savepoint_is_dumped(user: User) -> None:
     lines = user.output("dstl", "dump", "savepoint", "--state", "total").splitlines()
     entries = [json.loads(line) for line in lines]
     assert {entry["key"]: entry["value"] for entry in entries} == {"ada": 14, "bob": 2}
+
+
+def test_the_first_day_compiles_nothing(user: User) -> None:
+    assert user.output("python", "-c", FIRST_DAY, "day") == "[]\n"
 
 
 MODULES = """

@@ -1,4 +1,4 @@
-"""Compiles kernels, and caches them only where no other user can write.
+"""Compiles kernels that are not shipped, and caches them only where no other user can write.
 
 A cached kernel is machine code that is loaded without a check. So its folder must belong to the
 user and be closed to others (mode 0700). Otherwise nothing is cached, and every process compiles
@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 import numba
 
+from dstl_core.codec.columnar.kernels.shipped import look_first_in, shipped_folder
 from dstl_core.private_folders import private_folder, user_cache
 
 # numba's annotations know neither its configuration, nor that a kernel is called like the function
@@ -24,38 +25,36 @@ _CONFIGURED: str = _compiler.config.CACHE_DIR
 Kernel = TypeVar("Kernel", bound=Callable[..., Any])
 
 
-def kernel_folder(parent: Path, sources: Path) -> Path | None:
-    """The folder ``<parent>/<digest of the sources>``; it is created if it is missing.
+def digest_of(sources: Path) -> str:
+    """A digest of every module in a folder: the name of what was compiled from them.
 
-    Its name is a digest of every module in ``sources``: the compiler notices changes in a kernel's
-    own file only, not in helpers of other files that it inlines.
-
-    Returns:
-        None if nothing may be cached there.
+    The compiler notices changes in a kernel's own file only, not in helpers of other files that it
+    inlines.
     """
     digest = hashlib.sha256()
     for module in sorted(sources.rglob("*.py")):
         digest.update(module.read_bytes())
-    return private_folder(parent / digest.hexdigest()[:16])
+    return digest.hexdigest()[:16]
 
 
 def _cache_folder() -> Path | None:
-    sources = Path(__file__).parent
-    if not sources.is_dir():
-        return None  # imported from a zip: no source file whose change could be noticed
     if _CONFIGURED:
-        return kernel_folder(Path(_CONFIGURED), sources)
+        return private_folder(Path(_CONFIGURED) / DIGEST)
     cache = user_cache()
-    return None if cache is None else kernel_folder(cache / "kernels", sources)
+    return None if cache is None else private_folder(cache / "kernels" / DIGEST)
 
 
-CACHE_FOLDER = _cache_folder()
+_SOURCES = Path(__file__).parent
+DIGEST = digest_of(_SOURCES)
+# Imported from a zip, there is no source file whose change could be noticed.
+CACHE_FOLDER = _cache_folder() if _SOURCES.is_dir() else None
+SHIPPED_FOLDER = shipped_folder(DIGEST) if _SOURCES.is_dir() else None
 
 
 def kernel(function: Kernel) -> Kernel:
     """Compiles a function at its first call to machine code that runs without the GIL.
 
-    The machine code comes from the cache if there is one.
+    The machine code comes with the package or from the cache, if it is there.
     """
     # The compiler reads its option while it wraps a function. Restore it, so that the user's own
     # compiled functions keep their cache folder.
@@ -64,4 +63,6 @@ def kernel(function: Kernel) -> Kernel:
         compiled: Kernel = _compiler.njit(nogil=True, cache=CACHE_FOLDER is not None)(function)
     finally:
         _compiler.config.CACHE_DIR = _CONFIGURED
+    if SHIPPED_FOLDER is not None and compiled is not function:
+        look_first_in(SHIPPED_FOLDER, compiled)
     return compiled
