@@ -112,6 +112,47 @@ NEW_TYPES = {
 }
 
 
+RESTORED = GOLDEN / "pyflink-jobs" / "recoded"
+"""The savepoint that PyFlink got, and the one that it took after the next five numbers."""
+
+
+def test_what_recode_writes_is_what_pyflink_restored(tmp_path: Path) -> None:
+    migration = SavepointMigration(Migration.of(RECODED), Snapshot.load(savepoint("process")))
+    out = migration.write(tmp_path / "out")
+    one, other = (
+        sorted(
+            json.dumps(line, sort_keys=True)
+            for line in Snapshot.load(path, state_types=NEW_TYPES)["py"].dump()
+        )
+        for path in (out, RESTORED / "savepoint-given")
+    )
+    assert one == other
+    assert len(one) > 150
+
+
+NEXT: dict[str, Callable[[list[int]], Any]] = {
+    "v_int": AFTER["v_int"],
+    "v_map": AFTER["v_map"],
+    "longs": lambda own: [str(n) for n in own],
+    "seen": AFTER["seen"],
+    "total": sum,
+    "v_row": lambda own: [
+        own[-1],
+        None if own[-1] % 3 == 0 else f"r{own[-1]}",
+        own[-1] % 2 == 1,
+        own[-1] / 4,
+        f"n{own[-1]}",
+    ],
+}
+
+
+@pytest.mark.parametrize("state", NEXT)
+def test_pyflink_went_on_with_the_other_types(state: str) -> None:
+    snapshot = Snapshot.load(RESTORED / "savepoint-after", state_types=NEW_TYPES)
+    dumped = {line["key"]: line["value"] for line in snapshot["py"].dump(state)}
+    assert dumped == {f"key-{key}": NEXT[state]([key, key + 5, key + 10]) for key in range(5)}
+
+
 def test_values_get_other_types(tmp_path: Path) -> None:
     migration = SavepointMigration(Migration.of(RECODED), Snapshot.load(savepoint("process")))
     out = migration.write(tmp_path / "out")
