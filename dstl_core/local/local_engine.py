@@ -191,7 +191,7 @@ class LocalRunner:
         )
 
         def call(subtask: int, stopped: Event) -> SubtaskReport:
-            batches = in_order(placed[subtask], operator, order_by)
+            batches = in_order(placed.pop(subtask), operator, order_by)
             return run_epoch_subtask(_copy(task), epoch, subtask, _until(stopped, batches))
 
         return self._all(call, sorted(placed), description)

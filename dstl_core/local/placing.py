@@ -53,8 +53,8 @@ def placed_rows(
 def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """The rows of a subtask: sorted by ``order_by``, then by the other columns and by their hash.
 
-    For an order-insensitive function ties are not broken, and without ``order_by`` nothing is
-    sorted. Nulls come first, and NaN last. Columns of lists break no tie.
+    They are read once. For an order-insensitive function ties are not broken, and without
+    ``order_by`` nothing is sorted. Nulls come first, and NaN last. Columns of lists break no tie.
     """
     # Declared aggregates do not depend on columns that only order rows, and these are not sent.
     order = [name for name in order_by if name in rows.schema.names]
@@ -62,15 +62,17 @@ def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterat
         others = (field for field in rows.schema if field.name not in order)
         order += [field.name for field in others if is_ordered(field.type)]
     if not order:
-        yield from rows.batches()
+        yield from rows.drain()
         return
-    table = pa.Table.from_batches(rows.batches(), rows.schema)
+    table = pa.Table.from_batches(rows.drain(), rows.schema)
     keys = [key for name in order for key in _sort_keys(table.column(name).combine_chunks())]
     names = [str(number) for number in range(len(keys))]
     places = pc.sort_indices(
         pa.Table.from_arrays(keys, names), sort_keys=[(name, "ascending") for name in names]
     )
-    yield from table.take(places).to_batches()
+    del keys
+    table = table.take(places)
+    yield from table.to_batches()
 
 
 def _sort_keys(column: pa.Array) -> Iterator[pa.Array]:

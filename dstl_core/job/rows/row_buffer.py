@@ -56,7 +56,20 @@ class RowBuffer:
         """Removes and returns all rows as one batch; None if there are no rows."""
         if not self._rows:
             return None
-        table = pa.Table.from_batches(self._batches).combine_chunks()
-        self._batches, self._rows, self._bytes = [], 0, 0
-        [rows] = table.to_batches()
-        return rows
+        batches, self._batches, self._rows, self._bytes = self._batches, [], 0, 0
+        return one_batch(batches)
+
+
+def one_batch(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    """Batches of one schema as one. It takes them out of the list, and lets go of each column that
+    it has copied.
+    """
+    if len(batches) == 1:
+        return batches.pop()
+    schema = batches[0].schema
+    columns = [[batch.column(at) for batch in batches] for at in range(len(schema))]
+    batches.clear()
+    copied = []
+    while columns:
+        copied.append(pa.concat_arrays(columns.pop(0)))
+    return pa.RecordBatch.from_arrays(copied, schema=schema)

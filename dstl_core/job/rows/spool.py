@@ -13,7 +13,7 @@ import pyarrow as pa
 class Spool:
     """Batches that wait, in memory and, beyond a limit, in an unnamed temporary file.
 
-    One reader at a time reads them, as often as it likes.
+    One reader at a time reads them, as often as it likes, or once with ``drain``.
 
     Args:
         schema: The columns.
@@ -50,6 +50,16 @@ class Spool:
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows in the order in which they were added."""
         yield from self._held
+        yield from self._in_file()
+
+    def drain(self) -> Iterator[pa.RecordBatch]:
+        """Yields the rows as ``batches``, and lets go of them."""
+        self._held.reverse()
+        while self._held:
+            yield self._held.pop()
+        yield from self._in_file()
+
+    def _in_file(self) -> Iterator[pa.RecordBatch]:
         if self._file is None:
             return
         self._writer.close()

@@ -38,6 +38,8 @@ from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.state.tables.readable_types import check_readable
 from dstl_core.storage.written_files import WrittenFile
 
+LOGGED_ROWS = 1 << 18
+"""Changes that are encoded at a time."""
 _VOID = VoidNamespaceSerializer()
 
 
@@ -229,13 +231,13 @@ class StateInColumns(ABC):
     # ---------------------------------------------------------------------------------- log
 
     def _keep(
-        self, keys: Keys, before: pa.Table, after: pa.Table, changed: Sequence[Changed]
+        self, keys: Keys, known: Changed, after: pa.Table, changed: Sequence[Changed]
     ) -> Changed:
         """Logs and keeps new states; returns which keys changed.
 
         Args:
             keys: Distinct keys.
-            before: Their states until now.
+            known: Which keys have had state until now.
             after: Their new states.
             changed: Which keys changed, for each state.
         """
@@ -251,18 +253,16 @@ class StateInColumns(ABC):
                 (own & is_set, StateChangeOperation.SET),
                 (own & ~is_set, StateChangeOperation.CLEAR),
             ):
-                if changelog is None or not chosen.any():
-                    continue
-                if chosen.all():
-                    changelog.log_values(at, groups, keys.values, new, operation)
+                if changelog is None:
                     continue
                 rows = np.flatnonzero(chosen)
-                places = pa.array(rows)
-                changelog.log_values(
-                    at, groups[rows], keys.values.take(places), new.take(places), operation
-                )
+                for start in range(0, len(rows), LOGGED_ROWS):
+                    some = rows[start : start + LOGGED_ROWS]
+                    places = pa.array(some)
+                    own_keys, values = keys.values.take(places), new.take(places)
+                    changelog.log_values(at, groups[some], own_keys, values, operation)
         self._changed_keys += int(np.count_nonzero(any_changed))
-        self._keys_gained += _keys_with_state(after) - _keys_with_state(before)
+        self._keys_gained += int(np.count_nonzero(with_state(after)) - np.count_nonzero(known))
         self._store.put(keys, after, any_changed)
         return any_changed
 
@@ -295,10 +295,11 @@ class StateInColumns(ABC):
         is_kept = self.warmth == WARM and parts == CopyParts.of(self._handles)
         if parts is None or is_kept or not self._task.job.local_copies.enabled:
             self._folder.give_up(self._begun)
-            return
-        begun = self._begun or self._begin_copy()
-        if begun is not None:
-            self._folder.finish(begun, parts, files_of(begun.notes["levels"]))
+        else:
+            begun = self._begun or self._begin_copy()
+            if begun is not None:
+                self._folder.finish(begun, parts, files_of(begun.notes["levels"]))
+        self._let_go()
 
     def _begin_copy(self) -> BegunCopy | None:
         """The files of a local copy of the state; None if none is kept."""
@@ -315,11 +316,12 @@ class StateInColumns(ABC):
         self._files.close()
         self._folder.give_up(self._begun)
         self._folder.drop_damaged()
+        self._let_go()
 
-
-def _keys_with_state(table: pa.Table) -> int:
-    """How many rows have a value in at least one column."""
-    return int(np.count_nonzero(with_state(table)))
+    def _let_go(self) -> None:
+        """Frees the memory of the state now: the objects of a subtask refer to each other."""
+        self._store.levels.clear()
+        self._waiting.take()
 
 
 def with_state(table: pa.Table) -> Changed:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,7 +17,7 @@ from dstl_core.errors import ConfigError, UserFunctionError
 from dstl_core.functions import KEY_INDEX, ColumnResult, KeyedColumnFunction, RuntimeContext
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import AggregateOperator
-from dstl_core.job.task.column_state import StateInColumns, with_state
+from dstl_core.job.task.column_state import Changed, StateInColumns, with_state
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.reduced_rows import ReducedRows
 from dstl_core.job.task.restore import Assigned
@@ -25,6 +27,23 @@ from dstl_core.state.columns.column_fit import fit
 from dstl_core.state.columns.column_store import Keys
 
 _BITS = {pa.float32(): pa.int32(), pa.float64(): pa.int64()}
+
+
+@dataclass(frozen=True)
+class _Merged:
+    """What a function made of rows and the states of their keys.
+
+    Args:
+        known: Which keys had state before.
+        after: The new states.
+        changes: Which keys changed, for each state.
+        output: The output of the function.
+    """
+
+    known: Changed
+    after: pa.Table
+    changes: Sequence[Changed]
+    output: pa.RecordBatch | pa.Table | None
 
 
 class ColumnSubtask(StateInColumns):
@@ -61,23 +80,19 @@ class ColumnSubtask(StateInColumns):
         reduced = None if self._reduced_rows is None else self._reduced_rows.take()
         if reduced is not None:
             keys, rows = reduced
-            self._merge(keys, np.arange(len(keys)), rows, output)
+            merged = self._merged(keys, np.arange(len(keys)), rows)
+            del reduced, rows  # the log and the store need the new states alone
+            self._keep_merged(keys, merged, output)
         super().finish(watermark, output)
         with user_code(self._function, "close"):
             self._function.close()
 
     def _process_rows(self, rows: pa.RecordBatch, output: OutputFiles) -> None:
         keys, numbers = self._number_keys(rows.column(self._key_by))
-        self._merge(keys, numbers, rows, output)
+        self._keep_merged(keys, self._merged(keys, numbers, rows), output)
 
-    def _merge(
-        self,
-        keys: Keys,
-        numbers: npt.NDArray[np.int64],
-        rows: pa.RecordBatch,
-        output: OutputFiles,
-    ) -> None:
-        """Calls the function with rows and the states of their keys, and keeps the new states."""
+    def _merged(self, keys: Keys, numbers: npt.NDArray[np.int64], rows: pa.RecordBatch) -> _Merged:
+        """Calls the function with rows and the states of their keys."""
         before = self._store.lookup(keys)
         with_index = rows.append_column(KEY_INDEX, pa.array(numbers, pa.int64()))
         with self._calling("process_batch"):
@@ -87,11 +102,15 @@ class ColumnSubtask(StateInColumns):
             differ(one_array(old), one_array(new))
             for old, new in zip(before.columns, after.columns, strict=True)
         ]
-        changed = self._keep(keys, before, after, changes)
-        output.add_columns(result.output)
+        return _Merged(with_state(before), after, changes, result.output)
+
+    def _keep_merged(self, keys: Keys, merged: _Merged, output: OutputFiles) -> None:
+        """Keeps the new states of keys, and gives the output."""
+        known, after = merged.known, merged.after
+        changed = self._keep(keys, known, after, merged.changes)
+        output.add_columns(merged.output)
         if output.schema is None or not changed.any():
             return
-        known = with_state(before)
         inserted = np.flatnonzero(changed & ~known)
         places = pa.array(np.concatenate([inserted, np.flatnonzero(changed & known)]))
         new = after.take(places).combine_chunks()

@@ -14,7 +14,7 @@ from dstl_core.codec.columnar.keyed.byte_index import ByteIndex
 from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.job.rows.keys import fitted_keys
-from dstl_core.job.rows.row_buffer import RowBuffer
+from dstl_core.job.rows.row_buffer import RowBuffer, one_batch
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN, ROWS_COLUMN
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.reduced_pieces import ReducedPieces
@@ -57,6 +57,8 @@ class ReducedRows(Generic[K]):
     ) -> None:
         self._operator = operator
         self._number_keys = number_keys
+        read = {name for _, aggregate in operator.items for name in aggregate.columns}
+        self._values = sorted(read)
         self._rows = RowBuffer(ROWS_PER_CALL)
         self._reduced: ReducedPieces[tuple[K, pa.RecordBatch]] = ReducedPieces(
             self._joined, lambda piece: piece[1].nbytes
@@ -85,6 +87,7 @@ class ReducedRows(Generic[K]):
         rows = self._rows.take()
         if rows is not None:
             keys, numbers = self._number_keys(rows.column(self._operator.key_by))
+            rows = rows.select(self._values)  # lets go of the keys of all rows
             parts = parts_of(self._operator, rows, numbers, len(keys))
             self._reduced.add((keys, _batch_of(self._operator, keys, parts)))
 
@@ -184,12 +187,6 @@ def joined_parts(
         joined = merge.joined([rows.column(name) for name in names], numbers, keys)
         columns |= dict(zip(names, joined, strict=True))
     return columns
-
-
-def one_batch(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
-    """Batches of one schema as one."""
-    [batch] = pa.Table.from_batches(batches).combine_chunks().to_batches()
-    return batch
 
 
 def _batch_of(

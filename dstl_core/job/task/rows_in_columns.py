@@ -23,7 +23,7 @@ from dstl_core.functions import (
     RuntimeContext,
 )
 from dstl_core.job.spec.job_spec import TaskSpec
-from dstl_core.job.task.column_state import StateInColumns
+from dstl_core.job.task.column_state import StateInColumns, with_state
 from dstl_core.job.task.output_files import OutputFiles
 from dstl_core.job.task.python_rows import rows_of, values_of
 from dstl_core.job.task.restore import Assigned
@@ -101,6 +101,7 @@ class RowsInColumns(StateInColumns):
             rows, numbers = rows.take(pa.array(order)), numbers[order]
         states, before = self._row_states, self._store.lookup(keys)
         states.begin(before)
+        has_state = with_state(before)
         known, done = values_of(keys.values), 0
         has_known = keys.values.type == rows.schema.field(self._key_by).type
         while done < rows.num_rows:
@@ -114,7 +115,7 @@ class RowsInColumns(StateInColumns):
             if states.is_large(of_part, in_order=by_key):
                 break
         after, changed = states.end()
-        self._keep(keys, before, after, changed)
+        self._keep(keys, has_state, after, changed)
         return rows.slice(done)
 
 

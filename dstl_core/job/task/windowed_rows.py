@@ -11,10 +11,11 @@ import pyarrow.compute as pc
 from dstl_core.aggregates.bounded_lists import lists_joined
 from dstl_core.aggregates.rows_of_keys import RowsOfKeys
 from dstl_core.errors import ConfigError
+from dstl_core.job.rows.row_buffer import one_batch
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.job.task.event_time import millis_of
 from dstl_core.job.task.reduced_pieces import ReducedPieces
-from dstl_core.job.task.reduced_rows import joined_parts, one_batch, parts_of
+from dstl_core.job.task.reduced_rows import joined_parts, parts_of
 from dstl_core.operators.aggregated_windows import (
     END_COLUMN,
     LATE_COLUMN,
@@ -164,7 +165,7 @@ class WindowedRows:
 
     def _joined(self, pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
         """Pieces as one, with each key and window once."""
-        rows = one_batch(pieces)
+        rows = one_batch([*pieces])
         owners, distinct_keys = self._numbered_keys(rows.column(self._operator.key_by))
         bounds = np.stack([rows.column(name).to_numpy() for name in (START_COLUMN, END_COLUMN)], 1)
         if isinstance(self._function.assigner, EventTimeSessionWindows):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -29,14 +29,16 @@ from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, RestoreError, StateMigrationError
 from dstl_core.model.handle import ChangelogStateHandle, KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.columns.column_store import KEY, ColumnStore
+from dstl_core.state.columns.column_store import KEY, MAX_LEVELS, ColumnStore
 from dstl_core.state.restore.into_sections import KeyGroupsOpener
 from dstl_core.state.restore.open_tables import OpenTables
-from dstl_core.state.restore.stored_key_groups import StoredKeyGroups
+from dstl_core.state.restore.stored_key_groups import Placed, StoredKeyGroups
 from dstl_core.state.tables.keyed_state import describe_state, types_of
 from dstl_core.storage.handle_resolver import HandleResolver
 
 VALUE = "value"
+PORTION_BYTES = 64 << 20
+"""Bytes of a base that are decoded at a time."""
 _CLEAR = StateChangeOperation.CLEAR
 _VALUE_CHANGES = (StateChangeOperation.SET, StateChangeOperation.SET_INTERNAL, _CLEAR)
 
@@ -88,8 +90,9 @@ class ColumnRestore:
                     f"{self._key_type.type_name}; declare the type of the restored state."
                 )
             with stored.context():
-                parts = self._decoded(stored)
-            self._put(parts)
+                for number, portion in enumerate(_portions(stored)):
+                    # A key has one key group, so it is in one portion.
+                    self._put(self._decoded(portion), may_have_state=not number)
 
     def _check(self, meta: StateMetaInfoSnapshot) -> StateMetaInfoSnapshot:
         meta = meta.as_key_value()
@@ -150,6 +153,8 @@ class ColumnRestore:
                 continue
             for batch in reader.read_batches(own):
                 self._replay_batch(batch, metas)
+                if len(self._store.levels) > MAX_LEVELS:
+                    self._store.tidy()
 
     def _replay_batch(self, batch: pa.RecordBatch, metas: dict[int, StateMetaInfoSnapshot]) -> None:
         for part in change_spans(batch):
@@ -206,13 +211,19 @@ class ColumnRestore:
 
     # ---------------------------------------------------------------------------------- put
 
-    def _put(self, parts: Sequence[tuple[str, pa.Table]]) -> None:
-        """Replaces the values of some states. The last value of a repeated key is kept."""
+    def _put(self, parts: Sequence[tuple[str, pa.Table]], *, may_have_state: bool = True) -> None:
+        """Replaces the values of some states. The last value of a repeated key is kept.
+
+        Args:
+            parts: Names of states, with keys and values.
+            may_have_state: Whether the keys may have state in the store.
+        """
         if not parts:
             return
         every = pa.chunked_array([chunk for _, each in parts for chunk in each[KEY].chunks])
         keys, numbers = self._store.keys(_one(every))
-        states = self._store.lookup(keys) if self._store.levels else self._store.nothing(len(keys))
+        looks_up = may_have_state and self._store.levels
+        states = self._store.lookup(keys) if looks_up else self._store.nothing(len(keys))
         at = 0
         for name, table in parts:
             own = numbers[at : at + table.num_rows]
@@ -225,6 +236,19 @@ class ColumnRestore:
             both = pc.if_else(pa.array(touched), new, _one(states.column(place)))
             states = states.set_column(place, states.schema.field(place), both)
         self._store.put(keys, states)
+
+
+def _portions(stored: StoredKeyGroups) -> Iterator[StoredKeyGroups]:
+    """Whole key groups of about ``PORTION_BYTES`` each."""
+    portion: Placed = []
+    size = 0
+    for key_group, start, end in stored.sections:
+        if size > PORTION_BYTES and key_group != portion[-1][0]:
+            yield stored.with_sections(portion)
+            portion, size = [], 0
+        portion.append((key_group, start, end))
+        size += end - start
+    yield stored.with_sections(portion)
 
 
 def _table(columns: Sequence[dict[str, pa.Array]], types: dict[str, pa.DataType]) -> pa.Table:

@@ -25,6 +25,7 @@ from dstl_core.codec.columnar.kernels.hashing import hash_rows, order_hashes, pl
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram
 from dstl_core.codec.columnar.types.addresses import address_of
+from dstl_core.codec.columnar.types.input import one_array
 from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import FormatError
@@ -40,6 +41,9 @@ REBUILD_RATIO = 0.5
 
 _PLAIN = (pa.types.is_integer, pa.types.is_date, pa.types.is_boolean)
 """Types of keys whose values are equal if their bytes are, so that the values alone are kept."""
+
+FOUND_ROWS = 1 << 20
+"""Keys that are compared at a time."""
 
 Chosen = npt.NDArray[np.bool_]
 
@@ -105,8 +109,18 @@ class Level:
             rows: The keys to find, in the order of their hashes.
             identity: The column that tells keys apart.
         """
+        places = places_of(keys.hashes[rows], self.hashes)
+        parts = [
+            self._same(
+                keys, rows[start : start + FOUND_ROWS], places[start : start + FOUND_ROWS], identity
+            )
+            for start in range(0, len(rows), FOUND_ROWS)
+        ]
+        return np.concatenate(parts) if parts else places
+
+    def _same(self, keys: Keys, rows: Places, places: Places, identity: str) -> Places:
+        """As ``find``; ``places`` are those of the first row with the hash of each key."""
         wanted = keys.hashes[rows]
-        places = places_of(wanted, self.hashes)
         positions = np.full(len(rows), -1, np.int64)
         open_rows = np.arange(len(rows))
         own = self.table.column(identity)
@@ -159,13 +173,18 @@ class ColumnStore:
 
     def keys(self, values: pa.Array) -> tuple[Keys, Places]:
         """The distinct keys of a column, in order of appearance, and the key number of each row."""
-        encoded = self._encode_keys.encode({KEY: values}, len(values))
-        index = ByteIndex(encoded.ranges)
-        distinct = values.take(pa.array(index.firsts))
+        firsts, numbers = self._numbered(values)
+        distinct = values.take(pa.array(firsts))
         # To encode a key again is faster than to copy its bytes from among those of all rows.
         encoded = self._encode_keys.encode({KEY: distinct}, len(distinct))
         identity = distinct if self._identity == KEY else bytes_of(encoded)
-        return Keys(distinct, identity, self._hashes(encoded.ranges)), index.numbers
+        return Keys(distinct, identity, self._hashes(encoded.ranges)), numbers
+
+    def _numbered(self, values: pa.Array) -> tuple[Places, Places]:
+        """The first row of each distinct key, and the key number of each row."""
+        encoded = self._encode_keys.encode({KEY: values}, len(values))
+        index = ByteIndex(encoded.ranges)
+        return index.firsts, index.numbers
 
     def _hashes(self, ranges: Ranges) -> Hashes:
         starts, ends = np.ascontiguousarray(ranges.starts), np.ascontiguousarray(ranges.ends)
@@ -181,7 +200,7 @@ class ColumnStore:
         """The states of each key; null where it has no state."""
         # In the order of a level, the look-up passes its memory once from start to end.
         rows = keys.order
-        parts: list[pa.Table] = []
+        parts: list[tuple[pa.Table, pa.Array]] = []
         order: list[Places] = []
         for level in reversed(self.levels):
             if not len(rows):
@@ -189,17 +208,16 @@ class ColumnStore:
             places = level.find(keys, rows, self._identity)
             is_here = places >= 0
             if is_here.any():
-                parts.append(level.table.select(self.schema.names).take(pa.array(places[is_here])))
+                parts.append((level.table, pa.array(places[is_here])))
                 order.append(rows[is_here])
                 rows = rows[~is_here]
         if len(rows):
-            parts.append(self.nothing(len(rows)))
+            parts.append((self.nothing(1), pa.array(np.zeros(len(rows), np.int64))))
             order.append(rows)
         back = np.empty(len(keys), np.int64)
         if order:
             back[np.concatenate(order)] = np.arange(len(keys))
-        matches = pa.concat_tables(parts) if parts else self.nothing(0)
-        return matches.combine_chunks().take(pa.array(back)).combine_chunks()
+        return _taken(self.schema, parts, pa.array(back))
 
     def bytes_per_key(self, names: Sequence[str]) -> float:
         """The mean number of bytes that a key has in some states."""
@@ -256,18 +274,26 @@ class ColumnStore:
             for field in self.schema:
                 empty = empty.append_column(field, pa.nulls(0, field.type))
             return empty
-        return self._merged(self.levels, drop_empty=True).table.select([KEY, *self.schema.names])
+        _, table, order = self._first_rows(self.levels, drop_empty=True)
+        wanted = table.select([KEY, *self.schema.names])
+        return _taken(wanted.schema, [(wanted, None)], pa.array(order))
 
     def _merged(self, levels: Sequence[Level], *, drop_empty: bool) -> Level:
+        hashes, table, order = self._first_rows(levels, drop_empty=drop_empty)
+        hashes = hashes[order]
+        return Level(hashes, _taken(self._stored, [(table, None)], pa.array(order)))
+
+    def _first_rows(
+        self, levels: Sequence[Level], *, drop_empty: bool
+    ) -> tuple[Hashes, pa.Table, Places]:
+        """The rows of levels with their hashes, and the newest row of each key by its hash."""
         newest_first = levels[::-1]
-        table = pa.concat_tables([level.table for level in newest_first]).combine_chunks()
+        table = pa.concat_tables([level.table for level in newest_first])
         hashes = np.concatenate([level.hashes for level in newest_first])
-        identity = table.column(self._identity).combine_chunks()
-        order = _first_rows(hashes, identity)
+        order = _first_rows(hashes, _one(table.column(self._identity)))
         if drop_empty:
-            states = table.select(self.schema.names).take(pa.array(order))
-            order = order[_present(states)]
-        return Level(hashes[order], table.take(pa.array(order)).combine_chunks())
+            order = order[_present(table.select(self.schema.names))[order]]
+        return hashes, table, order
 
     # --------------------------------------------------------------------------------- files
 
@@ -347,6 +373,31 @@ def _present(states: pa.Table) -> npt.NDArray[np.bool_]:
     for column in states.columns:
         is_present |= column.is_valid().to_numpy()
     return is_present
+
+
+def _taken(
+    schema: pa.Schema, parts: Sequence[tuple[pa.Table, pa.Array | None]], places: pa.Array
+) -> pa.Table:
+    """Rows of tables, one column after the other: beside the result, it copies a column at a time.
+
+    Args:
+        schema: The columns.
+        parts: Tables, and the rows of each; None: all its rows.
+        places: The positions of the wanted rows among those rows.
+    """
+    columns = []
+    for field in schema:
+        chunks: list[pa.Array] = []
+        for table, rows in parts:
+            column = table.column(field.name)
+            chunks += (column if rows is None else column.take(rows)).chunks
+        columns.append(_one(pa.chunked_array(chunks, field.type)).take(places))
+    return pa.Table.from_arrays(columns, schema=schema)
+
+
+def _one(column: pa.ChunkedArray) -> pa.Array:
+    """A column as one array, without a copy if it is one."""
+    return column.chunk(0) if column.num_chunks == 1 else one_array(column)
 
 
 def ranges_of(raw: pa.Array) -> Ranges:
