@@ -34,8 +34,13 @@ def build_wheel(name: str, folder: Path, *, kernels: bool = False) -> Path:
     return wheel
 
 
-def make_environment(folder: Path, *requirements: str | Path) -> Path:
+def make_environment(folder: Path, *requirements: str | Path, pinned: bool = True) -> Path:
     """Makes an environment of this Python. It holds the requirements, and what these require.
+
+    Args:
+        folder: Where it is.
+        requirements: What is installed.
+        pinned: Whether versions are those of ``constraints.txt``.
 
     Returns:
         The folder of its commands.
@@ -47,8 +52,8 @@ def make_environment(folder: Path, *requirements: str | Path) -> Path:
     else:
         command = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet"]
         command.append("--no-compile")  # Python compiles what it imports
-    pinned = ["-c", ROOT / "constraints.txt"]
-    subprocess.run([*command, *pinned, *requirements], check=True, cwd=folder)
+    versions = ["-c", ROOT / "constraints.txt"] if pinned else []
+    subprocess.run([*command, *versions, *requirements], check=True, cwd=folder)
     return python.parent
 
 
