@@ -33,7 +33,6 @@ LONGEST = (
     "dagster/test_loading.py",
     "spark/test_job_kills.py",
     "spark/test_engines.py",
-    "spark/test_own_serializer.py",
     "spark/test_job_odd_inputs.py",
     "spark/test_connect.py",
     "spark/test_full_disks.py",

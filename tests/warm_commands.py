@@ -19,7 +19,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -27,9 +27,9 @@ CALLERS = Path(__file__).parent / "docs" / "bin"
 """A folder for the ``PATH``."""
 VARIABLE = "DSTL_TESTS_COMMANDS"
 """The variable by which the caller knows the socket."""
-_PACKAGES = (
-    *("dstl_core.cli", "dstl_core.savepoint", "dstl_core.job", "dstl_core.local", "dstl_dagster"),
-)
+OF_DSTL = ("dstl_core.cli", "dstl_core.savepoint")
+"""What the command ``dstl`` needs of packages."""
+_PACKAGES = (*OF_DSTL, "dstl_core.job", "dstl_core.local", "dstl_dagster")
 _ALSO = (
     "pandas",  # pyarrow imports it for the first array
     *("create_dagster.cli", "dagster._cli", "dagster._daemon", "dagster._grpc"),
@@ -38,12 +38,16 @@ _ALSO = (
 
 
 @contextlib.contextmanager
-def warm_commands() -> Iterator[str]:
-    """The socket of such a process, which ends with the block."""
+def warm_commands(packages: Sequence[str] = ()) -> Iterator[str]:
+    """The socket of such a process, which ends with the block.
+
+    Args:
+        packages: What it imports; by default what all commands need.
+    """
     with (
         tempfile.TemporaryDirectory(prefix="dstl-") as folder,
         subprocess.Popen(
-            [sys.executable, "-m", __name__, f"{folder}/commands"],
+            [sys.executable, "-m", __name__, f"{folder}/commands", *packages],
             cwd=Path(__file__).parents[1],
             stdin=subprocess.PIPE,  # its end ends the process
             stdout=subprocess.PIPE,
@@ -55,13 +59,13 @@ def warm_commands() -> Iterator[str]:
         yield f"{folder}/commands"
 
 
-def _import_what_commands_need() -> None:
-    for name in _PACKAGES:
+def _import_what_commands_need(packages: Sequence[str]) -> None:
+    for name in packages or _PACKAGES:
         package = importlib.import_module(name)
         for module in pkgutil.walk_packages(package.__path__, f"{name}."):
             if not module.name.endswith("__main__"):
                 importlib.import_module(module.name)
-    for name in _ALSO:
+    for name in () if packages else _ALSO:
         importlib.import_module(name)
 
 
@@ -125,9 +129,9 @@ def _serve(path: str) -> None:
 
 
 def main() -> None:
-    [path] = sys.argv[1:]
+    path, *packages = sys.argv[1:]
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # a fork has none of its parent's threads
-    _import_what_commands_need()
+    _import_what_commands_need(packages)
     gc.collect()
     gc.freeze()
     _serve(path)

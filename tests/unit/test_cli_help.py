@@ -95,7 +95,8 @@ def test_the_summary_of_a_command_is_a_whole_sentence(run: Any) -> None:
         example
         for command, group in EXAMPLES.items()
         for example, _ in group
-        if command != "browse"  # test_browse has a terminal
+        if command
+        not in ("browse", "warm")  # test_browse has a terminal; test_warm calls the other
     ],
 )
 def test_every_example_runs(run: Any, folder: Path, example: str) -> None:

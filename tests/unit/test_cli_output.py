@@ -7,7 +7,9 @@ import os
 import pty
 import subprocess
 import sys
+from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,9 +35,11 @@ from dstl_core.storage.location import Location
 from dstl_core.testing import ManualClock
 from tests.command_line import run
 from tests.golden_files import snapshot
+from tests.warm_commands import CALLERS, OF_DSTL, VARIABLE, warm_commands
 
 CANONICAL = str(snapshot("a-hashmap-canonical"))
 __all__ = ["run"]
+Terminal = Callable[..., tuple[int, str]]
 
 
 # ------------------------------------------------------------------------ foreign characters
@@ -204,22 +208,29 @@ def test_help_into_a_closed_pipe_is_no_error(arguments: tuple[str, ...]) -> None
 @pytest.mark.slow
 @pytest.mark.parametrize(("environment", "styled"), [({}, True), ({"NO_COLOR": "1"}, False)])
 def test_only_a_terminal_that_wants_colours_gets_them(
-    environment: dict[str, str], styled: bool
+    terminal: Terminal, environment: dict[str, str], styled: bool
 ) -> None:
     env = {"TERM": "xterm-256color", "NO_COLOR": "", **environment}
-    code, shown = on_a_terminal("inspect", CANONICAL, env=env)
+    code, shown = terminal("inspect", CANONICAL, env=env)
     assert code == 0
     assert ("\x1b[1m" in shown) is styled
     assert "_timer_state/processing_user-timers" in shown
 
 
-def on_a_terminal(*arguments: str, env: dict[str, str]) -> tuple[int, str]:
+@pytest.fixture(scope="module")
+def terminal() -> Iterator[Terminal]:
+    """Calls commands on a terminal, in forks of one process: each would load for seconds."""
+    with warm_commands(OF_DSTL) as path:
+        yield partial(on_a_terminal, {VARIABLE: path})
+
+
+def on_a_terminal(warm: dict[str, str], *arguments: str, env: dict[str, str]) -> tuple[int, str]:
     """Exit code, and what a terminal gets on both streams. It turns ``\\n`` into ``\\r\\n``."""
-    command = [sys.executable, "-m", "dstl_core.cli", *arguments]
+    command = [str(CALLERS / "dstl"), *arguments]
     ours, theirs = pty.openpty()
     try:
         with subprocess.Popen(
-            command, env={**os.environ, **env}, stdout=theirs, stderr=theirs
+            command, env={**os.environ, **warm, **env}, stdout=theirs, stderr=theirs
         ) as ran:
             os.close(theirs)
             shown = b""
@@ -243,11 +254,11 @@ EVIL_COMMANDS = [
 @pytest.mark.slow
 @pytest.mark.parametrize("command", EVIL_COMMANDS, ids=" ".join)
 def test_a_terminal_gets_nothing_that_steers_it(
-    command: tuple[str, ...], evil: Path, tmp_path: Path
+    terminal: Terminal, command: tuple[str, ...], evil: Path, tmp_path: Path
 ) -> None:
     name, *rest = command
     arguments = [str(tmp_path / "out") if each == "OUT" else each for each in rest]
-    _, shown = on_a_terminal(name, str(evil), *arguments, env={"NO_COLOR": "1", "TERM": "dumb"})
+    _, shown = terminal(name, str(evil), *arguments, env={"NO_COLOR": "1", "TERM": "dumb"})
     assert shown
     shown = shown.removesuffix("\x1b[0m")  # colorama, which numba loads, writes it at the exit
     assert [char for char in shown if char != "\n" and not char.isprintable()] == []
@@ -255,11 +266,13 @@ def test_a_terminal_gets_nothing_that_steers_it(
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [("dump",), ("inspect", "--json"), ("report", "--json")])
-def test_a_pipe_gets_the_bytes_of_the_values(command: tuple[str, ...], evil: Path) -> None:
+def test_a_pipe_gets_the_bytes_of_the_values(
+    terminal: Terminal, command: tuple[str, ...], evil: Path
+) -> None:
     """A terminal and a pipe get the same values, and the pipe gets no escape that JSON spares."""
     name, *rest = command
     piped = process(name, str(evil), *rest).stdout.decode()
-    _, shown = on_a_terminal(name, str(evil), *rest, env={"TERM": "dumb"})
+    _, shown = terminal(name, str(evil), *rest, env={"TERM": "dumb"})
     assert CONTROLS in piped
     documents = [[text] if rest else text.split("\n")[:-1] for text in (piped, shown)]
     of_pipe, of_terminal = ([json.loads(each) for each in texts] for texts in documents)

@@ -6,7 +6,7 @@ import ast
 import functools
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Mapping
 from graphlib import CycleError, TopologicalSorter
 from itertools import pairwise
 from pathlib import Path
@@ -27,14 +27,19 @@ MODULES = {module_of(path): path for each in PACKAGES for path in (ROOT / each).
 
 
 @functools.cache
-def tree_of(path: Path) -> ast.Module:
-    """Several tests walk it; none changes it."""
-    return ast.parse(path.read_text())
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    """All nodes of a module: several tests go through them, and none changes one."""
+    return tuple(ast.walk(ast.parse(path.read_text())))
 
 
-def imported(path: Path) -> Iterator[str]:
+@functools.cache
+def imported(path: Path) -> frozenset[str]:
     """Our own modules that a file imports, wherever in it the import stands."""
-    for node in ast.walk(tree_of(path)):
+    return frozenset(_imported(path))
+
+
+def _imported(path: Path) -> Iterator[str]:
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             yield from (each.name for each in node.names if each.name in MODULES)
         elif isinstance(node, ast.ImportFrom) and node.module is not None:
@@ -44,7 +49,7 @@ def imported(path: Path) -> Iterator[str]:
                     yield below if below in MODULES else node.module
 
 
-def circle_in(graph: dict[str, set[str]]) -> list[str]:
+def circle_in(graph: Mapping[str, Collection[str]]) -> list[str]:
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -60,7 +65,7 @@ def test_a_circle_is_found() -> None:
 def test_no_modules_import_each_other_in_a_circle(package: str) -> None:
     own = {name for name in MODULES if name.split(".")[0] == package}
     # A front door imports what is behind it, and nothing behind it comes in by the front door.
-    graph = {name: set(imported(MODULES[name])) & own - {name} for name in own}
+    graph = {name: imported(MODULES[name]) & own - {name} for name in own}
     assert circle_in(graph) == []
 
 
@@ -73,7 +78,7 @@ def test_no_folder_is_a_hall() -> None:
 def test_one_class_reads_the_commit_log() -> None:
     """``CompletedCheckpointStore``, with the modules of its room. All others ask the store."""
     log = {"dstl_core.storage.commit_log", "dstl_core.storage.log_record"}
-    readers = {name for name, path in MODULES.items() if log & set(imported(path))}
+    readers = {name for name, path in MODULES.items() if log & imported(path)}
     rooms = {name.rpartition(".")[0] for name in readers}
     assert rooms == {"dstl_core.storage", "dstl_core.checkpoint.store"}
     holders = {name for name, path in MODULES.items() if "CommitLog(" in path.read_text()}
@@ -96,7 +101,7 @@ def test_no_two_classes_have_one_name() -> None:
     names = Counter(
         node.name
         for path in MODULES.values()
-        for node in ast.walk(tree_of(path))
+        for node in nodes_of(path)
         if isinstance(node, ast.ClassDef)
     )
     assert {name for name, count in names.items() if count > 1} == set()
@@ -140,7 +145,7 @@ SMALL = {
 def test_a_small_module_for_one_other_has_a_reason() -> None:
     importers: dict[str, set[str]] = {name: set() for name in MODULES}
     for name, path in MODULES.items():
-        for used in set(imported(path)) - {name}:
+        for used in imported(path) - {name}:
             importers[used].add(name)
     small = {
         name
@@ -234,9 +239,7 @@ def test_a_silent_catch_is_recognized(text: str, expected: bool) -> None:
 
 def test_no_error_of_a_store_is_lost_in_a_wide_catch() -> None:
     """Whoever has another way names the errors that lead there (``errors.UNREADABLE``)."""
-    silent = {
-        name for name, path in MODULES.items() if any(map(is_silent, ast.walk(tree_of(path))))
-    }
+    silent = {name for name, path in MODULES.items() if any(map(is_silent, nodes_of(path)))}
     assert silent == set(SILENT)
 
 
@@ -250,9 +253,7 @@ def catches_any(node: ast.AST) -> bool:
 
 
 def test_what_catches_any_error_has_a_reason() -> None:
-    catching = {
-        name for name, path in MODULES.items() if any(map(catches_any, ast.walk(tree_of(path))))
-    }
+    catching = {name for name, path in MODULES.items() if any(map(catches_any, nodes_of(path)))}
     assert catching == set(SILENT) | set(ANSWERED)
 
 
@@ -294,11 +295,10 @@ def test_a_value_behind_an_option_is_recognized(text: str, expected: bool) -> No
 
 def test_names_in_advice_are_quoted_for_a_shell_in_one_place() -> None:
     """``display.option_text`` and ``display.command_text``: a name may hold any character."""
-    trees = {name: tree_of(path) for name, path in MODULES.items()}
     unquoted = {
         name
-        for name, tree in trees.items()
-        if any(map(puts_a_value_behind_an_option, ast.walk(tree)))
+        for name, path in MODULES.items()
+        if any(map(puts_a_value_behind_an_option, nodes_of(path)))
     }
     assert unquoted == set(UNQUOTED)
     assert {name for name, path in MODULES.items() if "import shlex" in path.read_text()} == {
@@ -315,7 +315,7 @@ def test_no_module_can_run_a_pickle() -> None:
     """A pickle is a program. Stored and foreign ones are read by ``codec.pyflink`` alone."""
     taken: dict[str, set[str]] = {}
     for name, path in MODULES.items():
-        for node in ast.walk(tree_of(path)):
+        for node in nodes_of(path):
             if isinstance(node, ast.Import):
                 names = {each.name for each in node.names if each.name.split(".")[0] in PICKLES}
             elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in PICKLES:

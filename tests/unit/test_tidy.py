@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import hashlib
 import json
 import os
@@ -37,11 +38,15 @@ def test_there_is_something_to_look_at() -> None:
     assert len(SOURCES) > 60
 
 
+@functools.cache
+def nodes_of(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_text())))
+
+
 def lines_of_code(path: Path) -> int:
-    text = path.read_text()
-    numbered = enumerate(text.splitlines(), 1)
+    numbered = enumerate(path.read_text().splitlines(), 1)
     lines = {number for number, line in numbered if line.strip()[:1] not in ("", "#")}
-    for node in ast.walk(ast.parse(text)):
+    for node in nodes_of(path):
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant):
             lines -= set(range(node.lineno, (node.end_lineno or node.lineno) + 1))
     return len(lines)
@@ -56,7 +61,7 @@ def test_no_function_is_too_long() -> None:
     lengths = {
         f"{path.relative_to(ROOT)}:{node.name}": (node.end_lineno or 0) - node.lineno + 1
         for path in SOURCES
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path)
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
     }
     too_long = {name for name, lines in lengths.items() if lines > MAX_FUNCTION_LINES}
