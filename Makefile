@@ -1,6 +1,6 @@
 # Every target sets up what it needs in .venv; nothing has to be run before.
 .DEFAULT_GOAL := help
-.PHONY: help setup demo wheels test test-fast test-flink test-browser check docs format soak storm fuzz bench ui clean-demo
+.PHONY: help setup demo wheels test test-fast test-flink test-browser test-stores check docs format soak storm fuzz bench ui clean-demo
 
 PYTEST := scripts/with-java python -m pytest
 # The variable silences an advertisement that the theme prints on every run.
@@ -38,6 +38,11 @@ test-flink: setup ## restore what we write in real Flink (fetches its jars once)
 
 test-browser: setup ## the Dagster UI in headless Chromium
 	@$(PYTEST) tests/integration/browser
+
+test-stores: setup ## Google Cloud Storage and Azure, on servers of their own (needs Node.js)
+	@scripts/setup-venv stores
+	@scripts/setup-azurite
+	@$(PYTEST) -m stores tests/contract tests/integration/stores
 
 check: setup ## format, lint, types, imports of tests, import contracts, documentation site
 	@.venv/bin/ruff format --check .

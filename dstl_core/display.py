@@ -12,6 +12,8 @@ from datetime import UTC, datetime
 
 LONGEST_SHOWN = 2_000
 """Characters of a type that a sentence shows."""
+LONGEST_KEY = 80
+"""Characters of a key that a sentence shows."""
 _UNITS = ("KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 _AGES = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1000, "s"))
 
@@ -49,11 +51,11 @@ def option_text(option: str, value: str) -> str:
     return f"{option} {shlex.quote(value)}"
 
 
-def cut_text(text: str) -> str:
+def cut_text(text: str, longest: int = LONGEST_SHOWN) -> str:
     """A text for a sentence or a cell. A type that classes make may have a megabyte."""
-    if len(text) <= LONGEST_SHOWN:
+    if len(text) <= longest:
         return text
-    return f"{text[:LONGEST_SHOWN]}.. ({len(text):,} characters)"
+    return f"{text[:longest]}.. ({len(text):,} characters)"
 
 
 def size_text(size: int) -> str:

@@ -20,6 +20,7 @@ import pytest
 
 from dstl_core.spark.session_start import DAEMON, OPTIONS, start_settings
 from dstl_core.storage.location import Location
+from tests.cloud_servers import CloudServer, azure_server, gcs_server
 from tests.other_process import OtherProcess, other_process
 from tests.progress import ProgressPlugin
 from tests.s3_server import S3Server, s3_server
@@ -67,7 +68,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> SessionsApar
     return SessionsApart(config, log)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if "stores" not in config.option.markexpr:  # only ``make test-stores`` installs their servers
+        away = [item for item in items if item.get_closest_marker("stores")]
+        config.hook.pytest_deselected(items=away)
+        items[:] = [item for item in items if item not in away]
     items[:] = in_order(items)
 
 
@@ -113,6 +118,20 @@ def memory_files() -> Iterator[None]:
 def s3() -> Iterator[S3Server]:
     """One S3 server process for the whole session."""
     with s3_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def gcs() -> Iterator[CloudServer]:
+    """One server of Google Cloud Storage for the whole session."""
+    with gcs_server() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def azure() -> Iterator[CloudServer]:
+    """One server of Azure's blobs for the whole session."""
+    with azure_server() as server:
         yield server
 
 

@@ -49,6 +49,8 @@ class S3Proxy:
     faults: list[Fault] = field(default_factory=list)
     requests: list[tuple[str, str]] = field(default_factory=list)
     """Method and path of every request, in order of arrival."""
+    headers: list[dict[str, str]] = field(default_factory=list)
+    """The headers of each request, with names in lower case."""
 
     def take(self, method: str, target: str) -> How | None:
         """What is to happen to a request."""
@@ -75,6 +77,8 @@ def s3_proxy(upstream: S3Server) -> Iterator[S3Proxy]:
         def forward(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
             with lock:
+                headers = {name.lower(): value for name, value in self.headers.items()}
+                proxy.headers.append(headers)
                 how = proxy.take(self.command, self.path)
             if how is How.HANG:
                 ended.wait()

@@ -10,8 +10,7 @@ from __future__ import annotations
 import io
 import os
 import posixpath
-import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,11 +20,11 @@ from typing import Any, BinaryIO, Protocol
 
 from dstl_core.errors import (
     ConfigError,
-    InvariantViolation,
+    PathNotAllowedError,
     StateFileNotFoundError,
     StorageError,
 )
-from dstl_core.storage import local_files, multipart
+from dstl_core.storage import local_files
 from dstl_core.storage.file_systems import (
     file_system,
     file_system_at,
@@ -34,14 +33,14 @@ from dstl_core.storage.file_systems import (
 )
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import options_for
+from dstl_core.storage.publish_once import PUBLISHERS, create_object
 from dstl_core.storage.range_reader import RangeReader
 from dstl_core.storage.redaction import redacted
 
-_MEMORY_LOCK = threading.Lock()
 _LOCAL_PROTOCOLS = ("file", "memory")
 _WRITING = ("write", "publish", "replace")
-_TRIES = 8
-"""Number of tries of a conditional PUT that conflicts with another one."""
+_TIMES = ("mtime", "LastModified", "last_modified", "created")
+"""Names of the time of a file: on disk and on Google Cloud Storage, S3, Azure, and in memory."""
 _READERS = 16
 """Number of files to read concurrently from stores where each read takes a round trip."""
 
@@ -180,7 +179,7 @@ class FsspecFileIO:
             return b""
         try:
             part: bytes = fs.cat_file(path, start=start, end=end)
-        except OSError:
+        except Exception:
             # Object stores refuse a range that starts after the end; a local file returns no bytes.
             size = self.size(location)
             if size is None or start < size:
@@ -208,8 +207,11 @@ class FsspecFileIO:
         buffers = [data] if isinstance(data, bytes) else data
         with self._mapped("write", location):
             self._make_parent(location)
-            create = _create_object if self._protocol == "s3" else self._create_file
-            size = create(*self._at(location), buffers)
+            fs, path = self._at(location)
+            if self._is_store:
+                size = create_object(self._protocol, fs, path, buffers)
+            else:
+                size = self._create_file(fs, path, buffers)
             self._check_size(location, size)
 
     def _create_file(self, fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
@@ -241,15 +243,10 @@ class FsspecFileIO:
             )
 
     def publish_once(self, location: Location, data: bytes) -> bool:
-        publish = _PUBLISHERS.get(self._protocol)
-        if publish is None:
-            raise ConfigError(
-                f"Committing to {self.scheme!r} is not supported (no way to publish a file "
-                f"exactly once); use one of: {', '.join(sorted(_PUBLISHERS))}."
-            )
+        check_publishes(location)
         with self._mapped("publish", location):
             self._make_parent(location)
-            return publish(*self._at(location), data)
+            return PUBLISHERS[self._protocol](*self._at(location), data)
 
     def replace(self, location: Location, data: bytes) -> None:
         with self._mapped("replace", location):
@@ -339,7 +336,20 @@ class FsspecFileIO:
         if self._protocol in _LOCAL_PROTOCOLS:
             return file_system(self._protocol, {}), path
         options = options_for(location) if self._options is None else self._options
-        return file_system_at(self._protocol, location.path[1:], options)
+        fs, place = file_system_at(self._protocol, location.path[1:], options)
+        # adlfs takes what follows a question mark for a query, and leaves the mark out.
+        if not place.rstrip("/").endswith(path.rstrip("/").partition("/")[2].partition("/")[2]):
+            raise PathNotAllowedError(
+                f"The file system of {self.scheme!r} takes {location} for {place}, which is "
+                f"another name; give it a name of letters and digits.",
+                path=str(location),
+            )
+        return fs, place
+
+    @property
+    def _is_store(self) -> bool:
+        """Whether it is a store that publishes an object when it has all of it."""
+        return self._protocol in PUBLISHERS and self._protocol not in _LOCAL_PROTOCOLS
 
     @property
     def _syncs(self) -> bool:
@@ -437,69 +447,23 @@ def _delete_tree(fs: Any, path: str) -> None:
 
 
 def _modified_ms(entry: Mapping[str, Any]) -> int | None:
-    # The time stamp is mtime for local files, LastModified on S3, created in memory.
-    modified = entry.get("mtime", entry.get("LastModified", entry.get("created")))
+    modified = next((entry[name] for name in _TIMES if entry.get(name) is not None), None)
     if isinstance(modified, datetime):
         return int(modified.timestamp() * 1000)
     return int(modified * 1000) if isinstance(modified, int | float) else None
 
 
-def _publish_local(fs: Any, path: str, data: bytes) -> bool:
-    try:
-        local_files.publish(path, data)
-    except FileExistsError:
-        return local_files.read_regular(path, 0, None) == data
-    return True
+def check_publishes(location: Location) -> None:
+    """Checks that a file can be published exactly once at a place, before much is written there.
 
-
-def _publish_memory(fs: Any, path: str, data: bytes) -> bool:
-    with _MEMORY_LOCK:
-        if fs.exists(path):
-            return bool(fs.cat_file(path) == data)
-        fs.pipe_file(path, data)
-        return True
-
-
-def _create_object(fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
-    return multipart.create_object(fs, path, buffers, _put_once)
-
-
-def _put_once(fs: Any, path: str, data: bytes) -> bool:
-    """Sends a PUT with ``If-None-Match: *``, which the store refuses if the key exists.
-
-    The response to a successful PUT can get lost. The client then repeats the PUT and is refused,
-    or gives up. So after any error, the object at the key is compared with the data. Nothing is
-    deleted, since the object may belong to another writer.
+    Raises:
+        ConfigError: Its store has no way to do so.
     """
-    for tried in range(1, _TRIES + 1):
-        try:
-            fs.pipe_file(path, data, mode="create")
-            return True
-        except Exception as error:
-            try:
-                return _object_is(fs, path, data)
-            except Exception:
-                # The object does not exist, or its state is unknown.
-                if tried == _TRIES or not _is_conflict(error):
-                    raise error from error.__cause__
-    raise InvariantViolation("a PUT ends with an answer or an error")
-
-
-def _object_is(fs: Any, path: str, data: bytes) -> bool:
-    return bool(fs.info(path)["size"] == len(data) and fs.cat_file(path) == data)
-
-
-def _is_conflict(error: Exception) -> bool:
-    """Whether S3 refused a conditional request because another one is in progress."""
-    answer: dict[str, Any] = getattr(error.__cause__, "response", {})
-    return bool(answer.get("Error", {}).get("Code") == "ConditionalRequestConflict")
-
-
-_PUBLISHERS: dict[str, Callable[[Any, str, bytes], bool]] = {
-    "file": _publish_local,
-    "memory": _publish_memory,
-    "s3": _put_once,
-}
+    if protocol_of(location.scheme) not in PUBLISHERS:
+        raise ConfigError(
+            f"Committing to {location.scheme!r} is not supported (no way to publish a file "
+            f"exactly once); use one of: {', '.join(sorted(PUBLISHERS))}."
+        )
 
 
 def open_file_io(

@@ -6,7 +6,8 @@ changelog (``<job id>/dstl/<name>``, below the parent of the checkpoint folder) 
 whose checkpoint was claimed (``<job id>/shared/..``, ``<job id>/taskowned/..``, in the checkpoint
 folder; merged files are one folder deeper). An absolute handle elsewhere is looked up at its place
 under the moved folders, under the changelog base, and by ``relocate``; otherwise it is refused.
-Links are resolved before the check.
+Where Flink puts random letters into the keys of its data on S3 (``s3.entropy.key``) and not into
+those of the metadata, a key counts as the one without them. Links are resolved before the check.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from dstl_core.errors import FormatError, PathNotAllowedError, StorageError, TruncatedDataError
 from dstl_core.model.handle import (
@@ -34,9 +36,12 @@ from dstl_core.storage.location import (
     Location,
     checkpoint_id_of,
 )
+from dstl_core.storage.read_ahead import AheadReader, ComingReads, ReadRange
 
 _ENDS_KNOWN = 1 << 16
 _JOB_ID = re.compile("[0-9a-f]{32}")
+_ENTROPY = re.compile("[0-9A-Za-z]{1,64}")
+"""A folder of random letters and digits, of which Flink makes four by default."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,11 +94,19 @@ class HandleResolver:
         """How far files are known to reach."""
         self._last: tuple[StreamStateHandle, ResolvedStream] | None = None
         """The handle that was resolved last: a reader asks for each of a million several times."""
+        self._coming = None if folder.is_local else ComingReads(file_io.read_bytes)
+        self._start: tuple[ResolvedStream, bytes] | None = None
+        """The start of a stream on a store that was read last."""
 
     @property
     def relocates(self) -> bool:
         """Whether files are looked for in other folders than their handles name."""
         return bool(self._relocate)
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether ``begin`` is of use: each read of a store waits for its answer."""
+        return self._coming is not None
 
     def resolve(self, handle: StreamStateHandle) -> ResolvedStream:
         """Finds the bytes of a handle.
@@ -163,15 +176,43 @@ class HandleResolver:
         if stream.location is None:
             return stream.inline[start:stop]
         first, last = stream.start + start, stream.start + stop
-        if last < stream.end and self._ends.get(stream.location, 0) < stream.end:
-            self._check_end(stream.location, stream.end)
         try:
-            data = self._file_io.read_bytes(stream.location, first, last)
+            data = None
+            if self._coming is not None:
+                data = self._coming.take(stream.location, first, last)
+            if last < stream.end and self._ends.get(stream.location, 0) < stream.end:
+                self._check_end(stream.location, stream.end)
+            if data is None:
+                data = self._file_io.read_bytes(stream.location, first, last)
         except StorageError:
             self._check_end(stream.location, stream.end)
             raise
         self._note_end(stream.location, last)
         return data
+
+    def begin(self, handle: StreamStateHandle, start: int, end: int) -> None:
+        """Says that exactly these bytes will be read soon. Reads of a store begin now, side by
+        side; a local disk is fast enough.
+        """
+        stream = self.resolve(handle)
+        if self._coming is not None and stream.location is not None:
+            self._coming.begin(stream.location, stream.start + start, stream.start + end)
+
+    def reader(self, handle: StreamStateHandle, start: int, end: int) -> ReadRange:
+        """Reads a stream whose bytes ``[start, end)`` are wanted one after the other."""
+        read = partial(self.read, handle)
+        if self._coming is None:
+            return read
+        return AheadReader(partial(self.begin, handle), read, start, end)
+
+    def read_start(self, handle: StreamStateHandle, size: int) -> bytes:
+        """Reads the first bytes of a stream, as each reader of a part of it does."""
+        stream = self.resolve(handle)
+        if self._coming is None or stream.location is None:
+            return self.read(handle, 0, size)
+        if self._start is None or self._start[0] != stream or len(self._start[1]) < size:
+            self._start = stream, self.read(handle, 0, size)
+        return self._start[1][:size]
 
     def _check_end(self, location: Location, end: int) -> None:
         """Checks that a file reaches up to where its handle ends.
@@ -221,6 +262,8 @@ class HandleResolver:
         for neighbour in self._neighbours(location):
             if self._file_io.size(neighbour) is not None:
                 return neighbour
+        if self._has_entropy(location):
+            return location
         return self._checked(location, moved)
 
     def _named(self, path: str) -> Location:
@@ -287,6 +330,19 @@ class HandleResolver:
             if real_root.contains(real) and real.path.split("/")[-3:] == parts[-3:]:
                 neighbours.append(place)
         return neighbours
+
+    def _has_entropy(self, location: Location) -> bool:
+        """Whether a file of S3 would lie in the snapshot's folders without one random folder."""
+        if protocol_of(location.scheme) != "s3":
+            return False
+        own = [self._folder] if self._job_folder is None else [self._folder, self._job_folder]
+        parts = location.path.split("/")
+        return any(
+            root.contains(Location(location.scheme, "/".join([*parts[:at], *parts[at + 1 :]])))
+            for at in range(2, len(parts) - 1)  # after the bucket, and before the name
+            if _ENTROPY.fullmatch(parts[at])
+            for root in own
+        )
 
     def _checked(self, location: Location, looked_at: Sequence[Location] = ()) -> Location:
         if self._is_allowed(location):

@@ -1,8 +1,9 @@
-"""Writes large objects to S3 in parts, from a bounded buffer."""
+"""Writes large objects to a store in parts, from a bounded buffer."""
 
 from __future__ import annotations
 
 import hashlib
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
@@ -22,7 +23,7 @@ def create_object(
     """Writes an object that must not exist; returns its size. Memory is bounded by a few parts.
 
     Args:
-        fs: The file system of S3.
+        fs: The file system of the store.
         path: Bucket and key.
         buffers: The content.
         put_once: Writes a small object, unless another one exists.
@@ -33,7 +34,8 @@ def create_object(
     parts = _parts(buffers)
     start = deque(islice(parts, 2))
     if len(start) == 2:
-        return _Upload(fs, path).write(_after(start, parts))
+        upload = _S3Upload if hasattr(fs, "call_s3") else _OpenedUpload
+        return upload(fs, path).write(_after(start, parts))
     whole = start.pop() if start else b""
     if not put_once(fs, path, whole):
         raise FileExistsError(path)
@@ -60,50 +62,33 @@ def _parts(buffers: Iterable[bytes | memoryview]) -> Iterator[bytes]:
         yield bytes(held)
 
 
-class _Upload:
+class _Upload(ABC):
     """One object in parts. It becomes visible when all parts are there."""
 
     def __init__(self, fs: Any, path: str) -> None:
         self._fs = fs
         self._path = path
-        bucket, key, _ = fs.split_path(path)
-        self._place = {"Bucket": bucket, "Key": key}
         self._digest = hashlib.sha256()
         self._size = 0
-        self._done: list[dict[str, Any]] = []
 
+    @abstractmethod
     def write(self, parts: Iterator[bytes]) -> int:
-        upload = self._fs.call_s3("create_multipart_upload", **self._place)["UploadId"]
-        try:
-            for part in parts:
-                self._send(upload, part)
-            self._complete(upload)
-        except BaseException:
-            with suppress(Exception):  # the store deletes what is left, if it has such a rule
-                self._fs.call_s3("abort_multipart_upload", **self._place, UploadId=upload)
-            raise
-        self._fs.invalidate_cache(self._path)
-        return self._size
+        """Writes all parts; returns their size.
 
-    def _send(self, upload: str, part: bytes) -> None:
-        number = len(self._done) + 1
-        answer = self._fs.call_s3(
-            "upload_part", **self._place, UploadId=upload, PartNumber=number, Body=part
-        )
-        self._done.append({"PartNumber": number, "ETag": answer["ETag"]})
+        Raises:
+            FileExistsError: Another object is there.
+        """
+
+    def _count(self, part: bytes) -> None:
         self._digest.update(part)
         self._size += len(part)
 
-    def _complete(self, upload: str) -> None:
-        """The store refuses it if an object is there. If the answer got lost, ours is there."""
+    def _finished(self, finish: Callable[[], object]) -> None:
+        """Finishes the upload, which the store refuses if an object is there. If the answer got
+        lost, that is this one.
+        """
         try:
-            self._fs.call_s3(
-                "complete_multipart_upload",
-                **self._place,
-                UploadId=upload,
-                MultipartUpload={"Parts": self._done},
-                IfNoneMatch="*",
-            )
+            finish()
         except Exception as error:
             self._fs.invalidate_cache(self._path)
             try:
@@ -119,3 +104,66 @@ class _Upload:
             end = min(start + PART_BYTES, self._size)
             stored.update(self._fs.cat_file(self._path, start=start, end=end))
         return stored.digest() == self._digest.digest()
+
+
+class _S3Upload(_Upload):
+    """On S3."""
+
+    def __init__(self, fs: Any, path: str) -> None:
+        super().__init__(fs, path)
+        bucket, key, _ = fs.split_path(path)
+        self._place = {"Bucket": bucket, "Key": key}
+        self._done: list[dict[str, Any]] = []
+
+    def write(self, parts: Iterator[bytes]) -> int:
+        upload = self._fs.call_s3("create_multipart_upload", **self._place)["UploadId"]
+        try:
+            for part in parts:
+                self._send(upload, part)
+            self._finished(lambda: self._complete(upload))
+        except BaseException:
+            with suppress(Exception):  # the store deletes what is left, if it has such a rule
+                self._fs.call_s3("abort_multipart_upload", **self._place, UploadId=upload)
+            raise
+        self._fs.invalidate_cache(self._path)
+        return self._size
+
+    def _send(self, upload: str, part: bytes) -> None:
+        number = len(self._done) + 1
+        answer = self._fs.call_s3(
+            "upload_part", **self._place, UploadId=upload, PartNumber=number, Body=part
+        )
+        self._done.append({"PartNumber": number, "ETag": answer["ETag"]})
+        self._count(part)
+
+    def _complete(self, upload: str) -> None:
+        self._fs.call_s3(
+            "complete_multipart_upload",
+            **self._place,
+            UploadId=upload,
+            MultipartUpload={"Parts": self._done},
+            IfNoneMatch="*",
+        )
+
+
+class _OpenedUpload(_Upload):
+    """On Google Cloud Storage and Azure, whose file systems upload the parts of an open file."""
+
+    def write(self, parts: Iterator[bytes]) -> int:
+        with suppress(FileNotFoundError):
+            self._fs.info(self._path)
+            raise FileExistsError(self._path)  # before all parts are sent in vain
+        stream = self._fs.open(self._path, "xb", block_size=PART_BYTES)
+        try:
+            for part in parts:
+                stream.write(part)
+                self._count(part)
+            self._finished(stream.close)
+        except BaseException:
+            with suppress(Exception):  # the store deletes what is left after some days
+                stream.discard()
+            raise
+        finally:
+            stream.closed = True  # or its destructor would publish what is there
+        self._fs.invalidate_cache(self._path)
+        return self._size

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from dstl_core.storage.file_io import Content, FileIO, FsspecFileIO
 from dstl_core.storage.location import Location
+from dstl_core.storage.read_ahead import reader_of
 
 _PART_BYTES = 8 << 20
 
@@ -53,6 +54,7 @@ class _Digested:
 def sha256_of(file_io: FileIO, location: Location) -> str:
     """The sha256 of a file, which is read in parts."""
     digest, size = hashlib.sha256(), file_io.size(location) or 0
+    read = reader_of(file_io.read_bytes, location, size)
     for start in range(0, size, _PART_BYTES):
-        digest.update(file_io.read_bytes(location, start, min(start + _PART_BYTES, size)))
+        digest.update(read(start, min(start + _PART_BYTES, size)))
     return digest.hexdigest()

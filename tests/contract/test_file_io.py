@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -9,13 +10,20 @@ from pathlib import Path
 
 import pytest
 
-from dstl_core.errors import StateFileNotFoundError, StorageError
+from dstl_core.errors import PathNotAllowedError, StateFileNotFoundError, StorageError
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.location import Location
 from dstl_core.testing import MemoryFileIO
+from tests.cloud_servers import CloudServer
+
+_BUCKETS = itertools.count()
 
 
-@pytest.fixture(params=["local", "local without fsync", "memory", "s3", "fake"])
+STORES = [pytest.param(name, marks=pytest.mark.stores) for name in ("gcs", "azure")]
+"""Their servers come with ``make test-stores``."""
+
+
+@pytest.fixture(params=["local", "local without fsync", "memory", "s3", "fake", *STORES])
 def root(request: pytest.FixtureRequest, tmp_path: Path, memory_files: None) -> Location:
     match request.param:
         case "memory":
@@ -24,6 +32,9 @@ def root(request: pytest.FixtureRequest, tmp_path: Path, memory_files: None) -> 
             return Location.parse(request.getfixturevalue("bucket")).child("root")
         case "fake":
             return Location.parse("abfs://container/root")
+        case "gcs" | "azure" as name:
+            server: CloudServer = request.getfixturevalue(name)
+            return Location.parse(server.make_bucket(f"contract-{next(_BUCKETS)}")).child("root")
         case _:
             return Location.parse(tmp_path / "root")
 
@@ -35,6 +46,8 @@ def files(request: pytest.FixtureRequest, root: Location) -> Iterator[FileIO]:
             yield open_file_io(root, request.getfixturevalue("s3").storage_options)
         case "fake":
             yield MemoryFileIO()
+        case "gcs" | "azure" as name:
+            yield open_file_io(root, request.getfixturevalue(name).storage_options)
         case name:
             yield open_file_io(root, fsync=name != "local without fsync")
 
@@ -155,6 +168,10 @@ def test_delete_folder_takes_all_below_and_nothing_beside(files: FileIO, root: L
 
 @pytest.mark.parametrize("name", ["job*", "job?", "job[12]", "**"])
 def test_a_name_is_a_name_and_no_pattern(files: FileIO, root: Location, name: str) -> None:
+    if root.scheme == "abfs" and name == "job?" and not isinstance(files, MemoryFileIO):
+        with pytest.raises(PathNotAllowedError, match="which is another name"):
+            files.delete_folder(root.child(name))  # its file system would delete "job"
+        return
     for folder in (name, "job1", "jobs", "jobx"):
         files.write_new(root.child(folder, "file"), folder.encode())
     files.delete_folder(root.child(name))

@@ -64,6 +64,21 @@ def test_a_lost_answer_loses_nothing(fault: Fault, s3: S3Server, bucket: str) ->
         assert files.read_bytes(place) == b"".join(content())
 
 
+def test_the_options_of_a_place_reach_the_store(s3: S3Server, bucket: str) -> None:
+    encrypted = {"ServerSideEncryption": "aws:kms", "SSEKMSKeyId": "alias/state"}
+    with s3_proxy(s3) as proxy:
+        more = {"s3_additional_kwargs": encrypted, "requester_pays": True}
+        files = FsspecFileIO("s3", {**proxy.server.storage_options, **more})
+        for name, data in (("small", b"x"), ("large", content())):
+            files.write_new(Location.parse(f"{bucket}/{name}"), data)
+        assert files.read_bytes(Location.parse(f"{bucket}/large"), 0, 3) == next(content())[:3]
+        sent = list(zip(proxy.requests, proxy.headers, strict=True))
+    assert {headers["x-amz-request-payer"] for _, headers in sent} == {"requester"}
+    begins = [headers for (method, path), headers in sent if method == "POST" or "small" in path]
+    keys = [each.get("x-amz-server-side-encryption-aws-kms-key-id") for each in begins]
+    assert keys.count("alias/state") == 2  # the whole file, and the start of the other one
+
+
 def test_a_conflict_of_two_uploads_is_an_error_and_nothing_is_there(
     s3: S3Server, bucket: str
 ) -> None:

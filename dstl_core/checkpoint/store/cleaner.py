@@ -12,7 +12,7 @@ from collections.abc import Callable, Container, Iterable, Sequence
 from dstl_core.checkpoint.store.guard import DeletionGuard
 from dstl_core.checkpoint.store.metadata_file import MetadataFile, load_metadata_file
 from dstl_core.checkpoint.store.references import file_handles
-from dstl_core.errors import DstlError, StateFileNotFoundError
+from dstl_core.errors import DstlError, FormatError, StateFileNotFoundError
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import StreamStateHandle
 from dstl_core.storage.file_io import FileIO
@@ -89,6 +89,8 @@ class CheckpointsCleaner:
         folder: Location,
         needed: Container[Location],
         latest: Callable[[], Container[Location]],
+        *,
+        even_damaged: bool = False,
     ) -> bool:
         """Deletes a checkpoint with all its files that are not needed.
 
@@ -99,13 +101,21 @@ class CheckpointsCleaner:
             folder: The folder of the checkpoint.
             needed: Files that stay.
             latest: As in ``DeletionGuard``. It also raises if the pipeline has another owner.
+            even_damaged: Whether a checkpoint goes whose metadata is damaged. What it names outside
+                of its folder is unknown, and stays until a sweep of files that nothing names.
 
         Returns:
             False if part of the checkpoint is left.
         """
         guard = DeletionGuard(self._file_io, latest)
         try:
-            files = self._files_in(folder, needed)
+            try:
+                files = self._files_in(folder, needed)
+            except FormatError as error:
+                if not even_damaged:
+                    raise
+                _LOG.warning("%s is deleted without knowing its files: %s", folder, error)
+                files = set()
             if not _delete_metadata(guard, folder):
                 return False
             for location in sorted(files, key=str):

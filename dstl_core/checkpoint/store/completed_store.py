@@ -512,7 +512,7 @@ class CompletedCheckpointStore:
         return [
             number
             for number, place in sorted(places.items())
-            if not self._cleaner.retire(place, needed, self._latest_as_owner)
+            if not self._cleaner.retire(place, needed, self._latest_as_owner, even_damaged=True)
         ]
 
     def withdraw_metadata(self, metadata: CheckpointMetadata, folder: Location) -> bool:

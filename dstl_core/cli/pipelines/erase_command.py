@@ -154,10 +154,9 @@ def _entries(entries: Entries) -> list[str]:
 def _done(done: Erasure) -> list[str]:
     lines = []
     if done.checkpoint is not None:
-        lines.append(
-            f"written: checkpoint {done.checkpoint}, {done.subtasks} subtasks, "
-            f"{size_text(done.written_bytes)}"
-        )
+        subtasks = "1 subtask" if done.subtasks == 1 else f"{done.subtasks:,} subtasks"
+        size = size_text(done.written_bytes)
+        lines.append(f"written: checkpoint {done.checkpoint}, {subtasks}, {size}")
     lines += [f"files of stored output written again: {done.files:,}"] if done.files else []
     lines += [f"files of dead runs deleted: {done.swept:,}"] if done.swept else []
     lines += [f"local copies deleted: {done.copies:,}"] if done.copies else []

@@ -7,6 +7,7 @@ interrupted: the same call again does what is left.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
@@ -20,6 +21,7 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
+    FormatError,
     SavepointError,
     StateFileNotFoundError,
     StorageError,
@@ -36,6 +38,7 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location
 
+_LOG = logging.getLogger(__name__)
 ERASED_NOTE = "erased"
 """The note of the commit: how many entries went, by operator and state."""
 _TIMEOUT_MS = 7 * 24 * 3_600_000
@@ -261,8 +264,9 @@ class PipelineKeys:
                 snapshot = self._snapshot(folder)
                 if entries_in(snapshot, keys) or left_in(snapshot, keys):
                     yield folder.rsplit("/", 1)[1]
-            # A part of it is gone, or its keys had another type.
-            except (StateFileNotFoundError, ConfigError):
+            # A part of it is gone or damaged, or its keys had another type.
+            except (StateFileNotFoundError, ConfigError, FormatError) as error:
+                _LOG.warning("%s cannot be read, and an erasure deletes it: %s", folder, error)
                 yield folder.rsplit("/", 1)[1]
 
     def _in_savepoints(self, keys: Keys) -> dict[str, Entries]:

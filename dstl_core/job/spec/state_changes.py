@@ -52,10 +52,21 @@ class StateChanges:
             if not isinstance(name, str):
                 raise ConfigError(f"A name is text: expected a name, got {name!r}.")
             if names.count(name) > 1:
+                self._check_swap(name)
                 raise ConfigError(
                     f"The name {name!r} stands twice in rename, drop, start_empty and backfill: "
                     f"expected one change for a name."
                 )
+
+    def _check_swap(self, name: str) -> None:
+        """Refuses a name that one value leaves and another one gets."""
+        others = [old for old, new in self.rename.items() if new == name]
+        if name in self.rename and others:
+            raise ConfigError(
+                f"The name {name!r} would pass from one value to another: rename, or several "
+                f"changes together, makes {self.rename[name]!r} of {name!r} and {name!r} of "
+                f"{others[0]!r}; give {others[0]!r} a name that nothing had before."
+            )
 
     @property
     def anew(self) -> list[str]:

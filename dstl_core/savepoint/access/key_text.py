@@ -13,6 +13,7 @@ from dstl_core.codec.big_decimal import BigDecimal
 from dstl_core.codec.pyflink.states import PythonStates, key_in_row
 from dstl_core.codec.serializers import AnySerializer, Types, key_groups_of, serialize_to_bytes
 from dstl_core.codec.serializers.structs import Row
+from dstl_core.display import LONGEST_KEY, cut_text
 from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.savepoint.access.text_values import row_parts, value_of_text
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
@@ -98,7 +99,8 @@ def _key_of_column(serializer: AnySerializer, value: Any) -> Any:
             raise ValueError("no key is null")
     except (*UNREADABLE, ArithmeticError, ValueError, TypeError) as error:
         raise ConfigError(
-            f"key is wrong: expected a {serializer.type_name}, got {value!r}."
+            f"key is wrong: expected a {serializer.type_name}, got "
+            f"{cut_text(repr(value), LONGEST_KEY)}."
         ) from error
     return key
 

@@ -209,10 +209,9 @@ class KeptState:
             )
 
     def _copied(self, stream: StreamStateHandle) -> StreamStateHandle:
-        resolver = self._source.resolver
-        copy = self._target.add_copy(
-            lambda start, end: resolver.read(stream, start, end), stream.state_size
-        )
+        size = stream.state_size
+        read = self._source.resolver.reader(stream, 0, size)
+        copy = self._target.add_copy(read, size)
         self._target.advance(stream.state_size)
         return copy
 

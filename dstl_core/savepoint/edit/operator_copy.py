@@ -222,7 +222,7 @@ def _copied(
     size = stream.state_size
     if size <= DATA_INLINE_THRESHOLD or not is_copy:
         return target.add_stream(resolver.read(stream), is_copy=is_copy)
-    return target.add_copy(lambda start, end: resolver.read(stream, start, end), size)
+    return target.add_copy(resolver.reader(stream, 0, size), size)
 
 
 def _in_place(source: StatesOf, output: Output) -> dict[int, KeyedHandle]:

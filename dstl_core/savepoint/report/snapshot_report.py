@@ -99,7 +99,8 @@ def report_snapshot(
 
     Raises:
         SavepointError: The folder ``work`` has a record of other work, or another run is at it.
-        ConfigError: A name that ``ttls`` gives is of no state, or ambiguous; or no record is read.
+        ConfigError: A name that ``ttls`` gives is of no state, or ambiguous; or no record is read;
+            or there is no moment for ages, which ``work`` needs.
         FormatError: The state of a source or of a sink is damaged. Damage elsewhere is a finding.
     """
     if ttls and headers_only:
@@ -112,6 +113,12 @@ def report_snapshot(
     if not headers_only:
         if at_ms is None:
             at_ms = snapshot.written_ms
+        if at_ms is None and work is not None:
+            raise ConfigError(
+                f"The store of {snapshot.folder} gives files no times, and a report that goes on "
+                f"after a kill (work, --work) needs one moment that ages count to; name it "
+                f"(at_ms, --at)."
+            )
         at_ms = SystemClock().now_ms() if at_ms is None else at_ms
         of_all: dict[str, int] = {name: ms for name, ms in (ttls or {}).items() if not name}
         contents = CountOptions(at_ms, show_keys=show_keys, ttls=of_all, own_ttls=own_ttls)

@@ -28,7 +28,7 @@ from dstl_core.savepoint.write.work_record import FileNames, WorkRecord
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.raw_sections import RawSections
-from dstl_core.storage.file_io import Content, FileIO
+from dstl_core.storage.file_io import Content, FileIO, check_publishes
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 from dstl_core.storage.written_files import DigestingFileIO, WrittenFile, sha256_of
 
@@ -247,6 +247,7 @@ class SavepointFolder(StateFiles):
         form: The form of keyed state that is added.
 
     Raises:
+        ConfigError: The store has no way to publish the snapshot.
         SnapshotExistsError: The folder already holds a snapshot.
     """
 
@@ -264,6 +265,8 @@ class SavepointFolder(StateFiles):
             raise ConfigError(
                 f"mode is wrong: expected {' or '.join(get_args(Mode))}, got {mode!r}."
             )
+        if file_io is None:
+            check_publishes(self.folder)
         self._run_key = run_key
         self._replaces = mode == "overwrite"
         self.is_finished = False

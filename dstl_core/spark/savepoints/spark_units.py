@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import cloudpickle
@@ -30,22 +31,34 @@ _LONGEST_REASON = 300
 _EXCEPTION = "SparkException: "
 _SCHEMA = pa.schema([("place", pa.int64()), ("result", pa.binary())])
 
+_KEPT: dict[str, Callable[[Unit], Any]] = {}
+"""The task of the last call, in a process of a worker."""
+
 
 @dataclass(frozen=True)
 class _RunUnits:
-    """Runs in tasks: gives the result of each unit, or the error of dstl that it raised."""
+    """Runs in tasks: gives the result of each unit, or the error of dstl that it raised.
+
+    ``call`` names the call. A process of Python keeps what it has unpickled for the next unit of
+    the same call, with the files that are open.
+    """
 
     task: Callable[[Unit], Any]
     units: Sequence[Unit]
+    call: str
 
     @property
     def label(self) -> str:
         return "units of keyed state"
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if self.call not in _KEPT:
+            _KEPT.clear()
+            _KEPT[self.call] = self.task
+        task = _KEPT[self.call]
         for place in split_numbers(batches):
             try:
-                result: Any = self.task(self.units[place])
+                result: Any = task(self.units[place])
             except DstlError as error:
                 result = error
             packed = cloudpickle.dumps(result)  # type: ignore[no-untyped-call]
@@ -67,15 +80,16 @@ class SparkUnits:
     def __call__(
         self, task: Callable[[Unit], Any], units: Sequence[Unit]
     ) -> Generator[tuple[Unit, Any], None, None]:
+        call = uuid4().hex
         at_once = _UNITS_OF_A_CORE * parallelism_of(self._spark, SMALL_BYTES + 1)
         for start in range(0, len(units), at_once):
             own = units[start : start + at_once]
-            yield from zip(own, self._results(task, own), strict=True)
+            yield from zip(own, self._results(_RunUnits(task, own, call)), strict=True)
 
-    def _results(self, task: Callable[[Unit], Any], units: Sequence[Unit]) -> list[Any]:
+    def _results(self, function: _RunUnits) -> list[Any]:
         from py4j.protocol import Py4JError  # it comes with pyspark, which is missed by its name
 
-        function, schema = _RunUnits(task, units), spark_schema_of(_SCHEMA)
+        units, schema = function.units, spark_schema_of(_SCHEMA)
         try:
             with errors_of_workers():
                 rows = frame_of_splits(self._spark, len(units), function, schema).collect()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from weakref import WeakKeyDictionary
 
@@ -22,6 +22,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.tables.keyed_tables import KeyedTables
 from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.storage.read_ahead import ReadRange
 
 _HEADER_BYTES = 1 << 20
 """More than headers have. One with an unknown serializer is only read from its exact bytes."""
@@ -47,7 +48,7 @@ def read_stream_header(
         size = min(end, _HEADER_BYTES)
         while True:
             try:
-                return _parsed_header(resolver.read(stream, 0, size), registry)
+                return _parsed_header(resolver.read_start(stream, size), registry)
             except TruncatedDataError:
                 if size == end:
                     raise
@@ -100,6 +101,14 @@ def read_key_groups(
     raw = resolver.read(stream, start, stop)
     for key_group, first, last in wanted:
         yield key_group, DataInput(raw, first - start, last - start)
+
+
+def sections_reader(
+    stream: StreamStateHandle, sections: Sequence[tuple[int, int, int]], resolver: HandleResolver
+) -> ReadRange:
+    """What reads the sections ``(key group, start, end)`` of a stream, one after the other."""
+    first = min((start for _, start, _ in sections), default=0)
+    return resolver.reader(stream, first, max((end for _, _, end in sections), default=0))
 
 
 def load_canonical(

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import partial
 
 from dstl_core.codec.columnar.keyed.heap_rows import StoredKeyGroup, read_heap_rows
 from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
@@ -26,7 +25,12 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.state.restore.canonical import held_stream, read_key_groups, read_stream_header
+from dstl_core.state.restore.canonical import (
+    held_stream,
+    read_key_groups,
+    read_stream_header,
+    sections_reader,
+)
 from dstl_core.state.restore.changelog_columns import open_changelog_rows
 from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.into_tables import restore_keyed_state
@@ -112,13 +116,9 @@ class KeyGroupsOpener:
                 handle = held_stream(handle, own, resolver)
                 with error_context(location=place):
                     header = read_stream_header(handle, resolver, registry)
-                return StoredKeyGroups(
-                    header,
-                    prefix_bytes,
-                    place,
-                    handle.offsets.sections(handle.stream.state_size, own),
-                    partial(resolver.read, handle.stream),
-                )
+                sections = handle.offsets.sections(handle.stream.state_size, own)
+                read = sections_reader(handle.stream, sections, resolver)
+                return StoredKeyGroups(header, prefix_bytes, place, sections, read)
             case ChangelogStateBackendHandle():
                 return open_changelog_rows(
                     handle,

@@ -8,7 +8,6 @@ the error if the state is damaged.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -34,7 +33,11 @@ from dstl_core.model.handle import (
     KeyGroupsStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.state.restore.canonical import KeyGroupsHandle, read_stream_header
+from dstl_core.state.restore.canonical import (
+    KeyGroupsHandle,
+    read_stream_header,
+    sections_reader,
+)
 from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.state.restore.rocksdb_columns import open_table_records
@@ -81,9 +84,8 @@ def _load_canonical(
     with error_context(location=resolver.describe(handle.stream)):
         sections = handle.offsets.sections(handle.stream.state_size, state.key_groups)
         chunks = compressed_chunks if header.compressed else plain_chunks
-        _load(
-            _tables(state, header), state, chunks(partial(resolver.read, handle.stream), sections)
-        )
+        read = sections_reader(handle.stream, sections, resolver)
+        _load(_tables(state, header), state, chunks(read, sections))
 
 
 def _load_table_files(

@@ -38,6 +38,8 @@ class HandleTables:
     handle: IncrementalRemoteKeyedStateHandle
     header: KeyedBackendHeader
     families: Families
+    reads_ahead: bool
+    """Whether their store reads several ranges at the same time."""
 
 
 @dataclass
@@ -79,7 +81,7 @@ class OpenTables:
             header = read_meta_header(handle, self.resolver, self.registry)
             families = open_table_files(handle, self.resolver)
             check_families(header, families)
-            last = self._last = HandleTables(handle, header, families)
+            last = self._last = HandleTables(handle, header, families, self.resolver.reads_ahead)
         return last
 
     def part_of(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import SerializerRegistry
-from dstl_core.codec.sst.file import ReadRange, SstFile
+from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.manifest import (
     ColumnFamily,
     KeyRange,
@@ -43,6 +43,9 @@ _TAIL_SHARE = 128
 """The last 16 KiB of a file, or a 128th of it, is read at once: it has the properties, and in
 most files the index.
 """
+
+_ENDS_AHEAD = 16
+"""Files of a store whose ends are read side by side."""
 
 
 @dataclass
@@ -111,18 +114,22 @@ def open_table_files(
                     expected=f"{family.files[number].size} bytes",
                     got=actual,
                 )
-    families: dict[str, list[TableFile]] = {}
+    opened = []
     for name, stream in handle.shared + handle.private:
         number = table_number(name)
         own = members.get(number)
         if own is None:
             continue
-        if wanted is not None and not any(map(own.files[number].may_hold, wanted(own.name))):
-            continue
+        if wanted is None or any(map(own.files[number].may_hold, wanted(own.name))):
+            opened.append((name, stream, own, own.files[number]))
+    families: dict[str, list[TableFile]] = {}
+    for place, (name, stream, own, meant) in enumerate(opened):
+        for _, later, _, _ in opened[place : place + _ENDS_AHEAD]:
+            resolver.begin(later, _start_of_end(later), later.state_size)
         location = resolver.describe(stream)
         with error_context(location=location):
-            file = SstFile(_reader(stream, resolver), stream.state_size)
-            _check_member(file, own, own.files[number], manifest)
+            file = SstFile(_TableRanges(stream, resolver), stream.state_size)
+            _check_member(file, own, meant, manifest)
         families.setdefault(own.name, []).append(TableFile(file, location, name))
     return families
 
@@ -206,17 +213,29 @@ def _check_member(
         )
 
 
-def _reader(stream: StreamStateHandle, resolver: HandleResolver) -> ReadRange:
+class _TableRanges:
+    """Reads ranges of a table file. Its end is read at once, and kept."""
+
+    def __init__(self, stream: StreamStateHandle, resolver: HandleResolver) -> None:
+        self._stream, self._resolver = stream, resolver
+        self._first = _start_of_end(stream)
+        self._end = resolver.read(stream, self._first, stream.state_size)
+        self.begin = self._begin if resolver.reads_ahead else None
+        """Says that some bytes will be read soon; None where that is no use."""
+
+    def __call__(self, start: int, end: int) -> bytes:
+        if start < self._first:
+            return self._resolver.read(self._stream, start, end)
+        return self._end[start - self._first : end - self._first]
+
+    def _begin(self, start: int, end: int) -> None:
+        if start < self._first:
+            self._resolver.begin(self._stream, start, end)
+
+
+def _start_of_end(stream: StreamStateHandle) -> int:
     size = stream.state_size
-    first = max(0, size - max(_TAIL_BYTES, size // _TAIL_SHARE))
-    tail = resolver.read(stream, first, size)
-
-    def read(start: int, end: int) -> bytes:
-        if start < first:
-            return resolver.read(stream, start, end)
-        return tail[start - first : end - first]
-
-    return read
+    return max(0, size - max(_TAIL_BYTES, size // _TAIL_SHARE))
 
 
 def check_families(header: KeyedBackendHeader, families: Families) -> None:

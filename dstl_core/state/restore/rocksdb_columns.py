@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 
 from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
-from dstl_core.codec.columnar.keyed.sst_rows import SstRows, has_twin, merged_spans
+from dstl_core.codec.columnar.keyed.sst_rows import SstRows, begin_rows, has_twin, merged_spans
 from dstl_core.codec.state_meta import KeyedBackendHeader
-from dstl_core.errors import DstlError, NotInColumnsError, error_context
+from dstl_core.errors import DstlError, FormatError, NotInColumnsError, error_context
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.open_tables import HandleTables
 from dstl_core.state.restore.rocksdb import TableFile, locations_of
@@ -38,6 +38,8 @@ class TableRecords:
     location: str
     key_groups: KeyGroupRange
     tables: list[StateTables]
+    reads_ahead: bool = False
+    """Whether their store reads several ranges at the same time."""
 
     def records(self, wanted: Sequence[bool]) -> Iterator[SpanBatch]:
         """Yields the records of the wanted states, a megabyte of table files at a time.
@@ -45,10 +47,20 @@ class TableRecords:
         Raises:
             FormatError: A file is damaged. Records before the damage are yielded first.
         """
-        for table in self.tables:
-            if wanted[table.state]:
-                for rows in self.rows(table):
-                    yield from rows.batches(table.state)
+        tables = [table for table in self.tables if wanted[table.state]]
+        self._begin(tables)
+        for table in tables:
+            for rows in self.rows(table):
+                yield from rows.batches(table.state)
+
+    def _begin(self, tables: Sequence[StateTables]) -> None:
+        if not self.reads_ahead:
+            return
+        first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
+        for table in tables:
+            with suppress(FormatError):  # who reads the rows finds it again
+                readers = [each.by_columns for each in table.files]
+                begin_rows(readers, first, last, self.prefix_bytes)
 
     def rows(self, tables: StateTables) -> Iterator[SstRows]:
         first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
@@ -68,6 +80,7 @@ class TableRecords:
         """
         key_groups = self.key_groups
         runs = []
+        self._begin(self.tables)
         for table in self.tables:
             for rows in self.rows(table):
                 groups = rows.key_groups
@@ -106,4 +119,6 @@ def open_table_records(
     if not all(has_twin([each.file for each in state.files]) for state in states):
         raise NotInColumnsError("A table file holds range deletions.")
     plain = KeyedBackendHeader(tables.header.key_serializer, metas)
-    return TableRecords(plain, prefix_bytes, "restored state", key_groups, states)
+    return TableRecords(
+        plain, prefix_bytes, "restored state", key_groups, states, tables.reads_ahead
+    )

@@ -4,8 +4,12 @@ rewriting, on each of the three runners.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil
+import signal
+import subprocess
+import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -15,7 +19,13 @@ import pytest
 from pyspark.sql import SparkSession
 
 from dstl_core import Snapshot, verify_snapshot
-from dstl_core.errors import ConfigError, DstlError, SavepointError, StateFileNotFoundError
+from dstl_core.errors import (
+    ConfigError,
+    DstlError,
+    SavepointError,
+    StateFileNotFoundError,
+    StorageError,
+)
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Unit, run_units
 from dstl_core.savepoint.compare.diff import diff_snapshots
@@ -24,7 +34,10 @@ from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoin
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.write import work_record
 from dstl_core.spark.savepoints.spark_units import SparkUnits
+from dstl_core.state.columns import keyed_sections
+from tests.full_disk import full_disk
 from tests.golden_files import snapshot
+from tests.integration.spark.kill_rewriting import Noted
 
 pytestmark = pytest.mark.spark
 SOURCE = "a-rocksdb-native-incremental"
@@ -142,6 +155,111 @@ def test_a_worker_that_dies_costs_its_unit(
     assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
     edit().write(out, jobs=runner)
     assert _tree(out) == _tree(tmp_path / "expected")
+
+
+def _survives_a_kill(
+    spark: SparkSession, edit: Callable[[], SavepointEdit], tmp_path: Path, done: int
+) -> bool:
+    """Whether the driver was killed after so many units. Those alone that were in flight are done
+    twice.
+    """
+    out, log = tmp_path / "out", tmp_path / "log"
+    shutil.rmtree(out, ignore_errors=True)
+    every = _units(lambda: edit().write(out, jobs=Noted(1, out, log, lambda _: None)), log)
+    shutil.rmtree(out)
+    log.write_text("")
+    arguments = [str(tmp_path / "source"), str(out), str(log), str(done)]
+    program = [sys.executable, "-m", "tests.integration.spark.kill_rewriting", *arguments]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=120, check=False)
+    if ended.returncode == 0:
+        return False
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    again = _units(
+        lambda: edit().write(out, jobs=Noted(SparkUnits(spark), out, log, lambda _: None)), log
+    )
+    assert again <= every - done
+    assert _tree(out) == _tree(tmp_path / "expected")
+    return True
+
+
+def _units(run: Callable[[], object], log: Path) -> int:
+    """How many units a run does."""
+    log.write_text("")
+    run()
+    return len(log.read_text().splitlines())
+
+
+def test_a_driver_that_is_killed_goes_on(
+    spark: SparkSession, edit: Callable[[], SavepointEdit], tmp_path: Path
+) -> None:
+    assert _survives_a_kill(spark, edit, tmp_path, 3)
+
+
+@pytest.mark.soak
+def test_a_driver_that_is_killed_after_any_unit_goes_on(
+    spark: SparkSession, edit: Callable[[], SavepointEdit], tmp_path: Path
+) -> None:
+    places = itertools.count(1)
+    survived = itertools.takewhile(
+        lambda done: _survives_a_kill(spark, edit, tmp_path, done), places
+    )
+    assert len(list(survived)) > 3
+
+
+class _OnFullDisk:
+    """Runs units as another runner does, one late one where no file can be written."""
+
+    def __init__(self, runner: Any, mark: Path) -> None:
+        self._runner, self._mark = runner, mark
+
+    def __call__(self, task: Callable[[Unit], Any], units: Sequence[Unit]) -> Any:
+        mark = self._mark
+
+        def limited(unit: Unit) -> Any:
+            if unit.key_groups.start_key_group > 20:
+                with suppress(FileExistsError):
+                    mark.touch(exist_ok=False)
+                    with full_disk():
+                        return task(unit)
+            return task(unit)
+
+        return run_units(limited, units, self._runner)
+
+
+def test_a_full_disk_of_the_output_is_said_and_the_work_goes_on(
+    runner: Any, edit: Callable[[], SavepointEdit], tmp_path: Path
+) -> None:
+    out = tmp_path / "out"
+    with pytest.raises(StorageError, match=r"^Cannot [^\n]*out[^\n]*: File too large\.$"):
+        edit().write(out, jobs=_OnFullDisk(runner, tmp_path / "mark"))
+    assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
+    edit().write(out, jobs=runner)
+    assert _tree(out) == _tree(tmp_path / "expected")
+
+
+def test_a_full_temporary_disk_is_said_and_the_work_goes_on(
+    runner: Any,
+    edit: Callable[[], SavepointEdit],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    out, spill = tmp_path / "out", keyed_sections.KeyedSections._spill
+    monkeypatch.setattr(keyed_units.sections_for, "__defaults__", (0,))
+    edit().with_max_parallelism(200).write(tmp_path / "others")
+
+    def on_a_full_disk(sections: Any) -> None:
+        with full_disk(4000):
+            spill(sections)
+
+    with (
+        monkeypatch.context() as patch,
+        pytest.raises(StorageError, match=r"temporary files.*run the command again"),
+    ):
+        patch.setattr(keyed_sections.KeyedSections, "_spill", on_a_full_disk)
+        edit().with_max_parallelism(200).write(out, jobs=runner)
+    assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
+    edit().with_max_parallelism(200).write(out, jobs=runner)
+    assert _tree(out) == _tree(tmp_path / "others")
 
 
 def test_an_error_of_a_unit_is_raised_here(spark: SparkSession) -> None:

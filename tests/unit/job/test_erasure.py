@@ -219,6 +219,22 @@ def test_a_key_that_is_in_earlier_checkpoints_alone_goes_with_them(tmp_path: Pat
     assert len(list(folder_of(job).glob("chk-*"))) == 2  # of the start and of the input
 
 
+def test_an_earlier_checkpoint_that_is_damaged_goes_too(tmp_path: Path) -> None:
+    job = job_of(tmp_path)
+    for number in (1, 2, 3):
+        job.run(batch(number), number)
+    before = values_of(job, "sums")
+    *earlier, _ = sorted(folder_of(job).glob("chk-*"), key=lambda own: int(own.name[4:]))
+    for folder in earlier:
+        raw = (folder / "_metadata").read_bytes()
+        (folder / "_metadata").write_bytes(raw[: len(raw) // 2])
+    assert earlier[0].name in PipelineKeys(job.path, {"sums": [ADA]}).find().earlier
+    job.erase([ADA])
+    assert files_with(tmp_path, ADA) == []
+    assert not any(folder.exists() for folder in earlier)
+    assert values_of(job, "sums") == without(before, ADA)
+
+
 def test_tables_behind_and_savepoints_lose_it_too(tmp_path: Path) -> None:
     job, table = job_of(tmp_path), tmp_path / "table.parquet"
     job.run(batch(1), 1)

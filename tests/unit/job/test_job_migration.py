@@ -212,7 +212,8 @@ REFUSED = {
     "names that change places": (
         {"c": OLD["m"], "mean": OLD["mean"], "m": OLD["c"]},
         {"rename": {"m": "c", "c": "m"}},
-        "The name 'm' stands twice in rename, drop, start_empty and backfill",
+        "The name 'm' would pass from one value to another: rename, or several changes together, "
+        "makes 'c' of 'm' and 'm' of 'c'; give 'c' a name that nothing had before.",
     ),
     "dropped and declared": (
         OLD,

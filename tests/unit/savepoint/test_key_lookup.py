@@ -128,6 +128,11 @@ def test_a_number_with_an_exponent_that_java_does_not_have_is_no_key(exponent: s
     assert parse_key(Types.BIG_DEC, "12e2147483648") == BigDecimal(12, -(1 << 31))
 
 
+def test_a_long_key_is_not_shown_as_a_whole() -> None:
+    with pytest.raises(ConfigError, match=r"expected a BigDecimal, got '1{79}\.\. \(5,002 char"):
+        parse_key(Types.BIG_DEC, "1" * 4999 + "x")
+
+
 def test_keys_come_from_a_file_too(run: Any, tmp_path: Path) -> None:
     file = tmp_path / "keys"
     file.write_text("5\n2999\n")

@@ -13,12 +13,13 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot, report_snapshot, verify_snapshot
-from dstl_core.errors import SavepointError
+from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, RelativeFileStateHandle
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.report import contents
 from dstl_core.savepoint.verify import range_check
 from dstl_core.savepoint.write.work_record import WORK_FOLDER
+from dstl_core.storage.file_io import FsspecFileIO
 from tests.command_line import run
 from tests.golden_files import GOLDEN, snapshot
 
@@ -131,6 +132,17 @@ def _damaged(copy: Path, place: int = -1) -> Path:
     raw[len(raw) // 3] ^= 1
     file.write_bytes(raw)
     return folder
+
+
+def test_a_store_without_times_needs_a_moment_for_a_report_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FsspecFileIO, "modified_ms", lambda *_: None)
+    assert _reported()
+    with pytest.raises(ConfigError, match=r"gives files no times.*\(at_ms\)\."):
+        _reported(work=tmp_path / "work")
+    assert _reported(work=tmp_path / "work", at_ms=1)
+    assert _verified(work=tmp_path / "work")["ok"]
 
 
 def test_damage_is_found_by_the_run_that_goes_on(tmp_path: Path) -> None:

@@ -24,10 +24,8 @@ from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.verify import range_check
 from dstl_core.savepoint.write import folder as folders
 from dstl_core.savepoint.write import work_record
-from dstl_core.state.columns import keyed_sections
 from dstl_core.storage.file_io import FsspecFileIO
 from dstl_core.storage.location import SIDECAR_FILE_NAME, Location
-from tests.full_disk import full_disk
 from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
 from tests.written_corpus import DECLARATIONS
 
@@ -304,29 +302,6 @@ def test_a_worker_that_dies_costs_its_unit(tmp_path: Path, monkeypatch: pytest.M
         _edit().write(out, jobs=2)
     assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
     _edit().write(out, jobs=2)
-    assert _tree(out) == _tree(tmp_path / "expected")
-
-
-def test_a_full_temporary_disk_is_said_and_the_work_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    make, out = WORK["other key groups"], tmp_path / "out"
-    spill = keyed_sections.KeyedSections._spill
-    monkeypatch.setattr(keyed_units.sections_for, "__defaults__", (0,))
-    make().write(tmp_path / "expected")
-
-    def on_a_full_disk(sections: Any) -> None:
-        with full_disk(4000):
-            spill(sections)
-
-    with (
-        monkeypatch.context() as patch,
-        pytest.raises(StorageError, match=r"temporary files.*run the command again"),
-    ):
-        patch.setattr(keyed_sections.KeyedSections, "_spill", on_a_full_disk)
-        make().write(out)
-    assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
-    make().write(out)
     assert _tree(out) == _tree(tmp_path / "expected")
 
 

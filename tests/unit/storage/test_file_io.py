@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 from dstl_core.errors import ConfigError, StorageError
+from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.storage.file_io import FsspecFileIO, open_file_io
 from dstl_core.storage.location import Location
 from tests.unprivileged import public_folder, unprivileged
@@ -238,8 +239,15 @@ def test_a_path_of_another_scheme_is_refused(memory_files: None, tmp_path: Path)
 
 def test_committing_where_nothing_is_published_once_names_the_scheme() -> None:
     files = FsspecFileIO("data")
-    with pytest.raises(ConfigError, match=r"Committing to 'data' is not supported.*file, memory"):
+    with pytest.raises(
+        ConfigError, match=r"Committing to 'data' is not supported.*file, gcs, memory"
+    ):
         files.publish_once(Location.parse("data://a"), b"x")
+
+
+def test_a_savepoint_is_refused_there_before_anything_is_read() -> None:
+    with pytest.raises(ConfigError, match=r"Committing to 'data' is not supported"):
+        SavepointFolder("data://a")
 
 
 # --------------------------------------------------------------------- regular files only

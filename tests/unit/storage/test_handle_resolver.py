@@ -26,6 +26,7 @@ from dstl_core.model.handle import (
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
+from dstl_core.testing import MemoryFileIO
 
 JOB = "0123456789abcdef0123456789abcdef"
 
@@ -301,3 +302,33 @@ def test_files_of_a_claimed_job_are_read_where_they_stay(
     assert files.read(moved) == b"0123456789"
     with pytest.raises(PathNotAllowedError):
         files.read(FileStateHandle(f"file:/old/place/{'c' * 32}/other/file", 10))
+
+
+def on_s3(*paths: str) -> HandleResolver:
+    files = MemoryFileIO()
+    for path in paths:
+        files.write_new(Location.parse(path), b"0123456789")
+    return HandleResolver(files, Location.parse(f"s3://b/ckpt/{JOB}/chk-2"))
+
+
+@pytest.mark.parametrize("scheme", ["s3", "s3a"])
+def test_random_letters_in_keys_of_s3_are_those_of_flink(scheme: str) -> None:
+    files = on_s3(f"s3://b/k3Jx/ckpt/{JOB}/shared/f", f"s3://b/ckpt/y9/{JOB}/chk-2/g")
+    for place in (f"b/k3Jx/ckpt/{JOB}/shared/f", f"b/ckpt/y9/{JOB}/chk-2/g"):
+        assert files.read(absolute(f"{scheme}://{place}"), 3, 5) == b"34"
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        f"s3://other/k3Jx/ckpt/{JOB}/shared/f",
+        f"s3://b/k3Jx/more/ckpt/{JOB}/shared/f",
+        f"s3://b/k3-x/ckpt/{JOB}/shared/f",
+        "s3://b/k3Jx/ckpt/other/shared/f",
+        f"s3://b/{JOB}/shared/f",
+    ],
+    ids=["other bucket", "two folders", "no letters", "other job", "one folder less"],
+)
+def test_other_keys_of_s3_are_refused(place: str) -> None:
+    with pytest.raises(PathNotAllowedError, match="allow_roots"):
+        on_s3(place).read(absolute(place))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -116,6 +116,7 @@ class TableReader:
 
     def __init__(self, file: SstFile) -> None:
         self.file = file
+        self._begin: Callable[[int, int], None] | None = getattr(file.read, "begin", None)
         self._key_bytes = 0
         parts = [self._unpacked_index(payload) for payload in file.index_payloads()]
         self._keys = [keys for _, keys in parts]
@@ -154,6 +155,17 @@ class TableReader:
             return None
         begin = int(places[0, BLOCK_START])
         return StoredBlocks(self, begin, self.file.read(begin, int(places[-1, BLOCK_END])))
+
+    def begin(self, start: bytes, stop: bytes | None) -> None:
+        """Says that ``read`` will be asked for these blocks soon, where ``reads_ahead``."""
+        places = self.places(start, stop)
+        if self._begin is not None and len(places):
+            self._begin(int(places[0, BLOCK_START]), int(places[-1, BLOCK_END]))
+
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether the store of the file reads several ranges at the same time."""
+        return self._begin is not None
 
     def entries(
         self, start: bytes, stop: bytes | None, least_key: int, stored: StoredBlocks

@@ -120,9 +120,12 @@ def merged_spans(
     Raises:
         FormatError: A file is damaged.
     """
-    for low, high, size in _parts(readers, first, last, prefix_bytes, READ_BYTES):
+    parts = [*_parts(readers, first, last, prefix_bytes, READ_BYTES)]
+    for place, (low, high, size) in enumerate(parts):
         if not size:
             continue
+        for part in parts[place : place + 2]:
+            _begin(readers, *_bounds(*part[:2], prefix_bytes))
         start, stop = _bounds(low, high, prefix_bytes)
         if _stored_bytes(readers, start, stop) > _CUT_FROM_BYTES:
             yield from _cut(readers, low, high, prefix_bytes)
@@ -134,14 +137,30 @@ def merged_spans(
             yield _merged([each for each in every if len(each)], own, end, prefix_bytes)
 
 
+def begin_rows(readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int) -> None:
+    """Says that ``merged_spans`` will be asked for these rows soon."""
+    low, high, _ = next(_parts(readers, first, last, prefix_bytes, READ_BYTES))
+    _begin(readers, *_bounds(low, high, prefix_bytes))
+
+
+def _begin(readers: Sequence[TableReader], start: bytes, stop: bytes | None) -> None:
+    ahead = [reader for reader in readers if reader.reads_ahead]
+    if ahead and _stored_bytes(ahead, start, stop) <= _CUT_FROM_BYTES:
+        for reader in ahead:
+            reader.begin(start, stop)
+
+
 def _cut(
     readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int
 ) -> Iterator[SstRows]:
     """The rows of key groups of which one is large: key group by key group, in ranges of keys."""
     for key_group in range(first, last + 1):
         begin, end = _bounds(key_group, key_group, prefix_bytes)
-        for start, stop in pairwise([begin, *_keys_between(readers, begin, end), end]):
+        ranges = [*pairwise([begin, *_keys_between(readers, begin, end), end])]
+        for place, (start, stop) in enumerate(ranges):
             assert start is not None  # only the last one has no end
+            for low, high in ranges[place : place + 2]:
+                _begin(readers, low or b"", high)
             every = []
             for reader in readers:
                 run = reader.read(start, stop)
