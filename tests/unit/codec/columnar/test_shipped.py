@@ -56,19 +56,21 @@ def run(code: str, shipped_to: Path, modules: Path, **variables: str) -> str:
     return ran.stdout
 
 
+def files_of(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
 def test_they_run_where_nothing_can_be_kept_until_their_module_changes(tmp_path: Path) -> None:
     (tmp_path / "steps.py").write_text(MODULE)
     run(WRITE, tmp_path / "shipped", tmp_path)
-    assert sorted(path.suffix for path in (tmp_path / "shipped").iterdir()) == [
-        ".nbc",
-        ".nbc",
-        ".nbi",
-    ]
+    written = files_of(tmp_path / "shipped")
+    assert sorted(Path(name).suffix for name in written) == [".nbc", ".nbc", ".nbi"]
     nowhere = {"HOME": "/proc/no-such-home", "NUMBA_CACHE_DIR": ""}
     assert run(READ, tmp_path / "shipped", tmp_path, **nowhere) == "2 3 0\n"
     assert run(READ, tmp_path / "shipped", tmp_path, NUMBA_DISABLE_JIT="1") == "2 3 0\n"
     (tmp_path / "steps.py").write_text(MODULE.replace("number + step", "number - step"))
     assert run(READ, tmp_path / "shipped", tmp_path, **nowhere) == "0 -1 2\n"
+    assert files_of(tmp_path / "shipped") == written
 
 
 def test_a_folder_of_this_process_is_found(tmp_path: Path) -> None:
