@@ -2,10 +2,14 @@
 
     partition of Kafka    := Kryo (class id, reference, zigzag hash, zigzag partition, reference,
                              text topic), i64 offset; hash = 31 * topic.hashCode() + partition
+    shard of Kinesis      := POJO (flags, each field: bool is null, [text]), Kryo (class id,
+                             reference, zigzag hash, reference, text number, zigzag sub-number);
+                             hash = 37 * (number.hashCode() + Long.hashCode(sub-number))
     split of readFile     := Java's serialization of TimestampedFileInputSplit
     messages of a queue   := Java's serialization of SerializedCheckpointData[]
 
 Source: ``FlinkKafkaConsumerBase`` and recorded state of the connector for Flink 1.8 to 1.20;
+``FlinkKinesisConsumer`` and its ``StreamShardMetadata`` and ``SequenceNumber``;
 ``ContinuousFileReaderOperator`` and ``MessageAcknowledgingSourceBase`` of Flink 1.20.5.
 """
 
@@ -16,6 +20,7 @@ from dstl_core.codec.data_io import DataInput, utf16_units
 from dstl_core.codec.java_stream import JavaArray, JavaObject, JavaValue, read_java_object
 from dstl_core.codec.kryo.kryo_input import KryoInput
 from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.serializers.strings import read_string_value
 from dstl_core.errors import FormatError
 
 _FIRST_VALUE = 1
@@ -27,6 +32,25 @@ _MARKERS = {
     -915623761773: "committed",
 }
 """What ``KafkaTopicPartitionStateSentinel`` stores before a record was read."""
+_SHARD_MARKERS = {
+    "EARLIEST_SEQUENCE_NUM": "earliest",
+    "LATEST_SEQUENCE_NUM": "latest",
+    "AT_TIMESTAMP_SEQUENCE_NUM": "configured time",
+    "SHARD_ENDING_SEQUENCE_NUM": "finished",
+}
+"""What ``SentinelSequenceNumber`` stores before a record was read, and behind the last one."""
+_NO_SUBCLASS = 2
+"""The flags of a POJO that is of its declared class and not null."""
+_SHARD_FIELDS = (
+    "adjacentParentShardId",
+    "endingHashKey",
+    "endingSequenceNumber",
+    "parentShardId",
+    "shardId",
+    "startingHashKey",
+    "startingSequenceNumber",
+    "streamName",
+)
 _SPLIT = "org.apache.flink.streaming.api.functions.source.TimestampedFileInputSplit"
 _MESSAGES = "[Lorg.apache.flink.streaming.api.functions.source.SerializedCheckpointData;"
 
@@ -40,34 +64,79 @@ def kafka_partition(raw: bytes) -> Position:
     data = DataInput(raw)
     value = KryoInput(data, Dialect.KRYO_2)
     value.varint("class")
-    _expect_first(value)
+    _expect_first(value, _PARTITION)
     stored_hash, partition = value.zigzag("hash"), value.zigzag("partition")
-    _expect_first(value)
+    _expect_first(value, _PARTITION)
     topic = value.string("topic")
     value.commit()
     offset = data.read_i64("offset")
     data.expect_end("a partition of Kafka")
     if topic is None or stored_hash != _hash_of(topic, partition):
-        raise FormatError("Not a partition of Kafka", field="hash", got=stored_hash)
+        raise FormatError(_PARTITION, field="hash", got=stored_hash)
     marker = _MARKERS.get(offset)
     name = f"{topic}/{partition}"
     return Position(name, str(offset), "last") if marker is None else Position(name, marker)
 
 
-def _expect_first(value: KryoInput) -> None:
+def kinesis_shard(raw: bytes) -> Position:
+    """A shard of ``FlinkKinesisConsumer``, and the last record that it read.
+
+    Raises:
+        FormatError: The element is none.
+    """
+    data = DataInput(raw)
+    flags = data.read_u8("flags")
+    if flags != _NO_SUBCLASS:
+        raise FormatError(_SHARD, field="flags", expected=_NO_SUBCLASS, got=flags)
+    shard = {
+        name: None if data.read_bool("is null") else read_string_value(data)
+        for name in _SHARD_FIELDS
+    }
+    value = KryoInput(data, Dialect.KRYO_2)
+    value.varint("class")
+    _expect_first(value, _SHARD)
+    stored_hash = value.zigzag("hash")
+    _expect_first(value, _SHARD)
+    number, sub_number = value.string("number"), value.zigzag_long("sub-number")
+    value.commit()
+    data.expect_end("a shard of Kinesis")
+    if number is None or stored_hash != _hash_of_number(number, sub_number):
+        raise FormatError(_SHARD, field="hash", got=stored_hash)
+    name = f"{shard['streamName']}/{shard['shardId']}"
+    if number in _SHARD_MARKERS:
+        return Position(name, _SHARD_MARKERS[number])
+    return Position(name, number if sub_number < 0 else f"{number}-{sub_number}", "last")
+
+
+_PARTITION, _SHARD = "Not a partition of Kafka", "Not a shard of Kinesis"
+
+
+def _expect_first(value: KryoInput, otherwise: str) -> None:
     got = value.u8("reference")
     if got != _FIRST_VALUE:
-        raise FormatError(
-            "Not a partition of Kafka", field="reference", expected=_FIRST_VALUE, got=got
-        )
+        raise FormatError(otherwise, field="reference", expected=_FIRST_VALUE, got=got)
 
 
 def _hash_of(topic: str, partition: int) -> int:
     """Java's hash of a partition, with 32 bits."""
+    return _int32(31 * _text_hash(topic) + partition)
+
+
+def _hash_of_number(number: str, sub_number: int) -> int:
+    """Java's hash of a sequence number, with 32 bits."""
+    unsigned = sub_number & (1 << 64) - 1
+    return _int32(37 * (_text_hash(number) + (unsigned ^ unsigned >> 32)))
+
+
+def _text_hash(text: str) -> int:
     number = 0
-    for unit in utf16_units(topic):
+    for unit in utf16_units(text):
         number = 31 * number + unit & 0xFFFFFFFF
-    number = 31 * number + partition & 0xFFFFFFFF
+    return number
+
+
+def _int32(number: int) -> int:
+    number &= 0xFFFFFFFF
     return number - (1 << 32) if number >> 31 else number
 
 

@@ -115,6 +115,11 @@ _MAPS: dict[str, Any] = (
     }
 )
 KAFKA_PARTITION = "org.apache.flink.streaming.connectors.kafka.internals.KafkaTopicPartition"
+_KINESIS_NUMBERS = (
+    "org.apache.flink.streaming.connectors.kinesis.model.SequenceNumber",
+    "software.amazon.kinesis.connectors.flink.model.SequenceNumber",
+)
+"""The connector of Flink, and Amazon's own."""
 _ENUMS = {
     "java.time.DayOfWeek": "MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY SUNDAY",
     "java.time.Month": "JANUARY FEBRUARY MARCH APRIL MAY JUNE JULY AUGUST SEPTEMBER OCTOBER "
@@ -209,6 +214,12 @@ def _kafka_partition() -> FieldsBody:
     )
 
 
+def _kinesis_number(name: str) -> FieldsBody:
+    """The position of a shard in the state of ``FlinkKinesisConsumer``."""
+    types = {"cachedHash": "int", "sequenceNumber": "java.lang.String", "subSequenceNumber": "long"}
+    return FieldsBody(name, tuple(slot(field, JavaType(each)) for field, each in types.items()))
+
+
 def _comparators() -> dict[str, FieldsBody]:
     """Comparators of the JDK, which sorted collections store."""
     other = "java.util.Collections$ReverseComparator2"
@@ -226,6 +237,7 @@ _KNOWN: dict[str, Any] = (
     | _COLLECTIONS
     | _MAPS
     | {name: EnumBody(name, tuple(constants.split())) for name, constants in _ENUMS.items()}
+    | {name: _kinesis_number(name) for name in _KINESIS_NUMBERS}
     | {f"{_TUPLE}{count}": _tuple_body(count) for count in range(1, _MAX_TUPLE + 1)}
     | {
         "java.util.Optional": OptionalBody(),

@@ -50,7 +50,8 @@ class KnownState:
         return is_named and self.element in type_name
 
 
-KAFKA_CONSUMER, READ_FILE = "FlinkKafkaConsumer", "readFile"
+KAFKA_CONSUMER, KINESIS_CONSUMER = "FlinkKafkaConsumer", "FlinkKinesisConsumer"
+READ_FILE = "readFile"
 QUEUE, ELEMENTS = "MessageAcknowledgingSource", "FromElements"
 SEQUENCE, DATA_GENERATOR = "StatefulSequenceSource", "DataGeneratorSource"
 FILES, WRITE_AHEAD = "StreamingFileSink", "GenericWriteAheadSink"
@@ -101,7 +102,7 @@ KNOWN = (
     KnownState("topic-partition-offset-states", "", SOURCE, "consumer of topics"),
     KnownState("topic-offset-states", "", SOURCE, "FlinkPulsarSource"),
     # Kinesis: FlinkKinesisConsumer of flink-connector-aws before 5, and Amazon's own.
-    KnownState("Kinesis-Stream-Shard-State", "", SOURCE, "FlinkKinesisConsumer"),
+    KnownState("Kinesis-Stream-Shard-State", "", SOURCE, KINESIS_CONSUMER),
     # Change data: DebeziumSourceFunction of flink-cdc.
     KnownState("offset-states", "byte[]", SOURCE, "DebeziumSourceFunction"),
     KnownState("history-records-states", "String", NEITHER, "DebeziumSourceFunction"),

@@ -9,6 +9,7 @@ from dstl_core.codec.connectors.legacy_sources import (
     acknowledged_messages,
     file_split,
     kafka_partition,
+    kinesis_shard,
 )
 from dstl_core.codec.data_io import DataInput
 from dstl_core.errors import FormatError
@@ -16,6 +17,7 @@ from dstl_core.savepoint.connectors.known_states import (
     DATA_GENERATOR,
     ELEMENTS,
     KAFKA_CONSUMER,
+    KINESIS_CONSUMER,
     QUEUE,
     READ_FILE,
     READER_STATE,
@@ -59,6 +61,7 @@ def _reader_of(state: ConnectorState) -> Callable[[bytes], list[Position]] | Non
     assert state.known is not None, "only the elements of known states are read"
     by_state: dict[tuple[str, str], Callable[[bytes], list[Position]]] = {
         (KAFKA_CONSUMER, state.name): lambda raw: [kafka_partition(raw)],
+        (KINESIS_CONSUMER, state.name): lambda raw: [kinesis_shard(raw)],
         (READ_FILE, "splits"): lambda raw: [file_split(raw)],
         (READ_FILE, "file-monitoring-state"): _folder,
         (QUEUE, state.name): acknowledged_messages,

@@ -22,6 +22,7 @@ from dstl_core.codec.connectors.legacy_sources import (
     acknowledged_messages,
     file_split,
     kafka_partition,
+    kinesis_shard,
 )
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.operator_state import list_state_meta, write_operator_stream
@@ -111,6 +112,34 @@ def test_partitions_that_were_not_read_yet() -> None:
         ("orders/1", "", "earliest", 1),
     ]
     assert [(row[2], row[3], row[4], row[6]) for row in partitions] == [*held, *held]
+
+
+KINESIS = LEGACY_CONNECTORS / "kinesis-two-subtasks" / "savepoint"
+NUMBER = "4959033827149025660855969253836157109592157598913658"
+
+
+def test_shards_of_a_consumer_of_kinesis() -> None:
+    shards = [(row[1], row[2], row[3], row[4], row[6]) for row in places(KINESIS)]
+    assert shards == [
+        ("FlinkKinesisConsumer", f"{name}/shardId-{number:012}", word, value, subtask)
+        for name, number, word, value, subtask in (
+            ("orders", 0, "last", f"{NUMBER}8898", 0),
+            ("orders", 2, "last", f"{NUMBER}8999-3", 0),
+            ("orders", 4, "", "finished", 0),
+            ("orders", 1, "", "earliest", 1),
+            ("orders", 3, "", "latest", 1),
+            ("übrige", 0, "", "configured time", 1),
+        )
+    ]
+
+
+def test_a_dump_has_the_shards_of_kinesis(run: Any) -> None:
+    printed = [line for line in run("dump", str(KINESIS)).lines if line["kind"] == "op-union"]
+    shards = {element[0]["shardId"]: element for line in printed for element in line["value"]}
+    shard, number = shards["shardId-000000000002"]
+    assert (shard["streamName"], shard["parentShardId"]) == ("orders", "shardId-000000000000")
+    assert (number["sequenceNumber"], number["subSequenceNumber"]) == (f"{NUMBER}8999", 3)
+    assert len(shards) == 5
 
 
 def test_sources_of_flink_and_of_users() -> None:
@@ -345,6 +374,7 @@ def test_a_dump_of_kafkas_positions_needs_no_jar(release: str, run: Any) -> None
 
 
 PARSERS: list[tuple[Callable[[bytes], object], bytes]] = [
+    (kinesis_shard, elements(KINESIS, "Kinesis-Stream-Shard-State")[0]),
     (
         kafka_partition,
         elements(LEGACY_CONNECTORS / "kafka-1.20" / "savepoint", "topic-partition-offset-states")[
