@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from contextlib import closing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -151,9 +152,9 @@ def expiry_of(text: str | None) -> Expiry | None:
 
 @dataclass
 class _Dumped:
-    """The lines of some key groups, and what could not be read of them."""
+    """The lines of some key groups, in parts, and what could not be read of them."""
 
-    lines: str
+    lines: Iterable[str]
     opaque: list[str]
     unreadable: UnreadableCounts
 
@@ -176,24 +177,36 @@ class _Dump:
 
             self._columns = ColumnLines(operator, state)
 
+    def is_large(self, unit: Unit) -> bool:
+        """Whether a unit is printed in pieces: what it has is too large to be held."""
+        if self._columns is None:
+            return False
+        from dstl_core.savepoint.read.stored_records import is_large
+
+        return is_large(self._operator, unit.key_groups, self._operator.keyed_handles[unit.handle])
+
     def __call__(self, unit: Unit) -> _Dumped:
         handle = self._operator.keyed_handles[unit.handle]
+        if self._columns is not None and self.is_large(unit):
+            pieces = self._columns.pieces(handle, unit.key_groups)
+            if pieces is not None:
+                return _Dumped(pieces, [], UnreadableCounts())
         if self._columns is not None and unit.size >= SMALL_BYTES:
             lines = self._columns.lines(handle, unit.key_groups)
             if lines is not None:
-                return _Dumped("".join(lines), [], UnreadableCounts())
+                return _Dumped(lines, [], UnreadableCounts())
         reader = self._operator.entries(self._state)
         entries = reader.readable_range(handle, unit.key_groups)
-        return self._dumped("".join(map(_line, _shown(entries, self._expiry))), reader)
+        return self._dumped(["".join(map(_line, _shown(entries, self._expiry)))], reader)
 
     def rest(self) -> _Dumped:
         """The entries outside ranges: timers in raw keyed state, and operator state."""
         reader = self._operator.entries(self._state)
         return self._dumped(
-            "".join(map(_line, _shown(reader.readable_rest(), self._expiry))), reader
+            ["".join(map(_line, _shown(reader.readable_rest(), self._expiry)))], reader
         )
 
-    def _dumped(self, lines: str, reader: EntryReader) -> _Dumped:
+    def _dumped(self, lines: list[str], reader: EntryReader) -> _Dumped:
         dumped = _Dumped(lines, [], UnreadableCounts())
         for part in reader.unreadable:
             if self._opaque and part.entry is not None:
@@ -251,15 +264,20 @@ class _Printer:
         dump = _Dump(operator, self._state, self._opaque, self._expiry)
         opaque: list[str] = []
         processes = jobs_for(operator.keyed_size, self._jobs)
-        for unit, part in run_units(dump, units_of(operator), processes):
-            opaque += self._print(part)
-            self._advance(unit.size)
+        units = units_of(operator)
+        # Another process would have to hold what it sends.
+        apart = [processes != 1 and dump.is_large(unit) for unit in units]
+        others = [unit for unit, own in zip(units, apart, strict=True) if not own]
+        with closing(run_units(dump, others, processes)) as results:
+            for unit, is_apart in zip(units, apart, strict=True):
+                opaque += self._print(dump(unit) if is_apart else next(results)[1])
+                self._advance(unit.size)
         opaque += self._print(dump.rest())
         write_lines(opaque)
         if operator.keyed_handles and (key_type := operator.key_type) is not None and key_type.note:
             self._notes.append(f"operator {operator.label!r}: {key_type.note}")
 
     def _print(self, part: _Dumped) -> list[str]:
-        write_lines([part.lines])
+        write_lines(part.lines)
         self._unreadable.merge(part.unreadable)
         return part.opaque

@@ -23,6 +23,7 @@ from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange
 
 END_OF_KEY_GROUP_MARK = 0xFFFF
+END_OF_SECTION = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 _LENGTH = struct.Struct(">i")
 FIRST_BIT_MASK = 0x80
 
@@ -91,7 +92,7 @@ def write_section(runs: Iterable[tuple[int, Iterable[tuple[bytes, bytes]]]]) -> 
         parts[-3] = bytes((last[0] | FIRST_BIT_MASK,)) + last[1:]
     if not parts:
         return b""
-    parts.append(END_OF_KEY_GROUP_MARK.to_bytes(2, "big"))
+    parts.append(END_OF_SECTION)
     return b"".join(parts)
 
 

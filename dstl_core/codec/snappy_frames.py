@@ -8,7 +8,7 @@ chunks are refused: Flink writes none, and one damaged bit can turn a data chunk
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import cramjam
@@ -22,6 +22,8 @@ _UNCOMPRESSED = 0x01
 _HEAD = struct.Struct("<II")
 """Of a chunk: the type in the low byte with the length above it, and the checksum of the data."""
 MAX_CHUNK_DATA = 65536
+PIECE_BYTES = 1 << 20
+"""A stream that is made a piece at a time has pieces of about this size."""
 MOST_TIMES = 32
 """Snappy unpacks at most 64 bytes from 3 bytes, so a stream that claims more is damaged."""
 MAX_UNPACKED_BYTES = 4 << 30
@@ -49,22 +51,47 @@ def compress_together(
         return memoryview(b"")
     at = len(STREAM_IDENTIFIER)
     heads = _HEAD.size * (total // MAX_CHUNK_DATA + 1)
-    # While a chunk is made, Snappy may need more for it than its data: 32 + n / 6 bytes.
-    more = 32 + min(total, MAX_CHUNK_DATA) // 6
-    out = memoryview(allocate(at + heads + total + more))
+    out = memoryview(allocate(at + heads + total + _more_for(total)))
     out[:at] = STREAM_IDENTIFIER
     for data in _pieces(parts):
-        body = out[at + _HEAD.size :]
-        kind, size = _COMPRESSED, cramjam.snappy.compress_raw_into(data, body)
-        if size >= len(data) - len(data) // 8:
-            kind, size = _UNCOMPRESSED, len(data)
-            body[:size] = data
-        _HEAD.pack_into(out, at, kind | size + 4 << 8, masked_crc32c(data))
-        at += _HEAD.size + size
+        at = _write_chunk(out, at, data)
     return out[:at].toreadonly()
 
 
-def _pieces(parts: Sequence[bytes | memoryview]) -> Iterator[bytes]:
+def compressed_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Yields the framed stream that ``compress_frames`` makes of the parts together, in pieces of
+    about a megabyte. Memory holds one of them.
+    """
+    room = PIECE_BYTES + _HEAD.size + MAX_CHUNK_DATA + _more_for(MAX_CHUNK_DATA)
+    out = memoryview(bytearray(room))
+    at = len(STREAM_IDENTIFIER)
+    out[:at] = STREAM_IDENTIFIER
+    for data in _pieces(parts):
+        at = _write_chunk(out, at, data)
+        if at >= PIECE_BYTES:
+            yield bytes(out[:at])
+            at = 0
+    if at:
+        yield bytes(out[:at])
+
+
+def _more_for(size: int) -> int:
+    """What Snappy may need more for a chunk than its data, while it is made."""
+    return 32 + min(size, MAX_CHUNK_DATA) // 6
+
+
+def _write_chunk(out: memoryview, at: int, data: bytes) -> int:
+    """Writes a chunk into memory that has room for it; returns its end."""
+    body = out[at + _HEAD.size :]
+    kind, size = _COMPRESSED, cramjam.snappy.compress_raw_into(data, body)
+    if size >= len(data) - len(data) // 8:
+        kind, size = _UNCOMPRESSED, len(data)
+        body[:size] = data
+    _HEAD.pack_into(out, at, kind | size + 4 << 8, masked_crc32c(data))
+    return at + _HEAD.size + size
+
+
+def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     """The parts one after the other, in pieces of the size of a chunk."""
     rest = b""
     for part in parts:

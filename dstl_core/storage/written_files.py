@@ -28,12 +28,15 @@ class DigestingFileIO(FsspecFileIO):
     def __init__(self, scheme: str) -> None:
         super().__init__(scheme)
         self.written: dict[str, WrittenFile] = {}
+        self.heads: dict[str, WrittenFile] = {}
+        """Size and sha256 of the first buffer of each file: the header of a stream."""
 
     def write_new(self, location: Location, data: Content) -> None:
         passed = _Digested([data] if isinstance(data, bytes) else data)
         super().write_new(location, passed)
         path = str(location)
         self.written[path] = WrittenFile(path, passed.size, passed.digest.hexdigest())
+        self.heads[path] = WrittenFile(path, *passed.head)
 
 
 class _Digested:
@@ -43,11 +46,15 @@ class _Digested:
         self._buffers = buffers
         self.digest = hashlib.sha256()
         self.size = 0
+        self.head = 0, self.digest.hexdigest()
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         for buffer in self._buffers:
             self.digest.update(buffer)
+            is_first = self.size == 0
             self.size += memoryview(buffer).nbytes
+            if is_first:
+                self.head = self.size, self.digest.hexdigest()
             yield buffer
 
 

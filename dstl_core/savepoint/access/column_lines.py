@@ -1,19 +1,22 @@
 """Formats the lines of ``dstl dump`` from columns.
 
-The text equals that of the entries. Supported types: strings, integers, booleans, tuples and lists
-of these, and time windows.
+The text equals that of the entries. Supported types: strings, numbers, booleans, tuples, lists and
+POJOs of these, and time windows.
 """
 
 from __future__ import annotations
 
+import heapq
 import json
-from collections.abc import Callable, Iterator
-from itertools import pairwise
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise, repeat
 from json.encoder import encode_basestring
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.keyed.decoder import (
     KEY,
@@ -33,12 +36,16 @@ from dstl_core.codec.serializers import (
     TupleSerializer,
     VoidNamespaceSerializer,
 )
+from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.serializers.primitives import (
     BooleanSerializer,
     ByteSerializer,
+    DoubleSerializer,
+    FloatSerializer,
     IntSerializer,
     LongSerializer,
     ShortSerializer,
+    float_text,
 )
 from dstl_core.codec.serializers.strings import StringSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
@@ -52,9 +59,27 @@ from dstl_core.savepoint.read.stored_columns import StateDecoders, StoredRange
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 
 _TYPES = ColumnOptions(maps="entries")
-_NUMBERS = (LongSerializer, IntSerializer, ShortSerializer, ByteSerializer)
+_PLAIN = (
+    StringSerializer,
+    BooleanSerializer,
+    LongSerializer,
+    IntSerializer,
+    ShortSerializer,
+    ByteSerializer,
+    DoubleSerializer,
+    FloatSerializer,
+)
 _NULL = "null"
+_FIRST_PRINTED = 0x20
+_SHORT_BYTES = 512 << 20
+"""Texts of more bytes together need larger offsets."""
+_NO_BYTES = np.empty(0, np.uint8)
+_MISSING = pa.scalar(None, pa.string())
 Texts = list[str]
+_HELD_PAIRS = 1 << 18
+"""Pairs of one map in memory; more are sorted in files."""
+_PAIRS_AT_ONCE = 1 << 12
+Pair = tuple[str, str]
 
 
 class ColumnLines:
@@ -71,35 +96,63 @@ class ColumnLines:
         self._decoders = StateDecoders(_TYPES)
 
     def lines(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> Texts | None:
-        """The lines of some key groups, in the order of the entries.
+        """The text of some key groups, in the order of the entries, in parts of several lines.
 
         None if a type is not supported; then the caller reads the entries.
         """
         try:
-            stored = StoredRange(self._operator, handle, key_groups, self._decoders)
-            states = [_StateLines(self._operator.label, each) for each in stored.formats]
+            stored, states = self._open(handle, key_groups)
             if not all(state.is_plain for state in states):
                 return None
             texts: dict[tuple[int, int], Texts] = {}
-            groups: dict[int, int] = {}
             for batch in stored.batches():
                 for key_group, own in _by_key_group(batch):
-                    for at in np.unique(own.states).tolist():
-                        if groups.get(at, key_group) != key_group:
-                            texts[groups[at], at] = list(states[at].finish(groups[at]))
-                        groups[at] = key_group
-                        part = own.take(own.states == at)
-                        states[at].add(stored.decoders[at].decode(part, _EVERY, check_all=True))
-            for at, key_group in groups.items():
-                texts[key_group, at] = list(states[at].finish(key_group))
+                    for at, part in own.by_state():
+                        columns = stored.decoders[at].decode(part, _EVERY, check_all=True)
+                        parts = texts.setdefault((key_group, at), [])
+                        parts += states[at].add(key_group, columns)
+            for at, state in enumerate(states):
+                for key_group, parts in state.maps():
+                    texts[key_group, at] += parts
         except UNREADABLE:
             return None
         return [
-            line
+            text
             for key_group, at in sorted(texts)
             if self._only in (None, states[at].name)
-            for line in texts[key_group, at]
+            for text in texts[key_group, at]
         ]
+
+    def pieces(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> Iterator[str] | None:
+        """As ``lines``, for key groups that are too large to be held: a piece at a time.
+
+        Raises:
+            FormatError: While it is read: the state is damaged.
+        """
+        try:
+            _, states = self._open(handle, key_groups)
+        except UNREADABLE:
+            return None
+        is_plain = all(state.is_plain for state in states)
+        return self._pieces(handle, key_groups) if is_plain else None
+
+    def _pieces(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> Iterator[str]:
+        for key_group in key_groups:
+            stored, states = self._open(handle, KeyGroupRange(key_group, key_group))
+            for at, batch in stored.batches_by_state():
+                state = states[at]
+                if self._only not in (None, state.name):
+                    continue
+                if len(batch):
+                    columns = stored.decoders[at].decode(batch, _EVERY, check_all=True)
+                    yield from state.add(key_group, columns)
+                yield from state.whole_maps(is_last=not len(batch))
+
+    def _open(
+        self, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    ) -> tuple[StoredRange, list[_StateLines]]:
+        stored = StoredRange(self._operator, handle, key_groups, self._decoders)
+        return stored, [_StateLines(self._operator.label, each) for each in stored.formats]
 
 
 _EVERY = frozenset((KEY, NAMESPACE, TIMESTAMP, USER_KEY, VALUE))
@@ -114,7 +167,7 @@ def _by_key_group(batch: SpanBatch) -> Iterator[tuple[int, SpanBatch]]:
 
 
 class _StateLines:
-    """The lines of one state; it holds those of one key group in memory."""
+    """The lines of one state. The maps that are not whole are in memory, or in files."""
 
     def __init__(self, operator: str, record_format: RecordFormat) -> None:
         meta = record_format.meta
@@ -137,10 +190,9 @@ class _StateLines:
         else:
             head["kind"] = meta.keyed_state_type.value.lower()
             head["state"] = meta.name
-        self._head = json.dumps(head, ensure_ascii=False)[:-1]
+        self._head = f'{json.dumps(head, ensure_ascii=False)[:-1]}, "key": '
         self._value = value
-        self._rows: list[tuple[Texts, Texts, Texts]] = []
-        self._maps: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        self._maps: dict[tuple[int, str, str], MapText] = {}
 
     @property
     def is_plain(self) -> bool:
@@ -155,43 +207,118 @@ class _StateLines:
         if self._is_map:
             assert isinstance(value, MapSerializer)  # the value of map state
             # Pairs are sorted by the text of the key.
-            return type(value.key) in _MAKERS and _is_plain(value.value)
+            return type(value.key) in _PLAIN and _is_plain(value.value)
         return _is_plain(value)
 
-    def add(self, columns: dict[str, pa.Array]) -> None:
-        """Adds records of the current key group."""
+    def add(self, key_group: int, columns: dict[str, pa.Array]) -> Texts:
+        """The lines of records of a key group. Those of maps come once they are whole."""
         keys = _texts(self._key, columns[KEY])
-        namespaces = [_NULL] * len(keys)
+        namespaces: pa.Array | str = _NULL
         if not isinstance(self._namespace, VoidNamespaceSerializer):
             namespaces = _texts(self._namespace, columns[NAMESPACE])
-        if self._is_queue:
-            self._rows.append((keys, namespaces, list(map(str, columns[TIMESTAMP].to_pylist()))))
-        elif self._is_map:
-            value = self._value
-            assert isinstance(value, MapSerializer)
-            user_keys = _texts(value.key, columns[USER_KEY])
-            values = _texts(value.value, columns[VALUE])
-            for key, namespace, user_key, item in zip(
-                keys, namespaces, user_keys, values, strict=True
-            ):
-                self._maps.setdefault((key, namespace), []).append((user_key, item))
-        else:
-            self._rows.append((keys, namespaces, _texts(self._value, columns[VALUE])))
-
-    def finish(self, key_group: int) -> Iterator[str]:
-        """Yields the lines of the current key group and closes it."""
-        head = f'{self._head}, "key": '
         middle = f', "kg": {key_group}, "ns": '
-        last = ', "ts": ' if self._is_queue else ', "value": '
-        for rows in self._rows:
-            for key, namespace, text in zip(*rows, strict=True):
-                yield f"{head}{key}{middle}{namespace}{last}{text}}}\n"
-        for (key, namespace), pairs in self._maps.items():
-            text = ", ".join(
-                f"[{user_key}, {item}]" for user_key, item in sorted(pairs, key=_order)
-            )
-            yield f"{head}{key}{middle}{namespace}{last}[{text}]}}\n"
-        self._rows, self._maps = [], {}
+        if self._is_map:
+            self._add_pairs(key_group, keys, namespaces, columns)
+            return []
+        if self._is_queue:
+            last, values = ', "ts": ', columns[TIMESTAMP].cast(pa.string())
+        else:
+            last, values = ', "value": ', _texts(self._value, columns[VALUE])
+        return [_text_of(self._head, keys, middle, namespaces, last, values, "}\n")]
+
+    def _add_pairs(
+        self,
+        key_group: int,
+        keys: pa.Array,
+        namespaces: pa.Array | str,
+        columns: dict[str, pa.Array],
+    ) -> None:
+        value = self._value
+        assert isinstance(value, MapSerializer)  # the value of map state
+        user_keys = _listed(_texts(value.key, columns[USER_KEY]))
+        values = _listed(_texts(value.value, columns[VALUE]))
+        spaces = repeat(_NULL) if isinstance(namespaces, str) else _listed(namespaces)
+        pairs = zip(user_keys, values, strict=True)
+        for key, namespace, pair in zip(_listed(keys), spaces, pairs, strict=False):
+            text = self._maps.get((key_group, key, namespace))
+            if text is None:
+                text = self._maps[key_group, key, namespace] = MapText()
+            text.pairs.append(pair)
+
+    def maps(self) -> Iterator[tuple[int, Texts]]:
+        """The lines of all maps, with their key groups."""
+        for scope, text in self._maps.items():
+            yield scope[0], ["".join(self._map_line(scope, text))]
+        self._maps = {}
+
+    def whole_maps(self, *, is_last: bool) -> Iterator[str]:
+        """The lines of maps, in pieces: of all but the last one, which may have more pairs, unless
+        these were the last. What is large of that one goes to files.
+        """
+        while len(self._maps) > (not is_last):
+            scope = next(iter(self._maps))
+            yield from self._map_line(scope, self._maps.pop(scope))
+        for text in self._maps.values():
+            text.spill_if_large()
+
+    def _map_line(self, scope: tuple[int, str, str], text: MapText) -> Iterator[str]:
+        key_group, key, namespace = scope
+        yield f'{self._head}{key}, "kg": {key_group}, "ns": {namespace}, "value": ['
+        yield from text.pieces()
+        yield "]}\n"
+
+
+# --------------------------------------------------------------------------------------- maps
+
+
+class MapText:
+    """The text of one map, whatever it weighs: its pairs by the text of their keys. They are texts
+    of keys and values, as JSON.
+    """
+
+    def __init__(self) -> None:
+        self.pairs: list[Pair] = []
+        self._files: list[IO[str]] = []
+
+    def spill_if_large(self) -> None:
+        """Moves the pairs to a file, sorted, if they are many."""
+        if len(self.pairs) < _HELD_PAIRS:
+            return
+        file = tempfile.TemporaryFile(  # noqa: SIM115  # see pieces
+            "w+", prefix="dstl-", encoding="utf-8", newline="\n"
+        )
+        # JSON has neither a tab nor a line break that is not escaped.
+        file.writelines(f"{key}\t{value}\n" for key, value in sorted(self.pairs, key=_order))
+        self._files.append(file)
+        self.pairs = []
+
+    def pieces(self) -> Iterator[str]:
+        """The pairs in order, some at a time. It is called once."""
+        runs: list[Iterable[Pair]] = [sorted(self.pairs, key=_order)]
+        for file in self._files:
+            file.seek(0)
+            runs.append(map(_pair, file))
+        part: list[str] = []
+        separator = ""
+        for key, value in heapq.merge(*runs, key=_order) if self._files else runs[0]:
+            part.append(f"[{key}, {value}]")
+            if len(part) == _PAIRS_AT_ONCE:
+                yield separator + ", ".join(part)
+                part, separator = [], ", "
+        if part:
+            yield separator + ", ".join(part)
+        for file in self._files:
+            file.close()
+
+
+def _pair(line: str) -> Pair:
+    key, _, value = line.rstrip("\n").partition("\t")
+    return key, value
+
+
+def _order(pair: Pair) -> bytes:
+    """Sort key like ``text_key``: the UTF-16 code units of the key's text."""
+    return pair[0].encode("utf-16-be")
 
 
 # -------------------------------------------------------------------------------------- texts
@@ -203,46 +330,91 @@ def _is_plain(serializer: AnySerializer) -> bool:
             return _is_plain(serializer.element)
         case TupleSerializer():
             return type(serializer) is TupleSerializer and all(map(_is_plain, serializer.fields))
+        case PojoSerializer(fields=fields, registered=(), others=()):
+            kinds = [kind for _, _, kind in fields]
+            plain = [kind is not None and _is_plain(kind) for kind in kinds]
+            return type(serializer) is PojoSerializer and all(plain)
         case _:
-            return type(serializer) in _MAKERS or isinstance(serializer, TimeWindowSerializer)
+            return type(serializer) in _PLAIN or isinstance(serializer, TimeWindowSerializer)
 
 
-def _texts(serializer: AnySerializer, column: pa.Array) -> Texts:
+def _texts(serializer: AnySerializer, column: pa.Array) -> pa.Array:
     """The JSON text of each value; null for None."""
     match serializer:
         case ListSerializer():
-            bounds = np.asarray(column.offsets).tolist()
-            items = _texts(serializer.element, column.values)
-            texts = [f"[{', '.join(items[first:last])}]" for first, last in pairwise(bounds)]
+            items = _texts(serializer.element, column.values).fill_null(_NULL)
+            lists = pa.ListArray.from_arrays(column.offsets, items)
+            texts = _joined("[", pc.binary_join(lists, ", "), "]")
         case TupleSerializer():
-            parts = [_texts(each, column.field(at)) for at, each in enumerate(serializer.fields)]
-            texts = [f"[{', '.join(row)}]" for row in zip(*parts, strict=True)]
+            texts = _parts([("", kind) for kind in serializer.fields], column, "[]")
+        case PojoSerializer():
+            named = [
+                (f"{json.dumps(name, ensure_ascii=False)}: ", kind)
+                for name, _, kind in serializer.fields
+                if kind is not None
+            ]
+            texts = _parts(named, column, "{}")
         case TimeWindowSerializer():
-            starts, ends = column.field("start").to_pylist(), column.field("end").to_pylist()
-            texts = [f"[{start}, {end}]" for start, end in zip(starts, ends, strict=True)]
+            starts, ends = (column.field(name).cast(pa.string()) for name in ("start", "end"))
+            texts = _joined("[", starts, ", ", ends, "]")
+        case StringSerializer():
+            return _quoted(column)
+        case DoubleSerializer() | FloatSerializer():
+            values = column.fill_null(0.0).to_pylist()
+            texts = pa.array([json.dumps(float_text(own)) for own in values], pa.string())
         case _:
-            texts = list(map(_MAKERS[type(serializer)], column.to_pylist()))
-    if column.null_count:
-        missing = column.is_null().to_pylist()
-        texts = [_NULL if null else text for text, null in zip(texts, missing, strict=True)]
-    return texts
+            return column.cast(pa.string())
+    return pc.if_else(column.is_valid(), texts, _MISSING) if column.null_count else texts
 
 
-def _order(pair: tuple[str, str]) -> bytes:
-    """Sort key like ``text_key``: the UTF-16 code units of the key's text."""
-    return pair[0].encode("utf-16-be")
+def _parts(parts: Sequence[tuple[str, AnySerializer]], column: pa.Array, marks: str) -> pa.Array:
+    """The text of the fields of a struct, each with what stands before it."""
+    texts: list[pa.Array | str] = [marks[0]]
+    for at, (before, kind) in enumerate(parts):
+        field = _texts(kind, column.field(at)).fill_null(_NULL)
+        texts += [f", {before}" if at else before, field]
+    if not parts:
+        return pa.array([marks] * len(column), pa.string())
+    return _joined(*texts, marks[1])
 
 
-def _string(value: str | None) -> str:
-    return _NULL if value is None else encode_basestring(value)
+def _listed(texts: pa.Array) -> Texts:
+    own: Texts = texts.fill_null(_NULL).to_pylist()
+    return own
 
 
-def _boolean(value: bool | None) -> str:
-    return "true" if value else "false"
+def _quoted(column: pa.Array) -> pa.Array:
+    """Texts as JSON strings."""
+    data = column.buffers()[2]
+    raw = np.frombuffer(data, np.uint8) if data is not None and len(data) else _NO_BYTES
+    if (raw < _FIRST_PRINTED).any():  # Arrow leaves no gap between texts, but may at the ends
+        return pa.array(
+            [None if own is None else encode_basestring(own) for own in column.to_pylist()],
+            pa.string(),
+        )
+    for mark in ("\\", '"'):
+        if (raw == ord(mark)).any():
+            column = pc.replace_substring(column, mark, f"\\{mark}")
+    return _joined('"', column, '"')
 
 
-_MAKERS: dict[type[AnySerializer], Callable[[Any], str]] = {
-    StringSerializer: _string,
-    BooleanSerializer: _boolean,
-    **dict.fromkeys(_NUMBERS, str),
-}
+def _joined(*parts: pa.Array | str) -> pa.Array:
+    return pc.binary_join_element_wise(*parts, "")
+
+
+def _text_of(*parts: pa.Array | str) -> str:
+    """All rows of some parts one after the other, as one text."""
+    if sum(part.nbytes for part in parts if not isinstance(part, str)) > _SHORT_BYTES:
+        wide = pa.large_string()
+        parts = tuple(
+            pa.scalar(part, wide) if isinstance(part, str) else part.cast(wide) for part in parts
+        )
+    empty = pa.scalar("", parts[0].type if not isinstance(parts[0], str) else pa.string())
+    rows = pc.binary_join_element_wise(
+        *parts, empty, null_handling="replace", null_replacement=_NULL
+    )
+    offsets = np.frombuffer(
+        rows.buffers()[1], np.int64 if pa.types.is_large_string(rows.type) else np.int32
+    )
+    first, last = int(offsets[rows.offset]), int(offsets[rows.offset + len(rows)])
+    return str(memoryview(rows.buffers()[2])[first:last], "utf-8")

@@ -8,11 +8,13 @@ types differ are compared in text form only.
 
 from __future__ import annotations
 
+import json
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import closing
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from itertools import pairwise, product
-from typing import Any
+from itertools import pairwise
+from typing import IO, Any
 
 import numpy as np
 
@@ -21,28 +23,25 @@ from dstl_core.codec.columnar.kernels.hashing import mark_different
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.keyed_records import RecordFormat
-from dstl_core.codec.serializers import AnySerializer, OpaqueValue
-from dstl_core.codec.state_meta import KeyedStateType
-from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueError
-from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
+from dstl_core.errors import SavepointError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
+from dstl_core.savepoint.compare.sides import Line, Side, StateReader, held_together
 from dstl_core.savepoint.compare.structure_diff import Change
-from dstl_core.savepoint.read.entries import EVENT_TIMER, Entry, KeyedEntry, TimerEntry
+from dstl_core.savepoint.read.entries import Entry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.savepoint.read.stored_records import Records, read_records
 from dstl_core.savepoint.read.timer_queues import with_readable_timers
-from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.columns.progress import Advance, Portion, no_progress
 from dstl_core.state.columns.state_columns import is_queue
-from dstl_core.state.tables.keyed_state import types_of
 
-BYTES_AT_ONCE = 64 << 20
+BYTES_AT_ONCE = 32 << 20
 """Bytes of stored state of both snapshots that are compared at once."""
 
-Line = dict[str, Any]
+_HELD_BYTES = 8 << 20
+"""Bytes of the differences of a state in memory; more wait for those of the states before in a
+file.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,24 +138,22 @@ def count_changes(
     both = [each for each in (a, b) if each is not None]
     portion = Portion(on_progress, sum(each.state.state_size for each in both))
     by_state: dict[tuple[str, str], KeyChanges] = {}
-    for changes in _OperatorDiff(a, b, portion).results(_changes, lambda counted: counted, jobs):
-        if changes is not None:
-            key = changes.state, changes.kind
-            by_state.setdefault(key, KeyChanges(*key)).add(changes)
+    for _, changes in _OperatorDiff(a, b, portion).results(_changes, jobs):
+        key = changes.state, changes.kind
+        by_state.setdefault(key, KeyChanges(*key)).add(changes)
     portion.reach(1)
     return list(by_state.values())
 
 
-def _changes(one: _Side | None, two: _Side | None) -> KeyChanges | None:
+def _changes(one: Side | None, two: Side | None) -> Iterator[KeyChanges]:
     side = two or one
-    if side is None:
-        return None
-    changes = KeyChanges(side.info.name, side.info.kind)
-    _count(changes, one, two)
-    return changes
+    if side is not None:
+        changes = KeyChanges(side.info.name, side.info.kind)
+        _count(changes, one, two)
+        yield changes
 
 
-def _count(changes: KeyChanges, a: _Side | None, b: _Side | None) -> None:
+def _count(changes: KeyChanges, a: Side | None, b: Side | None) -> None:
     if a is None or b is None:
         changes.new += 0 if b is None else len(ByteIndex(_scopes(b)))
         changes.gone += 0 if a is None else len(ByteIndex(_scopes(a)))
@@ -198,44 +195,66 @@ class _OperatorDiff:
         self._portion = portion
 
     def run(self, jobs: Jobs) -> Iterator[Difference]:
-        for differences in self.results(_compare, list, jobs):
-            yield from differences
+        """The differences, by state. Those of the first state come at once."""
+        others: dict[int, IO[bytes]] = {}
+        with ExitStack() as files:
+            for place, difference in self.results(_compare, jobs):
+                if place == 0:
+                    yield difference
+                    continue
+                if place not in others:
+                    others[place] = files.enter_context(
+                        tempfile.SpooledTemporaryFile(_HELD_BYTES, prefix="dstl-")
+                    )
+                line = [difference.change, difference.before, difference.after]
+                others[place].write(f"{json.dumps(line)}\n".encode())
+            for place in sorted(others):
+                others[place].seek(0)
+                for kept in others[place]:
+                    yield Difference(*json.loads(kept))
         yield from _by_line(_other_lines(self._a), _other_lines(self._b))
 
     def results(
-        self,
-        compare: Callable[[_Side | None, _Side | None], Any],
-        packed: Callable[[Any], Any],
-        jobs: Jobs,
-    ) -> Iterator[Any]:
-        """What a function says of the records of each keyed state, some key groups at a time.
+        self, compare: Callable[[Side | None, Side | None], Iterator[Any]], jobs: Jobs
+    ) -> Iterator[tuple[int, Any]]:
+        """What a function says of the records of each keyed state, some key groups at a time, with
+        the place of the state.
 
         Args:
             compare: Gets the records of both snapshots.
-            packed: Makes a result one that another process can send.
             jobs: Number of processes that was asked for.
         """
-        ours, theirs = _states(self._a), _states(self._b)
-        names = list(dict.fromkeys([*ours, *theirs]))
-        steps = list(product(names, self._key_groups()))
+        steps = list(self._key_groups())
         size = sum(operator.keyed_size for operator in (self._a, self._b) if operator is not None)
         processes = jobs_for(size, jobs)
         is_alone = processes == 1
 
-        def task(unit: Unit) -> Any:
-            name, (first, second) = steps[unit.handle]
-            one = _Side.of(self._a, ours.get(name), first)
-            two = _Side.of(self._b, theirs.get(name), second)
-            if one is not None and two is not None:
-                one.show_alike(two)
-            compared = compare(one, two)
-            return compared if is_alone else packed(compared)
+        def task(unit: Unit) -> Iterable[tuple[int, Any]]:
+            results = self._compared(compare, *steps[unit.handle])
+            return results if is_alone else list(results)
 
-        units = [Unit(at, ranges[0], size // len(steps)) for at, (_, ranges) in enumerate(steps)]
+        units = [Unit(at, own, size // len(steps)) for at, (own, _) in enumerate(steps)]
         with closing(run_units(task, units, processes)) as results:
             for done, (_, compared) in enumerate(results, 1):
-                yield compared
+                yield from compared
                 self._portion.reach(done / len(steps))
+
+    def _compared(
+        self,
+        compare: Callable[[Side | None, Side | None], Iterator[Any]],
+        first: KeyGroupRange,
+        second: KeyGroupRange,
+    ) -> Iterator[tuple[int, Any]]:
+        ours, theirs = _states(self._a), _states(self._b)
+        names = list(dict.fromkeys([*ours, *theirs]))
+        one = StateReader(self._a, [ours.get(name) for name in names])
+        two = StateReader(self._b, [theirs.get(name) for name in names])
+        for pair in held_together(one, two, first, second):
+            for place, (before, after) in enumerate(zip(*pair, strict=True)):
+                if before is not None and after is not None:
+                    before.show_alike(after)
+                for result in compare(before, after):
+                    yield place, result
 
     def _key_groups(self) -> Iterator[tuple[KeyGroupRange, KeyGroupRange]]:
         """Ranges with the same keys in both snapshots.
@@ -263,132 +282,7 @@ def _states(operator: OperatorSnapshot | None) -> dict[tuple[str, bool], StateIn
 # ------------------------------------------------------------------------------- keyed state
 
 
-@dataclass
-class _Side:
-    """The records of a state in some key groups of one snapshot."""
-
-    operator: OperatorSnapshot
-    info: StateInfo
-    key_type: AnySerializer
-    records: Records
-    decimals: DeclaredDecimals | None
-    """What was declared of decimals in values, and in keys."""
-    key_decimals: DeclaredDecimals | None
-
-    def show_alike(self, other: _Side) -> None:
-        """Shows decimals as they are stored where the other side declares another type: another
-        number of digits is no difference of a value.
-        """
-        if self.decimals != other.decimals:
-            self.decimals = other.decimals = None
-        if self.key_decimals != other.key_decimals:
-            self.key_decimals = other.key_decimals = None
-
-    @classmethod
-    def of(
-        cls, operator: OperatorSnapshot | None, info: StateInfo | None, key_groups: KeyGroupRange
-    ) -> _Side | None:
-        if operator is None or info is None or operator.key_type is None:
-            return None
-        try:
-            records = read_records(operator, info.meta, key_groups)
-        except NotInColumnsError as error:
-            raise SavepointError(
-                f"State {info.name!r} of operator {operator.label!r} cannot be compared: keys of "
-                f"type {error.type_name} have no readable end."
-            ) from error
-        known = operator.decimals
-        return cls(
-            operator,
-            info,
-            operator.key_type.serializer,
-            records,
-            known.get(info.name),
-            known.get(KEY_DECIMALS),
-        )
-
-    @property
-    def is_map(self) -> bool:
-        meta = self.info.meta
-        return not is_queue(meta) and meta.keyed_state_type is KeyedStateType.MAP
-
-    @property
-    def types(self) -> tuple[Any, Any]:
-        return self.key_type, types_of(self.info.meta.as_key_value())
-
-    def line(self, rows: Iterable[int]) -> Line | None:
-        """The entry of some records, in the form of ``dstl dump``."""
-        rows = list(rows)
-        if not rows:
-            return None
-        meta = self.info.meta.as_key_value()
-        record_format = RecordFormat(meta, self.key_type)
-        key_group = self.records.key_group(rows[0])
-        if is_queue(meta):
-            return self._timer(record_format, rows[0], key_group).to_line()
-        pairs = []
-        for row in rows:
-            try:
-                record = self.records.decode(row, record_format)
-            except UnreadableValueError:
-                return self._opaque(record_format, rows, key_group)
-            pairs.append((record.user_key, record.value))
-        return KeyedEntry(
-            self.operator.label,
-            self.info.kind,
-            self.info.name,
-            record.key,
-            key_group,
-            record.namespace,
-            pairs if self.is_map else record.value,
-            self.key_type,
-            meta.namespace_serializer,
-            meta.value_serializer,
-            self.decimals,
-            self.key_decimals,
-            self.operator.forms,
-        ).to_line()
-
-    def _opaque(self, record_format: RecordFormat, rows: list[int], key_group: int) -> Line:
-        """An entry whose value only Java can read, with the bytes of the value."""
-        meta = record_format.meta
-        raw = b"".join(sorted(self.records.value_bytes(row) for row in rows))
-        key, namespace = self.records.decode_scope(rows[0], record_format)
-        return KeyedEntry(
-            self.operator.label,
-            self.info.kind,
-            self.info.name,
-            key,
-            key_group,
-            namespace,
-            OpaqueValue(meta.value_serializer.opaque_class, raw),
-            self.key_type,
-            meta.namespace_serializer,
-            meta.value_serializer,
-            key_decimals=self.key_decimals,
-            forms=self.operator.forms,
-        ).to_line()
-
-    def _timer(self, record_format: RecordFormat, row: int, key_group: int) -> TimerEntry:
-        timer = self.records.decode(row, record_format).value
-        event = self.info.kind == EVENT_TIMER
-        key_type, namespace_type = record_format.meta.value_serializer.nested
-        return TimerEntry(
-            self.operator.label,
-            self.info.kind,
-            self.info.name.removeprefix(EVENT_TIMERS if event else PROCESSING_TIMERS),
-            timer.key,
-            key_group,
-            timer.namespace,
-            timer.timestamp,
-            key_type,
-            namespace_type,
-            self.key_decimals,
-            self.operator.forms,
-        )
-
-
-def _compare(a: _Side | None, b: _Side | None) -> Iterator[Difference]:
+def _compare(a: Side | None, b: Side | None) -> Iterator[Difference]:
     if a is None or b is None:
         for side, other in ((a, b), (b, a)):
             if side is not None and other is None:
@@ -408,7 +302,7 @@ def _compare(a: _Side | None, b: _Side | None) -> Iterator[Difference]:
             yield difference
 
 
-def _touched(a: _Side, b: _Side, scopes: tuple[Int64s, Int64s]) -> Int64s:
+def _touched(a: Side, b: Side, scopes: tuple[Int64s, Int64s]) -> Int64s:
     """The numbers of scopes (key and namespace) with a record that differs."""
     numbers_a, numbers_b = _numbers(_stored_keys(a), _stored_keys(b)) if a.is_map else scopes
     count = 1 + max(numbers_a.max(initial=-1), numbers_b.max(initial=-1))
@@ -434,13 +328,13 @@ def _values(spans: Int64s) -> Int64s:
     return np.ascontiguousarray(spans[:, scan.VALUE_START : scan.VALUE_END + 1])
 
 
-def _scopes(side: _Side) -> Ranges:
+def _scopes(side: Side) -> Ranges:
     if is_queue(side.info.meta):
         return _stored_keys(side)
     return side.records.scopes
 
 
-def _stored_keys(side: _Side) -> Ranges:
+def _stored_keys(side: Side) -> Ranges:
     spans = side.records.spans
     return Ranges(spans[:, scan.KEY_START], spans[:, scan.KEY_END])
 
@@ -460,7 +354,7 @@ def _rows_by_scope(numbers: Int64s, wanted: Int64s) -> dict[int, list[int]]:
     return rows
 
 
-def _all_lines(side: _Side) -> Iterator[Line]:
+def _all_lines(side: Side) -> Iterator[Line]:
     index = ByteIndex(_scopes(side))
     rows = _rows_by_scope(index.numbers, np.arange(len(index)))
     for number in range(len(index)):
@@ -469,7 +363,7 @@ def _all_lines(side: _Side) -> Iterator[Line]:
             yield line
 
 
-def _all_of(side: _Side, *, is_new: bool) -> Iterator[Difference]:
+def _all_of(side: Side, *, is_new: bool) -> Iterator[Difference]:
     for line in _all_lines(side):
         yield Difference("added", None, line) if is_new else Difference("removed", line, None)
 

@@ -12,9 +12,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 
 from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.keyed_canonical import END_OF_SECTION
+from dstl_core.codec.snappy_frames import PIECE_BYTES, compressed_pieces
 from dstl_core.codec.state_meta import KeyedBackendHeader, write_keyed_header
 from dstl_core.model.handle import (
     KeyedStateHandle,
@@ -31,21 +34,32 @@ from dstl_core.savepoint.edit.recorded_units import (
     KnownStream,
     RecordedStreams,
     RunsForm,
+    Streamed,
+    packed_runs,
     run_recorded,
+    unpacked_runs,
 )
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.edit.trial import Trial
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
-from dstl_core.savepoint.read.keyed_copy import RunList, add_states
+from dstl_core.savepoint.read.keyed_copy import (
+    RunList,
+    add_states,
+    are_in_order,
+    moved_runs,
+    ordered_runs,
+)
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf
+from dstl_core.savepoint.read.stored_records import is_large
 from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
-from dstl_core.savepoint.write.work_record import Entry
+from dstl_core.savepoint.write.work_record import Entry, NumberedPiece
 from dstl_core.state.columns.keyed_sections import (
     WRITE_MEMORY,
     KeyedSections,
     KeyedStream,
     StateRuns,
+    StreamSection,
 )
 from dstl_core.state.columns.progress import Portion
 
@@ -61,18 +75,23 @@ class Sections:
         report: What else the author of the unit wants to know, as JSON values: a record keeps it.
     """
 
-    parts: list[bytes]
+    parts: Sequence[StreamSection]
     report: Any = None
+
+
+SectionsTask = Callable[[Unit], Sections | Streamed]
 
 
 class SectionsForm:
     """How the sections of a unit are kept."""
 
     def pack(self, result: Sections) -> tuple[Facts, Iterable[bytes | memoryview]]:
-        return {"sizes": [*map(len, result.parts)], "report": result.report}, result.parts
+        parts = [part if isinstance(part, bytes) else b"".join(part) for part in result.parts]
+        return {"sizes": [*map(len, parts)], "report": result.report}, parts
 
     def unpack(self, entry: Entry) -> Sections:
-        parts, at = [], 0
+        parts: list[StreamSection] = []
+        at = 0
         for size in entry.facts["sizes"]:
             parts.append(entry.data[at : at + size])
             at += size
@@ -90,6 +109,8 @@ class NewStream:
         size: About the bytes that its units read.
         source: The only handle that they read; None for all of the operator.
         keep_header: Whether it is written, too, if it has no record.
+        needs_order: Whether the records of a state must come in the order of their keys, as files
+            of RocksDB have them, for a large key group to be written in pieces.
     """
 
     header: KeyedBackendHeader
@@ -98,10 +119,12 @@ class NewStream:
     size: int
     source: KeyedStateHandle | None = None
     keep_header: bool = False
+    needs_order: bool = False
 
-    def keyed(self, sections: Iterable[bytes]) -> KeyedStream:
+    def keyed(self, sections: Iterable[StreamSection]) -> KeyedStream:
         prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
-        return KeyedStream(self.header, self.key_groups, prefix_bytes, sections)
+        own = self.header, self.key_groups, prefix_bytes
+        return KeyedStream(*own, sections, has_order=self.needs_order)
 
     def empty(self) -> KeyedStream:
         return self.keyed([b""] * len(self.key_groups))
@@ -120,7 +143,7 @@ def _ignore(report: Any) -> None:
 
 def write_streams(
     streams: Sequence[NewStream | None],
-    task: Callable[[Unit], Sections],
+    task: SectionsTask,
     output: Output,
     take: Callable[[Any], None] = _ignore,
 ) -> Handles:
@@ -149,11 +172,15 @@ def write_streams(
     every = [unit for own in units.values() for unit in own]
     results = run_recorded(task, every, size, output.jobs, target, SectionsForm(), known.number)
 
-    def sections(count: int, reports: list[Any]) -> Iterator[bytes]:
+    def sections(count: int, reports: list[Any]) -> Iterator[StreamSection]:
         for _ in range(count):
             unit, result = next(results)
-            reports.append(result.report)
-            yield from result.parts
+            if isinstance(result, Streamed):
+                yield from result.sections(unit.key_groups)
+                reports.append(result.report())
+            else:
+                yield from result.parts
+                reports.append(result.report)
             target.advance(unit.size)
 
     handles = Handles()
@@ -177,17 +204,24 @@ def write_streams(
     return _with_header(streams, handles, target)
 
 
-def _tried(
-    streams: Sequence[NewStream | None], task: Callable[[Unit], Sections], trial: Trial
-) -> Handles:
+def _tried(streams: Sequence[NewStream | None], task: SectionsTask, trial: Trial) -> Handles:
     units = [
         unit
         for place, stream in enumerate(streams)
         if stream is not None
         for unit in units_of_range(place, stream.key_groups, stream.size)
     ]
-    parts: dict[int, dict[int, bytes]] = {}
-    for unit, result in trial.results(task, units):
+    parts: dict[int, dict[int, StreamSection]] = {}
+
+    def tried(unit: Unit) -> Sections:
+        stream, result = streams[unit.handle], task(unit)
+        if not isinstance(result, Streamed):
+            return result
+        assert stream is not None  # it has units
+        own = result.sections(unit.key_groups)
+        return Sections([*map(_whole if stream.needs_order else _measured, own)])
+
+    for unit, result in trial.results(tried, units):
         parts.setdefault(unit.handle, {}).update(zip(unit.key_groups, result.parts, strict=True))
 
     headers = [0 if stream is None else _header_size(stream.header) for stream in streams]
@@ -203,6 +237,17 @@ def _tried(
     trial.write(write, sum(headers))
     trial.beside = max([trial.beside, *(stream.size for stream in streams if stream is not None)])
     return [None] * len(streams)
+
+
+def _whole(section: StreamSection) -> StreamSection:
+    return section if isinstance(section, bytes) else [bytes(piece) for piece in section]
+
+
+def _measured(section: StreamSection) -> StreamSection:
+    """Bytes of the size of a section, which is not held."""
+    size = sum(map(len, [section] if isinstance(section, bytes) else section))
+    zeros = bytes(PIECE_BYTES)
+    return [zeros[: min(PIECE_BYTES, size - at)] for at in range(0, size, PIECE_BYTES)]
 
 
 def _header_size(header: KeyedBackendHeader) -> int:
@@ -241,15 +286,34 @@ def copied_sections(
     sources: Sequence[StatesOf],
     streams: Sequence[NewStream | None],
     unit: Unit,
-) -> Sections:
+) -> Sections | Streamed:
     """The task that copies records as bytes."""
     stream = streams[unit.handle]
     assert stream is not None  # it has units
+    first, own = sources[0], unit.key_groups
+    is_streamed = len(sources) == 1 and is_large(first.operator, own, stream.source)
+    if is_streamed and stream.needs_order:
+        is_streamed = are_in_order(first, own, stream.source)
+    if is_streamed:
+        return Streamed(_copied_pieces(first, stream, own), lambda: _left_out(sources))
     with range_sections(
         sources, stream.header, stream.max_parallelism, unit.key_groups, stream.source
     ) as sections:
         parts = [sections.section(key_group) for key_group in unit.key_groups]
     return Sections(parts, _left_out(sources))
+
+
+def _copied_pieces(
+    source: StatesOf, stream: NewStream, key_groups: KeyGroupRange
+) -> Iterator[NumberedPiece]:
+    """The sections of some key groups, by key group, in pieces of bounded size."""
+    header, total = stream.header, stream.max_parallelism
+    for key_group in key_groups:
+        runs = ordered_runs(source, header, total, key_group, stream.source)
+        for first in runs:
+            parts: Iterable[bytes | memoryview] = chain([first], runs, [END_OF_SECTION])
+            for piece in compressed_pieces(parts) if header.compressed else parts:
+                yield key_group, piece
 
 
 def _left_out(sources: Sequence[StatesOf]) -> list[Counter[str] | None]:
@@ -281,7 +345,7 @@ class Shuffle:
     """
 
     operators: Sequence[OperatorCatalog]
-    read: Callable[[Unit], tuple[list[StateRuns], Any]]
+    read: Callable[[Unit], tuple[list[StateRuns], Any] | Streamed]
     take: Callable[[Any], None] = _ignore
 
     @property
@@ -307,8 +371,8 @@ class Shuffle:
         if output.trial is not None:
             tried = output.trial.results(self.read, units)
             held = 0
-            for _, (runs, _) in tried:
-                for part in runs:
+            for _, result in tried:
+                for part in _runs_of(result):
                     sections.add(part)
                     held += len(part.data)
             output.trial.holds(held, sections.memory)
@@ -318,12 +382,23 @@ class Shuffle:
             self.read, units, size, output.jobs, output.target, RunsForm(), number
         )
         with closing(runs_of_units) as results:
-            for unit, (runs, report) in results:
-                for part in runs:
+            for unit, result in results:
+                for part in _runs_of(result):
                     sections.add(part)
-                self.take(report)
+                self.take(result.report() if isinstance(result, Streamed) else result[1])
                 portion.add(unit.size // 2)
         return portion
+
+
+def _runs_of(result: tuple[list[StateRuns], Any] | Streamed) -> Iterable[StateRuns]:
+    if not isinstance(result, Streamed):
+        return result[0]
+    return (unpacked_runs(memoryview(piece))[0] for _, piece in result.pieces)
+
+
+def streamed_runs(runs: Iterable[StateRuns], report: Callable[[], Any]) -> Streamed:
+    """What a unit of a shuffle gives that is too large for memory."""
+    return Streamed(((0, b"".join(packed_runs(own))) for own in runs), report)
 
 
 def write_sections(
@@ -366,9 +441,13 @@ def shuffle_of(
         NotInColumnsError: While it is read: the key group of a key cannot be computed in columns.
     """
 
-    def read(unit: Unit) -> tuple[list[StateRuns], list[Counter[str] | None]]:
+    def read(unit: Unit) -> tuple[list[StateRuns], list[Counter[str] | None]] | Streamed:
+        source = sources[unit.handle]
         listed = RunList(header, KeyGroupRange(0, max_parallelism - 1))
-        add_states(listed, sources[unit.handle], max_parallelism, unit.key_groups)
+        if is_large(source.operator, unit.key_groups):
+            runs = moved_runs(listed, source, max_parallelism, unit.key_groups)
+            return streamed_runs(runs, lambda: _left_out(sources))
+        add_states(listed, source, max_parallelism, unit.key_groups)
         return listed.runs, _left_out(sources)
 
     return Shuffle([source.operator for source in sources], read, counted(sources))

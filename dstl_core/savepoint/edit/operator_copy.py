@@ -255,7 +255,13 @@ def _in_place(source: StatesOf, output: Output) -> dict[int, KeyedHandle]:
     header = output.header(header, [operator])
     streams = [
         NewStream(
-            header, handle.key_group_range, total, handle.state_size, handle, keep_header=True
+            header,
+            handle.key_group_range,
+            total,
+            handle.state_size,
+            handle,
+            keep_header=True,
+            needs_order=target.form == "native",
         )
         for _, handle in others
     ]
@@ -289,8 +295,15 @@ def _redistributed(
             portion = units.shuffle_of(parts, header, max_parallelism).into(sections, output)
             return units.write_sections(sections, ranges, output, portion)
     size = sum(part.operator.keyed_size for part in parts)
+    needs_order = output.target.form == "native"
     streams = [
-        units.NewStream(header, own, max_parallelism, size * len(own) // max_parallelism)
+        units.NewStream(
+            header,
+            own,
+            max_parallelism,
+            size * len(own) // max_parallelism,
+            needs_order=needs_order,
+        )
         for own in ranges
     ]
     task = partial(units.copied_sections, parts, streams)

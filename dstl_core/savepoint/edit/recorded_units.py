@@ -7,9 +7,12 @@ reads it, and nothing but its name comes over the pipe.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+import struct
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import groupby
+from operator import itemgetter
 from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
@@ -17,17 +20,18 @@ import pyarrow as pa
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.metadata.handles import read_keyed_handle, write_keyed_handle
-from dstl_core.errors import StorageError
 from dstl_core.model.checkpoint import keyed_state_streams
 from dstl_core.model.handle import RelativeFileStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
 from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
-from dstl_core.savepoint.write.work_record import Entries, Entry
-from dstl_core.state.columns.keyed_sections import StateRuns
+from dstl_core.savepoint.write.work_record import PIECES, Entries, Entry, NumberedPiece, gone
+from dstl_core.state.columns.keyed_sections import StateRuns, StreamSection
 
 Result = TypeVar("Result")
 Facts = Mapping[str, Any]
+_RUNS = struct.Struct("<5Q")
+"""State, first and last key group, bytes of the bounds and of the data."""
 
 
 class Form(Protocol[Result]):
@@ -45,30 +49,64 @@ class RunsForm:
         self, result: tuple[list[StateRuns], Any]
     ) -> tuple[Facts, Iterable[bytes | memoryview]]:
         runs, report = result
-        facts: list[list[int]] = []
-        buffers: list[bytes | memoryview] = []
-        for own in runs:
-            key_groups = own.key_groups
-            bounds, data = np.asarray(own.bounds).astype("<i8").tobytes(), memoryview(own.data)
-            sizes = [len(bounds), len(data)]
-            facts.append(
-                [own.state_id, key_groups.start_key_group, key_groups.end_key_group, *sizes]
-            )
-            buffers += [bounds, data]
-        return {"runs": facts, "report": report}, buffers
+        parts = [part for own in runs for part in packed_runs(own)]
+        return {"runs": len(runs), "report": report}, parts
 
     def unpack(self, entry: Entry) -> tuple[list[StateRuns], Any]:
-        runs, data, at = [], memoryview(entry.data), 0
-        for state_id, first, last, bounds_bytes, size in entry.facts["runs"]:
-            bounds = np.frombuffer(data[at : at + bounds_bytes], "<i8").astype(np.int64)
-            at += bounds_bytes
-            runs.append(
-                StateRuns(
-                    state_id, KeyGroupRange(first, last), pa.py_buffer(data[at : at + size]), bounds
-                )
-            )
-            at += size
+        runs, data = [], memoryview(entry.data)
+        for _ in range(entry.facts["runs"]):
+            own, data = unpacked_runs(data)
+            runs.append(own)
         return runs, entry.facts["report"]
+
+
+def packed_runs(runs: StateRuns) -> list[bytes | memoryview]:
+    """Runs as bytes, in parts."""
+    key_groups = runs.key_groups
+    bounds, data = np.asarray(runs.bounds).astype("<i8").tobytes(), memoryview(runs.data)
+    first, last = key_groups.start_key_group, key_groups.end_key_group
+    return [_RUNS.pack(runs.state_id, first, last, len(bounds), len(data)), bounds, data]
+
+
+def unpacked_runs(data: memoryview) -> tuple[StateRuns, memoryview]:
+    """The runs at the start of some bytes, and the bytes behind them."""
+    state_id, first, last, bounds_bytes, size = _RUNS.unpack_from(data)
+    start = _RUNS.size + bounds_bytes
+    bounds = np.frombuffer(data[_RUNS.size : start], "<i8").astype(np.int64)
+    own = pa.py_buffer(data[start : start + size])
+    return StateRuns(state_id, KeyGroupRange(first, last), own, bounds), data[start + size :]
+
+
+def _sent(pieces: list[NumberedPiece], report: Any) -> Streamed:
+    return Streamed(iter(pieces), lambda: report)
+
+
+@dataclass
+class Streamed:
+    """What a unit gives that is too large for memory: a piece at a time. It is read once.
+
+    Args:
+        pieces: The bytes, each with a number that says what they are: a key group.
+        report: What the author of the unit wants to know, once all pieces were read.
+    """
+
+    pieces: Iterator[NumberedPiece]
+    report: Callable[[], Any]
+
+    def __reduce__(self) -> Any:
+        """What a process sends is whole. State that is large has a record, and is not sent."""
+        return _sent, ([(number, bytes(piece)) for number, piece in self.pieces], self.report())
+
+    def sections(self, key_groups: KeyGroupRange) -> Iterator[StreamSection]:
+        """The section of each key group. They are read in order, each as a whole."""
+        by_number = groupby(self.pieces, key=itemgetter(0))
+        known = next(by_number, None)
+        for key_group in key_groups:
+            if known is None or known[0] != key_group:
+                yield b""
+                continue
+            yield (piece for _, piece in known[1])
+            known = next(by_number, None)
 
 
 def unit_name(number: int, unit: Unit) -> str:
@@ -89,7 +127,7 @@ class _Recorded(Generic[Result]):
         returns: Whether to give the result, too: this process needs it.
     """
 
-    task: Callable[[Unit], Result]
+    task: Callable[[Unit], Result | Streamed]
     entries: Entries
     number: int
     form: Form[Result]
@@ -98,36 +136,38 @@ class _Recorded(Generic[Result]):
     def name(self, unit: Unit) -> str:
         return unit_name(self.number, unit)
 
-    def __call__(self, unit: Unit) -> Result | None:
+    def __call__(self, unit: Unit) -> Result | Streamed | None:
         name = self.name(unit)
         if self.entries.continues and self.entries.get(name) is not None:
             return None
         result = self.task(unit)
+        if isinstance(result, Streamed):
+            self.entries.keep_pieces(name, result.pieces, result.report)
+            return None
         facts, parts = self.form.pack(result)
         self.entries.keep(name, facts, parts)
         return result if self.returns else None
 
-    def stored(self, unit: Unit) -> Result:
-        entry = self.entries.get(self.name(unit))
+    def stored(self, unit: Unit) -> Result | Streamed:
+        name = self.name(unit)
+        entry = self.entries.get(name)
         if entry is None:
-            location = self.entries.folder.child(self.name(unit))
-            raise StorageError(
-                f"What a unit has written is gone or damaged: expected it in {location}; run the "
-                f"command again, which does this unit anew.",
-                path=str(location),
-            )
+            raise gone(self.entries.folder.child(name))
+        if PIECES in entry.facts:
+            report = entry.facts["report"]
+            return Streamed(self.entries.pieces(name, entry), lambda: report)
         return self.form.unpack(entry)
 
 
 def run_recorded(
-    task: Callable[[Unit], Result],
+    task: Callable[[Unit], Result | Streamed],
     units: Sequence[Unit],
     size: int,
     jobs: Jobs,
     target: StateFiles,
     form: Form[Result],
     number: int,
-) -> Generator[tuple[Unit, Result], None, None]:
+) -> Generator[tuple[Unit, Result | Streamed], None, None]:
     """As ``run_units``. With a record in the target, what an earlier run kept is not done again.
 
     Args:

@@ -23,8 +23,8 @@ from dstl_core.storage.location import Location
 
 _TRIED = 3
 """Units that are tried of an operator."""
-_READ_BACK = 2
-"""What is written anew is read twice: as records, and for its digest."""
+_READ_BACK = 1
+"""What is written anew is read once, as records with checksums."""
 
 Result = TypeVar("Result")
 

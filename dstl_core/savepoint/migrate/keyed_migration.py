@@ -26,16 +26,20 @@ from dstl_core.savepoint.edit.keyed_units import (
     Sections,
     Shuffle,
     key_group_ranges_of,
+    streamed_runs,
     write_sections,
     write_streams,
 )
+from dstl_core.savepoint.edit.recorded_units import Streamed
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.expressions.sql_cast import OPTIONS
 from dstl_core.savepoint.expressions.value_conversion import Misfits, Values, kind_of
 from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
 from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorMigration, StatePlan
-from dstl_core.savepoint.read.keyed_copy import CopyTarget, RunList, copy_states
+from dstl_core.savepoint.read.keyed_copy import CopyTarget, RunList, copied_runs, copy_states
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.stored_records import is_large
+from dstl_core.savepoint.write.work_record import NumberedPiece
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
 from dstl_core.state.columns.state_columns import (
@@ -110,7 +114,10 @@ class KeyedMigration:
             for own in ranges
         ]
 
-        def task(unit: Unit) -> Sections:
+        def task(unit: Unit) -> Sections | Streamed:
+            if self._is_large(unit.key_groups) and self.output.target.form == "canonical":
+                reports: list[Report] = []
+                return Streamed(self._pieces(unit.key_groups, reports), lambda: reports[0])
             with self._sections(unit.key_groups) as sections:
                 self._fill(sections, unit.key_groups, self._states)
                 report = self._report()
@@ -122,13 +129,29 @@ class KeyedMigration:
         self._finish()
         return handles
 
+    def _is_large(self, key_groups: KeyGroupRange) -> bool:
+        return any(is_large(operator, key_groups) for operator in self.plan.sources)
+
+    def _pieces(self, key_groups: KeyGroupRange, reports: list[Report]) -> Iterator[NumberedPiece]:
+        """The sections of key groups that are too large for memory; adds a report at the end."""
+        with self._sections(key_groups) as sections:
+            self._fill(sections, key_groups, self._states)
+            reports.append(self._report())
+            if any(misfits["refused"] for _, misfits in reports[0].values()):
+                return
+            for key_group in key_groups:
+                section = sections.stream_section(key_group)
+                for piece in [section] if isinstance(section, bytes) else section:
+                    if piece:
+                        yield key_group, piece
+
     def _shuffled(self, ranges: Sequence[KeyGroupRange]) -> Handles:
         """Keys get other key groups; rows of keys that become one are merged in this process."""
         sources = list(self.plan.sources)
         everything = KeyGroupRange(0, self.max_parallelism - 1)
         apart = [state for state in self._states if state.merge is None]
 
-        def read(unit: Unit) -> tuple[list[StateRuns], Report]:
+        def read(unit: Unit) -> tuple[list[StateRuns], Report] | Streamed:
             listed = RunList(self._header, everything)
             operator_id = sources[unit.handle].operator_id
             own = [
@@ -136,6 +159,8 @@ class KeyedMigration:
                 for state in apart
                 if state.operator is not None and state.operator.operator_id == operator_id
             ]
+            if is_large(sources[unit.handle], unit.key_groups):
+                return streamed_runs(self._runs(listed, unit.key_groups, own), self._report)
             self._fill(listed, unit.key_groups, own)
             return listed.runs, self._report()
 
@@ -217,6 +242,12 @@ class KeyedMigration:
         self, sink: CopyTarget, key_groups: KeyGroupRange | None, states: Sequence[StatePlan]
     ) -> None:
         """Adds the records that some key groups of the source give; None means all."""
+        for runs in self._runs(sink, key_groups, states):
+            sink.add(runs)
+
+    def _runs(
+        self, sink: CopyTarget, key_groups: KeyGroupRange | None, states: Sequence[StatePlan]
+    ) -> Iterator[StateRuns]:
         places = {id(state): at for at, state in enumerate(self._states)}
         for operator in {id(each.operator): each.operator for each in states}.values():
             if operator is None:
@@ -229,16 +260,16 @@ class KeyedMigration:
                 and state.action not in (CONVERT, EMPTY)
             }
             if ids:
-                copy_states(sink, operator, ids, self.max_parallelism, key_groups)
+                yield from copied_runs(sink, operator, ids, self.max_parallelism, key_groups)
         for state in states:
             if state.action == CONVERT:
-                self._convert(sink, places[id(state)], state, key_groups)
+                yield from self._converted(places[id(state)], state, key_groups)
 
     # ------------------------------------------------------------------------------ conversion
 
-    def _convert(
-        self, sink: CopyTarget, at: int, state: StatePlan, key_groups: KeyGroupRange | None
-    ) -> None:
+    def _converted(
+        self, at: int, state: StatePlan, key_groups: KeyGroupRange | None
+    ) -> Iterator[StateRuns]:
         key_type = self.plan.key_type
         assert key_type is not None and state.operator is not None and state.old is not None
         encoder = KeyedStateEncoder(
@@ -249,7 +280,7 @@ class KeyedMigration:
             for rows in self._rows(state, count, key_groups):
                 if state.misfits.refused:
                     continue  # the rest is only counted
-                sink.add(encoder.encode(state.new.name, rows))
+                yield encoder.encode(state.new.name, rows)
 
     def _rows(
         self, state: StatePlan, count: StateCount, key_groups: KeyGroupRange | None

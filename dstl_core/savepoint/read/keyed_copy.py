@@ -17,6 +17,7 @@ from dstl_core.codec.columnar.keyed.decoder import KEY, TIMESTAMP_BYTES, SpanPro
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.runs import runs_of
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
+from dstl_core.codec.columnar.keyed.sst_writer import keys_in_order
 from dstl_core.codec.columnar.types.layouts import Rest
 from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
 from dstl_core.codec.columnar.types.program import Int64s
@@ -115,10 +116,99 @@ def copy_states(
     Raises:
         NotInColumnsError: The key group of a key cannot be computed in columns.
     """
+    for runs in copied_runs(sink, operator, ids, max_parallelism, wanted):
+        sink.add(runs)
+
+
+def copied_runs(
+    sink: CopyTarget,
+    operator: OperatorCatalog,
+    ids: Mapping[StateKey, int],
+    max_parallelism: int,
+    wanted: KeyGroupRange | None = None,
+) -> Iterator[StateRuns]:
+    """What ``copy_states`` adds to a sink, a run at a time."""
     copy = _Copy(sink, max_parallelism, ids)
     source = StatesOf(operator, frozenset(name for name, _ in ids))
     everything = KeyGroupRange(0, operator.max_parallelism - 1)
-    _add(copy, source, wanted or everything)
+    return _runs(copy, source, wanted or everything)
+
+
+def moved_runs(
+    sink: CopyTarget, source: StatesOf, max_parallelism: int, wanted: KeyGroupRange
+) -> Iterator[StateRuns]:
+    """What ``add_states`` adds to a sink, a run at a time."""
+    return _runs(_Copy(sink, max_parallelism), source, wanted)
+
+
+def ordered_runs(
+    source: StatesOf,
+    header: KeyedBackendHeader,
+    max_parallelism: int,
+    key_group: int,
+    only: KeyedStateHandle | None = None,
+) -> Iterator[memoryview]:
+    """The runs of one key group that stays where it is, in the order of its states. Memory holds
+    one run, whatever the key group weighs.
+
+    Args:
+        source: Its states.
+        header: The states to write, by id.
+        max_parallelism: Number of key groups.
+        key_group: The key group.
+        only: Read this handle alone.
+    """
+    operator, own = source.operator, KeyGroupRange(key_group, key_group)
+    copy = _Copy(RunList(header, own), max_parallelism)
+    parts = _parts_of(operator, key_group, only)
+    passes: list[int | None] = [*range(len(header.states))]
+    if len(parts) == 1 and copy.keeps_order(parts[0], source):
+        passes = [None]
+    for state in passes:
+        for part in parts:
+            with (
+                error_context(location=str(operator.snapshot.folder), operator=operator.label),
+                part.context(),
+            ):
+                for runs in copy.runs(part, source, state):
+                    yield memoryview(runs.data)
+
+
+def are_in_order(
+    source: StatesOf, key_groups: KeyGroupRange, only: KeyedStateHandle | None = None
+) -> bool:
+    """Whether ``ordered_runs`` gives the records of each state in the order of their keys. Table
+    files do; a stream is read to see it.
+    """
+    for key_group in key_groups:
+        parts = _parts_of(source.operator, key_group, only)
+        if len(parts) > 1 or not all(part.has_states_apart or _has_order(part) for part in parts):
+            return False
+    return True
+
+
+def _has_order(part: StoredRecords) -> bool:
+    last: dict[int, bytes] = {}
+    with part.context():
+        for batch in part.records([True] * len(part.header.states)):
+            for state, own in batch.by_state():
+                order = keys_in_order(own.spans, last.get(state, b""))
+                if order is None:
+                    return False
+                last[state] = order
+    return True
+
+
+def _parts_of(
+    operator: OperatorCatalog, key_group: int, only: KeyedStateHandle | None
+) -> list[StoredRecords]:
+    own = KeyGroupRange(key_group, key_group)
+    return [
+        part
+        for handle, _ in handle_parts(operator, own)
+        if only is None or handle is only
+        if (part := open_part_records(operator, handle, own, handle.key_group_range)) is not None
+    ]
 
 
 def whole_parts(
@@ -163,7 +253,18 @@ def _add(
     only: KeyedStateHandle | None = None,
     within: KeyGroupRange | None = None,
 ) -> None:
-    """Adds the wanted key groups. ``within`` are all that the caller adds; None: all."""
+    for runs in _runs(copy, source, wanted, only, within):
+        copy.sink.add(runs)
+
+
+def _runs(
+    copy: _Copy,
+    source: StatesOf,
+    wanted: KeyGroupRange,
+    only: KeyedStateHandle | None = None,
+    within: KeyGroupRange | None = None,
+) -> Iterator[StateRuns]:
+    """The runs of the wanted key groups. ``within`` are all that the caller adds; None: all."""
     operator = source.operator
     for handle, own in handle_parts(operator, wanted):
         if only is not None and handle is not only:
@@ -172,7 +273,7 @@ def _add(
             stored = open_part_records(operator, handle, own, within or handle.key_group_range)
             if stored is not None:
                 with stored.context():
-                    copy.add(stored, source)
+                    yield from copy.runs(stored, source)
 
 
 class _Copy:
@@ -184,24 +285,40 @@ class _Copy:
         max_parallelism: int,
         ids: Mapping[StateKey, int] | None = None,
     ) -> None:
-        self._sink = sink
+        self.sink = sink
         self._is_checked = ids is not None
         self._max_parallelism = max_parallelism
         self._prefix = key_group_prefix_bytes(max_parallelism)
         every = {state_key(meta): at for at, meta in enumerate(sink.header.states)}
         self._ids = every if ids is None else ids
 
-    def add(self, stored: StoredRecords, source: StatesOf) -> None:
+    def keeps_order(self, stored: StoredRecords, source: StatesOf) -> bool:
+        """Whether one pass over some records gives their states in the order of their new ids."""
+        ids = list(self._targets(stored, source).values())
+        return not stored.has_states_apart and ids == sorted(ids)
+
+    def _targets(self, stored: StoredRecords, source: StatesOf) -> dict[int, int]:
+        """The new ids of the states to copy."""
+        return {
+            at: self._ids[state_key(meta)]
+            for at, meta in enumerate(stored.header.states)
+            if source.has(meta.name) and state_key(meta) in self._ids
+        }
+
+    def runs(
+        self, stored: StoredRecords, source: StatesOf, only: int | None = None
+    ) -> Iterator[StateRuns]:
+        """The runs of some records. ``only`` is the new id of a state; None for all."""
         states = stored.header.states
         if any(meta.backend_state_type is BackendStateType.KEY_VALUE_V2 for meta in states):
             raise NotInColumnsError
-        wanted = [source.has(meta.name) and state_key(meta) in self._ids for meta in states]
-        targets: dict[int, int] = {}
-        for at, meta in enumerate(states):
-            if wanted[at]:
-                targets[at] = self._ids[state_key(meta)]
-                if not self._is_checked:
-                    _check_types(self._sink.header.states[targets[at]], meta)
+        targets = self._targets(stored, source)
+        if only is not None:
+            targets = {at: target for at, target in targets.items() if target == only}
+        if not self._is_checked:
+            for at, target in targets.items():
+                _check_types(self.sink.header.states[target], states[at])
+        wanted = [at in targets for at in range(len(states))]
         is_same = source.operator.max_parallelism == self._max_parallelism
         for batch in stored.records(wanted):
             for at, records in batch.by_state():
@@ -210,13 +327,13 @@ class _Copy:
                     kept = source.select.kept(states[at], stored.header.key_serializer, records)
                 if len(kept):
                     groups = kept.key_groups if is_same else self._groups(kept, stored, at)
-                    self._write(kept, targets[at], groups)
+                    yield self._runs_of(kept, targets[at], groups)
 
-    def _write(self, records: SpanBatch, state: int, groups: Int64s) -> None:
-        own = self._sink.key_groups
+    def _runs_of(self, records: SpanBatch, state: int, groups: Int64s) -> StateRuns:
+        own = self.sink.key_groups
         places = groups - own.start_key_group
         runs = runs_of(records.spans, state, places, groups, len(own), self._prefix)
-        self._sink.add(StateRuns(state, own, runs.data, runs.bounds))
+        return StateRuns(state, own, runs.data, runs.bounds)
 
     def _groups(self, records: SpanBatch, stored: StoredRecords, state: int) -> Int64s:
         """The new key groups, from the hashes of the keys."""

@@ -88,6 +88,28 @@ class StoredRange:
             with self._stored.context():
                 yield from self._stored.records([True] * len(self.formats))
 
+    def batches_by_state(self) -> Iterator[tuple[int, SpanBatch]]:
+        """The records of one key group, state by state, with the id of the state. A batch without
+        records follows the last one of a state.
+        """
+        if self._stored is None:
+            return
+        every = range(len(self.formats))
+        passes = [[True for _ in every]]
+        if self._stored.has_states_apart:
+            passes = [[at == own for at in every] for own in every]
+        with self._stored.context():
+            for wanted in passes:
+                last: tuple[int, SpanBatch] | None = None
+                for batch in self._stored.records(wanted):
+                    for state, own in batch.by_state():
+                        if last is not None and last[0] != state:
+                            yield last[0], last[1].take(slice(0))
+                        last = state, own
+                        yield last
+                if last is not None:
+                    yield last[0], last[1].take(slice(0))
+
 
 @dataclass(frozen=True, slots=True)
 class RangeCounts:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,14 +12,19 @@ import numpy as np
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.byte_index import Ranges
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
-from dstl_core.codec.columnar.keyed.spans import Source
+from dstl_core.codec.columnar.keyed.spans import Source, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import FramedRecord, KeyedRecord, RecordFormat
+from dstl_core.codec.serializers import AnySerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
-from dstl_core.errors import error_context
-from dstl_core.model.handle import KeyedStateHandle, KeyGroupsSavepointStateHandle
+from dstl_core.errors import NotInColumnsError, error_context
+from dstl_core.model.handle import (
+    IncrementalRemoteKeyedStateHandle,
+    KeyedStateHandle,
+    KeyGroupsSavepointStateHandle,
+)
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.handle_forms import lacks_base
@@ -27,6 +32,10 @@ from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.into_sections import KeyGroupsOpener
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords
+
+LARGE_BYTES = 32 << 20
+"""Stored bytes of key groups up to which they are held together."""
+_IN_PIECES = (KeyGroupsSavepointStateHandle, IncrementalRemoteKeyedStateHandle)
 
 
 @dataclass(frozen=True)
@@ -105,6 +114,28 @@ def open_part_records(
     return _opener(operator, handle).open_records(handle, key_groups, within)
 
 
+def stored_size(
+    operator: OperatorCatalog, wanted: KeyGroupRange, only: KeyedStateHandle | None = None
+) -> int:
+    """Stored bytes of some key groups of a handle, or of all, where they can be read in pieces: in
+    table files and canonical streams. Small handles and others count as nothing.
+    """
+    size = 0
+    for handle, own in handle_parts(operator, wanted):
+        is_wanted = only is None or handle is only
+        if is_wanted and isinstance(handle, _IN_PIECES) and handle.state_size > LARGE_BYTES:
+            stored = open_part_records(operator, handle, own, handle.key_group_range)
+            size += 0 if stored is None else stored.size
+    return size
+
+
+def is_large(
+    operator: OperatorCatalog, wanted: KeyGroupRange, only: KeyedStateHandle | None = None
+) -> bool:
+    """Whether some key groups are too large to be held."""
+    return stored_size(operator, wanted, only) > LARGE_BYTES
+
+
 def _opener(operator: OperatorCatalog, handle: KeyedStateHandle) -> KeyGroupsOpener:
     # The type of the key is in the header of another handle, which may be missing.
     key_type = operator.key_type if lacks_base(handle) else None
@@ -129,27 +160,82 @@ def read_records(
         FormatError: The state is damaged.
         NotInColumnsError: Keys or namespaces of this type have no readable end.
     """
+    return held_records(state_batches(operator, [meta], key_groups), 1)[0]
+
+
+@dataclass(frozen=True)
+class StateBatch:
+    """Some records of one state, and where key and namespace of each are.
+
+    ``place`` is the place of the state in the list that was asked for.
+    """
+
+    place: int
+    batch: SpanBatch
+    scopes: Ranges
+    prefix_bytes: int
+
+
+def state_batches(
+    operator: OperatorCatalog, metas: Sequence[StateMetaInfoSnapshot], key_groups: KeyGroupRange
+) -> Iterator[StateBatch]:
+    """Reads all records of some states in some key groups, each file once.
+
+    Raises:
+        FormatError: The state is damaged.
+        NotInColumnsError: Keys or namespaces have no readable end; its context names the state.
+    """
     snapshot = operator.snapshot
-    spans: list[Int64s] = [np.empty((0, scan.SPAN_WORDS), np.int64)]
-    starts: list[Int64s] = []
-    ends: list[Int64s] = []
-    sources: dict[int, Source] = {}
     for handle, own in handle_parts(operator, key_groups):
         with error_context(location=str(snapshot.folder), operator=operator.label):
             stored = open_part_records(operator, handle, own, key_groups)
-            state = None if stored is None else state_id(stored, meta)
-            if stored is None or state is None:
+            if stored is None:
                 continue
-            mask = [at == state for at in range(len(stored.header.states))]
-            record_format = RecordFormat(meta.as_key_value(), stored.header.key_serializer)
-            decoder = StateDecoder(record_format, stored.prefix_bytes, EXACT_OPTIONS)
+            ids = {state_id(stored, meta): place for place, meta in enumerate(metas)}
+            wanted = [at in ids for at in range(len(stored.header.states))]
+            decoders: dict[int, StateDecoder] = {}
             with stored.context():
-                for batch in stored.records(mask):
-                    scopes = decoder.scope_ranges(batch)
-                    spans.append(batch.spans)
-                    starts.append(scopes.starts)
-                    ends.append(scopes.ends)
-                    sources[id(batch.source)] = batch.source
+                for batch in stored.records(wanted):
+                    for at, records in batch.by_state():
+                        meta = metas[ids[at]]
+                        try:
+                            if at not in decoders:
+                                key_type = stored.header.key_serializer
+                                decoders[at] = scope_decoder(meta, key_type, stored.prefix_bytes)
+                            scopes = decoders[at].scope_ranges(records)
+                        except NotInColumnsError as error:
+                            error.context.setdefault("state", meta.name)
+                            raise
+                        yield StateBatch(ids[at], records, scopes, stored.prefix_bytes)
+
+
+def scope_decoder(
+    meta: StateMetaInfoSnapshot, key_type: AnySerializer, prefix_bytes: int
+) -> StateDecoder:
+    """What finds key and namespace of the records of a state.
+
+    Raises:
+        NotInColumnsError: Keys or namespaces of this type have no readable end.
+    """
+    return StateDecoder(RecordFormat(meta.as_key_value(), key_type), prefix_bytes, EXACT_OPTIONS)
+
+
+def held_records(batches: Iterable[StateBatch], count: int) -> list[Records]:
+    """The records of each of ``count`` states, in memory."""
     nothing = np.empty(0, np.int64)
-    scopes = Ranges(np.concatenate([nothing, *starts]), np.concatenate([nothing, *ends]))
-    return Records(np.concatenate(spans), scopes, list(sources.values()))
+    parts: list[list[StateBatch]] = [[] for _ in range(count)]
+    for batch in batches:
+        parts[batch.place].append(batch)
+    return [
+        Records(
+            np.concatenate(
+                [np.empty((0, scan.SPAN_WORDS), np.int64), *(each.batch.spans for each in own)]
+            ),
+            Ranges(
+                np.concatenate([nothing, *(each.scopes.starts for each in own)]),
+                np.concatenate([nothing, *(each.scopes.ends for each in own)]),
+            ),
+            list({id(each.batch.source): each.batch.source for each in own}.values()),
+        )
+        for own in parts
+    ]

@@ -9,7 +9,8 @@ they are, are not read.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 
 from dstl_core.checkpoint.store.metadata_file import unpublished_metadata_file
@@ -18,7 +19,12 @@ from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.job_types import with_job_types
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of
 from dstl_core.codec.serializers import BUILT_IN
-from dstl_core.errors import SavepointError, StateFileNotFoundError, UnreadableValueError
+from dstl_core.errors import (
+    FormatError,
+    SavepointError,
+    StateFileNotFoundError,
+    UnreadableValueError,
+)
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
@@ -29,6 +35,7 @@ from dstl_core.model.handle import (
     OperatorStateMode,
     RelativeFileStateHandle,
     SegmentFileStateHandle,
+    StreamStateHandle,
 )
 from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
@@ -37,6 +44,7 @@ from dstl_core.savepoint.verify.verify import Finding, Report, verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.savepoint.write.recorded_runner import RecordedRunner
 from dstl_core.state.columns.progress import Stage
+from dstl_core.state.restore.canonical import read_stream_header
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.written_files import sha256_of
 
@@ -79,7 +87,8 @@ def read_back(
         stage.add(length)
     if target.record is not None:
         jobs = RecordedRunner(target.record, jobs, ReportForm())
-    report = verify_snapshot(checked, on_progress=stage.add, jobs=jobs)
+    known = {stream for each in checked.operators for stream in _self_checking(each, target)}
+    report = verify_snapshot(checked, on_progress=stage.add, jobs=jobs, self_checking=known)
     # A sidecar in the folder belongs to the snapshot that is replaced, not to these files.
     findings = [each for each in report.findings if each.operator is not None]
     if findings:
@@ -127,6 +136,29 @@ def _fresh_subtask(subtask: OperatorSubtaskState, target: SavepointFolder) -> Op
         raw_operator_state=raw,
         raw_keyed_state=None,
     )
+
+
+def _self_checking(
+    operator: OperatorSnapshot, target: SavepointFolder
+) -> Iterator[StreamStateHandle]:
+    """The streams of keyed state all of whose bytes have checksums: the blocks of table files, and
+    the compressed key groups behind a header that is the one that was written.
+    """
+    for keyed in operator.keyed_handles:
+        match keyed:
+            case IncrementalRemoteKeyedStateHandle():
+                yield from (stream for _, stream in keyed.shared)
+            case KeyGroupsSavepointStateHandle(stream=RelativeFileStateHandle() as stream):
+                with suppress(
+                    FormatError, StateFileNotFoundError
+                ):  # what is wrong, the reading says
+                    if target.has_head(stream.relative_path) and _is_compressed(operator, keyed):
+                        yield stream
+
+
+def _is_compressed(operator: OperatorSnapshot, keyed: KeyGroupsSavepointStateHandle) -> bool:
+    snapshot = operator.snapshot
+    return read_stream_header(keyed, snapshot.resolver, snapshot.registry).compressed
 
 
 def _is_fresh(keyed: KeyedStateHandle | None, target: SavepointFolder) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
 from itertools import chain, islice
@@ -109,6 +110,15 @@ class StateFiles:
     def written(self) -> Mapping[str, WrittenFile]:
         """Size and sha256 of the files that were written here or passed to ``learn``, by path."""
         return {**self._reported, **self._digesting.written}
+
+    def has_head(self, name: str) -> bool:
+        """Whether a file starts with the header that was written here, as its digest shows."""
+        location = self.folder.child(name)
+        head = self._digesting.heads.get(str(location))
+        if head is None or (self.file_io.size(location) or 0) < head.size:
+            return False
+        stored = self.file_io.read_bytes(location, 0, head.size)
+        return hashlib.sha256(stored).hexdigest() == head.sha256
 
     def learn(self, files: Iterable[WrittenFile]) -> None:
         """Adds files that tasks in other processes have written into the folder."""

@@ -12,7 +12,8 @@ import fcntl
 import hashlib
 import os
 import secrets
-from collections.abc import Iterable, Mapping
+import struct
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -81,6 +82,22 @@ class Entry:
     data: bytes = b""
 
 
+NumberedPiece = tuple[int, bytes | memoryview]
+PIECES = "pieces"
+"""The fact of an entry whose bytes are in a file of their own: its size and its digest."""
+_PIECE = struct.Struct(">IQ")
+_READ_BYTES = 8 << 20
+
+
+def gone(location: Location) -> StorageError:
+    """The error for what a unit has written and is not there."""
+    return StorageError(
+        f"What a unit has written is gone or damaged: expected it in {location}; run the command "
+        f"again, which does this unit anew.",
+        path=str(location),
+    )
+
+
 class Entries:
     """The entries of a record. Processes on other machines may write them, too.
 
@@ -93,6 +110,8 @@ class Entries:
         self.folder = folder
         self.continues = continues
         self.file_io: FileIO = open_file_io(folder, fsync=False)
+        self._read: set[str] = set()
+        """Entries whose pieces were read here."""
 
     def keep(
         self, name: str, facts: Mapping[str, Any], parts: Iterable[bytes | memoryview] = ()
@@ -118,9 +137,75 @@ class Entries:
         start = 8 + int.from_bytes(body[:8], "big")
         return Entry(parse_json_object(bytes(body[8:start]), _WHAT), bytes(body[start:]))
 
+    def keep_pieces(
+        self,
+        name: str,
+        pieces: Iterable[NumberedPiece],
+        report: Callable[[], Any],
+    ) -> None:
+        """Keeps an entry whose bytes are not held together: in a file of its own, which the entry
+        names once it is whole.
+
+        Args:
+            name: The entry.
+            pieces: Its bytes, each with a number.
+            report: What the facts say beside them, once all pieces were read.
+        """
+        location = self._pieces_file(name)
+        digest, size = xxhash.xxh3_128(), 0
+
+        def written() -> Iterator[bytes | memoryview]:
+            nonlocal size
+            for number, piece in pieces:
+                head = _PIECE.pack(number, memoryview(piece).nbytes)
+                size += len(head) + memoryview(piece).nbytes
+                for part in (head, piece):
+                    digest.update(part)
+                    yield part
+
+        self.file_io.delete(location)  # what a killed run has begun
+        self.file_io.write_new(location, written())
+        self.keep(name, {PIECES: [size, digest.hexdigest()], "report": report()})
+
+    def pieces(self, name: str, entry: Entry) -> Iterator[NumberedPiece]:
+        """The pieces of an entry of ``keep_pieces``, one at a time.
+
+        Raises:
+            StorageError: They are not those that were kept.
+        """
+        location = self._pieces_file(name)
+        total, expected = entry.facts[PIECES]
+        digest, at, buffer = xxhash.xxh3_128(), 0, b""
+        while at < total or buffer:
+            more = self.file_io.read_bytes(location, at, min(at + _READ_BYTES, total))
+            digest.update(more)
+            at += len(more)
+            buffer = buffer + more if buffer else more
+            start, is_whole = 0, True
+            while is_whole and start + _PIECE.size <= len(buffer):
+                number, size = _PIECE.unpack_from(buffer, start)
+                end = start + _PIECE.size + size
+                is_whole = end <= len(buffer)
+                if is_whole:
+                    yield number, memoryview(buffer)[start + _PIECE.size : end]
+                    start = end
+            buffer = buffer[start:]
+            if not more and buffer:
+                break
+        if digest.hexdigest() != expected:
+            self.forget([name])
+            raise gone(location)
+        self._read.add(name)
+
+    def _pieces_file(self, name: str) -> Location:
+        return self.folder.child(f"{name}-pieces")
+
     def forget(self, names: Iterable[str]) -> None:
         for name in names:
             self.file_io.delete(self.folder.child(name))
+            if name in self._read:
+                self._read.discard(name)
+                self.file_io.delete(self._pieces_file(name))
 
 
 class WorkRecord:

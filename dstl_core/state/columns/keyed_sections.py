@@ -5,22 +5,23 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
+from itertools import chain, groupby
+from operator import itemgetter
 from typing import IO
 
 import numpy as np
 import pyarrow as pa
 
 from dstl_core.codec.columnar.kernels import scan
-from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
+from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges, hashes_of
 from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.data_io import DataOutput
-from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, write_section
-from dstl_core.codec.snappy_frames import compress_frames, decompress_frames
+from dstl_core.codec.keyed_canonical import END_OF_SECTION, write_section
+from dstl_core.codec.snappy_frames import compress_frames, compressed_pieces, decompress_frames
 from dstl_core.codec.state_meta import (
     KeyedBackendHeader,
     KeyedStateType,
@@ -37,7 +38,11 @@ WRITE_MEMORY = 128 << 20
 """Default for the bytes of records in memory; more records go to a temporary file, which costs no
 time to speak of.
 """
-_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
+StreamSection = bytes | Iterable[bytes | memoryview]
+"""The section of a key group, whole or in pieces."""
+LARGE_SECTION_BYTES = 64 << 20
+"""Bytes of a key group, not compressed, up to which it is put together in memory."""
+_CHECKED_BYTES = 4 << 20
 _DELIMITER = b","
 _SCAN_ROWS = 1 << 18
 _LEAST_RECORD_BYTES = 11
@@ -180,14 +185,46 @@ class KeyedSections:
         raw = self.raw_section(key_group)
         return compress_frames(raw) if self.header.compressed and raw else raw
 
+    def stream_section(self, key_group: int) -> StreamSection:
+        """As ``section``; a large one comes in pieces, of which memory holds one.
+
+        Raises:
+            DuplicateKeyError: A key has two values in one state.
+        """
+        pieces = self._ordered(key_group)
+        is_large = sum(piece[3] for piece in pieces) > LARGE_SECTION_BYTES
+        if not is_large or (self._check_duplicates and not self._are_distinct(pieces, key_group)):
+            return self.section(key_group)
+        if self._spilled is not None:
+            self._spilled.flush()
+        parts = chain(map(self._bytes, pieces), [END_OF_SECTION])
+        return compressed_pieces(parts) if self.header.compressed else parts
+
+    def _are_distinct(self, pieces: Sequence[Piece], key_group: int) -> bool:
+        """Whether no key comes twice in a state, by hashes: False may be a mistake."""
+        if self._spilled is not None:
+            self._spilled.flush()
+        for _, own in groupby(pieces, key=itemgetter(0)):
+            raws = _together(map(self._bytes, own))
+            every = np.concatenate(
+                [hashes_of(_stored_keys(self._records(raw, key_group))) for raw in raws]
+            )
+            every.sort()
+            if (every[1:] == every[:-1]).any():
+                return False
+        return True
+
+    def _ordered(self, key_group: int) -> list[Piece]:
+        return sorted(self._pieces.get(key_group, ()), key=lambda piece: piece[:2])
+
     def raw_section(self, key_group: int) -> bytes:
         """As ``section``, not compressed."""
-        pieces = sorted(self._pieces.get(key_group, ()), key=lambda piece: piece[:2])
+        pieces = self._ordered(key_group)
         if not pieces:
             return b""
         if self._spilled is not None:
             self._spilled.flush()
-        raw = b"".join([*map(self._bytes, pieces), _END])
+        raw = b"".join([*map(self._bytes, pieces), END_OF_SECTION])
         if self._check_duplicates:
             raw = self._checked(raw, key_group, pieces)
         return raw
@@ -236,15 +273,17 @@ class KeyedSections:
         parts: list[bytes | memoryview] = []
         for state_id, group in groupby(pieces, key=lambda piece: piece[0]):
             if state_id in repeated:
-                parts.append(write_section([(state_id, repeated[state_id])])[: -len(_END)])
+                parts.append(
+                    write_section([(state_id, repeated[state_id])])[: -len(END_OF_SECTION)]
+                )
             else:
                 parts += map(self._bytes, group)
-        return b"".join([*parts, _END])
+        return b"".join([*parts, END_OF_SECTION])
 
     def stream(self, key_groups: KeyGroupRange | None = None) -> KeyedStream:
         """The header and the sections of some key groups; by default of all."""
         own = key_groups or self.key_groups
-        return KeyedStream(self.header, own, self.prefix_bytes, map(self.section, own))
+        return KeyedStream(self.header, own, self.prefix_bytes, map(self.stream_section, own))
 
 
 class KeyedStream:
@@ -257,7 +296,8 @@ class KeyedStream:
         key_groups: Its key groups.
         prefix_bytes: Bytes of a key group.
         sections: One for each key group, in order, compressed as the header says; empty for key
-            groups without records.
+            groups without records. One that is too large for memory comes in pieces.
+        has_order: Whether pieces are runs whose records come in the order of their keys.
     """
 
     def __init__(
@@ -265,21 +305,30 @@ class KeyedStream:
         header: KeyedBackendHeader,
         key_groups: KeyGroupRange,
         prefix_bytes: int,
-        sections: Iterable[bytes],
+        sections: Iterable[StreamSection],
+        *,
+        has_order: bool = False,
     ) -> None:
         self.header = header
         self.key_groups = key_groups
         self.prefix_bytes = prefix_bytes
         self._sections = sections
+        self._has_order = has_order
         self._offsets: list[int] = []
         self.size = 0
         self.is_empty = True
 
     def raw_sections(self) -> Iterator[tuple[int, bytes]]:
         """Yields each key group that has records with its section, not compressed; instead of the
-        stream.
+        stream. A large one comes in several sections, if its records are in order.
         """
-        for key_group, section in zip(self.key_groups, self._sections, strict=True):
+        for key_group, pieces in zip(self.key_groups, self._sections, strict=True):
+            if self._has_order and not isinstance(pieces, bytes):
+                for run in pieces:
+                    if run != END_OF_SECTION:
+                        yield key_group, b"".join([run, END_OF_SECTION])
+                continue
+            section = pieces if isinstance(pieces, bytes) else b"".join(pieces)
             if section:
                 is_compressed = self.header.compressed
                 raw = decompress_frames(section, 0, len(section)) if is_compressed else section
@@ -292,11 +341,13 @@ class KeyedStream:
         self.size = len(header)
         yield header
         for section in self._sections:
-            self._offsets.append(self.size if section else 0)
-            self.size += len(section)
-            if section:
-                self.is_empty = False
-                yield section
+            start = self.size
+            for piece in [section] if isinstance(section, bytes) else section:
+                if piece:
+                    self.is_empty = False
+                    self.size += len(piece)
+                    yield bytes(piece)
+            self._offsets.append(start if self.size > start else 0)
 
     @property
     def offsets(self) -> KeyGroupRangeOffsets:
@@ -304,6 +355,20 @@ class KeyedStream:
         if len(self._offsets) != len(self.key_groups):
             raise InvariantViolation("the stream was not written")
         return KeyGroupRangeOffsets(self.key_groups, tuple(self._offsets))
+
+
+def _together(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
+    """Runs one after the other as sections, in pieces of bounded size."""
+    held: list[bytes | memoryview] = []
+    size = 0
+    for part in parts:
+        held.append(part)
+        size += len(part)
+        if size >= _CHECKED_BYTES:
+            yield b"".join([*held, END_OF_SECTION])
+            held, size = [], 0
+    if held:
+        yield b"".join([*held, END_OF_SECTION])
 
 
 def _whole(raw: bytes, key_group: int) -> SectionChunks:

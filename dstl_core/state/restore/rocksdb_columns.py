@@ -5,10 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
+from typing import ClassVar
 
 from dstl_core.codec.columnar.keyed.runs import runs_of, sections_of
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
-from dstl_core.codec.columnar.keyed.sst_rows import SstRows, begin_rows, has_twin, merged_spans
+from dstl_core.codec.columnar.keyed.sst_rows import (
+    SstRows,
+    begin_rows,
+    has_twin,
+    merged_spans,
+    stored_bytes,
+)
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import DstlError, FormatError, NotInColumnsError, error_context
 from dstl_core.model.key_group import KeyGroupRange
@@ -40,6 +47,13 @@ class TableRecords:
     tables: list[StateTables]
     reads_ahead: bool = False
     """Whether their store reads several ranges at the same time."""
+    has_states_apart: ClassVar[bool] = True
+
+    @property
+    def size(self) -> int:
+        readers = [each.by_columns for table in self.tables for each in table.files]
+        first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
+        return stored_bytes(readers, first, last, self.prefix_bytes)
 
     def records(self, wanted: Sequence[bool]) -> Iterator[SpanBatch]:
         """Yields the records of the wanted states, a megabyte of table files at a time.

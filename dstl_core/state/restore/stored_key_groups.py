@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, ClassVar, Protocol
 
 from dstl_core.codec.columnar.keyed.sections import (
     CHUNK_BYTES,
@@ -34,6 +34,13 @@ class StoredRecords(Protocol):
     def header(self) -> KeyedBackendHeader: ...
     @property
     def prefix_bytes(self) -> int: ...
+    @property
+    def size(self) -> int:
+        """Bytes of the stored records, which may be packed."""
+
+    @property
+    def has_states_apart(self) -> bool:
+        """Whether to read one state is to read nothing of the others."""
 
     def records(self, wanted: Sequence[bool]) -> Iterator[SpanBatch]:
         """Yields the records of the states whose ids are ``wanted``."""
@@ -55,6 +62,11 @@ class StoredKeyGroups:
     sections: Placed
     """``(key group, start, end)``, ascending by start."""
     read: ReadRange
+    has_states_apart: ClassVar[bool] = False
+
+    @property
+    def size(self) -> int:
+        return sum(end - start for _, start, end in self.sections)
 
     def chunks(self, chunk_bytes: int = CHUNK_BYTES, whole_bytes: int = 0) -> SectionChunks:
         """Reads the sections in bounded pieces; sections up to ``whole_bytes`` stay whole."""

@@ -11,13 +11,12 @@ import pyarrow as pa
 from dstl_core.codec.columnar.kernels.write_runs import run_sizes, write_runs
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
+from dstl_core.codec.keyed_canonical import END_OF_SECTION
 from dstl_core.errors import ColumnValueError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange
 
 MAX_PART_BYTES = 0x7FFFFFFF - 2
-_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 
 
 @dataclass(frozen=True)
@@ -93,7 +92,7 @@ def sections_of(runs: Sequence[Runs], key_groups: KeyGroupRange) -> Sections:
     sizes = np.zeros(len(key_groups), np.int64)
     for run in runs:
         sizes += np.diff(run.bounds)
-    starts = 1 + np.cumsum(np.append(0, sizes + len(_END) * (sizes > 0)))
+    starts = 1 + np.cumsum(np.append(0, sizes + len(END_OF_SECTION) * (sizes > 0)))
     # Arrow's pool returns the same pages again.
     sections = memoryview(pa.allocate_buffer(int(starts[-1]))).cast("B")
     sections[:1] = b"\0"
@@ -107,5 +106,5 @@ def sections_of(runs: Sequence[Runs], key_groups: KeyGroupRange) -> Sections:
     offsets = np.where(sizes > 0, starts[:-1], 0).tolist()
     for cursor, offset in zip(cursors, offsets, strict=True):
         if offset:
-            sections[cursor : cursor + len(_END)] = _END
+            sections[cursor : cursor + len(END_OF_SECTION)] = END_OF_SECTION
     return sections.toreadonly(), KeyGroupRangeOffsets(key_groups, tuple(offsets))

@@ -20,9 +20,7 @@ from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK
-
-_END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
+from dstl_core.codec.keyed_canonical import END_OF_SECTION
 
 
 def parted_sections(
@@ -51,7 +49,7 @@ def parted_sections(
                         spool.write(runs.data.slice(start, end - start))
         for spool in spools:
             spool.seek(0)
-            data = spool.read() + _END
+            data = spool.read() + END_OF_SECTION
             yield SectionChunk(data, [Section(key_group, 0, len(data), 0)])
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -35,8 +34,10 @@ BYTES_AT_ONCE = 1 << 20
 """Bytes of table files that are merged at once: their entries fit into the cache of a core."""
 READ_BYTES = 16 << 20
 """Bytes of table files that are read at once, one read a file: a few requests of a store."""
-_CUT_FROM_BYTES = 4 * READ_BYTES
+_CUT_FROM_BYTES = READ_BYTES * 3 // 2
 """Key groups of which one is so large are read in ranges of keys."""
+CUT_BYTES = 2 << 20
+"""Bytes of a large key group that are merged at once. They may unpack to ten times as many."""
 _STARTS = (scan.KEY_START, scan.VALUE_START)
 _EVERYWHERE = 1 << 62
 
@@ -110,6 +111,11 @@ def has_twin(files: Sequence[SstFile]) -> bool:
     return not any(file.tombstones for file in files)
 
 
+def stored_bytes(readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int) -> int:
+    """Size of the blocks that may hold rows of the key groups ``first`` to ``last``."""
+    return _stored_bytes(readers, *_bounds(first, last, prefix_bytes))
+
+
 def merged_spans(
     readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int
 ) -> Iterator[SstRows]:
@@ -156,26 +162,33 @@ def _cut(
     """The rows of key groups of which one is large: key group by key group, in ranges of keys."""
     for key_group in range(first, last + 1):
         begin, end = _bounds(key_group, key_group, prefix_bytes)
-        ranges = [*pairwise([begin, *_keys_between(readers, begin, end), end])]
+        ranges = [*_key_ranges(readers, begin, end, READ_BYTES)]
         for place, (start, stop) in enumerate(ranges):
-            assert start is not None  # only the last one has no end
-            for low, high in ranges[place : place + 2]:
-                _begin(readers, low or b"", high)
-            every = []
-            for reader in readers:
-                run = reader.read(start, stop)
-                if run is not None:
-                    every.append(run.entries(start, stop, prefix_bytes).between(start, stop))
-            yield _merged([each for each in every if len(each)], key_group, key_group, prefix_bytes)
+            for own in ranges[place : place + 2]:
+                _begin(readers, *own)
+            stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
+            for low, high in _key_ranges(readers, start, stop, CUT_BYTES):
+                runs = [each.entries(low, high, prefix_bytes).between(low, high) for each in stored]
+                every = [each for each in runs if len(each)]
+                yield _merged(every, key_group, key_group, prefix_bytes)
+
+
+def _key_ranges(
+    readers: Sequence[TableReader], start: bytes, stop: bytes | None, part_bytes: int
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Divides a range of keys into parts whose blocks have about some size."""
+    low = start
+    for key in _keys_between(readers, start, stop, part_bytes):
+        yield low, key
+        low = key
+    yield low, stop
 
 
 def _keys_between(
-    readers: Sequence[TableReader], start: bytes, stop: bytes | None
+    readers: Sequence[TableReader], start: bytes, stop: bytes | None, part_bytes: int
 ) -> Iterator[bytes]:
-    """Keys that divide a range of them into parts of bounded size, from the index of its largest
-    table file.
-    """
-    parts = -(-_stored_bytes(readers, start, stop) // READ_BYTES)
+    """Keys that divide a range of them, from the index of its largest table file."""
+    parts = -(-_stored_bytes(readers, start, stop) // part_bytes)
     largest = max(readers, key=lambda reader: reader.stored_bytes(start, stop))
     keys = largest.keys_between(start, stop)
     last = start

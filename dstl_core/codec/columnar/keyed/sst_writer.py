@@ -26,11 +26,11 @@ from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
 from dstl_core.codec.sst.table_builder import BLOCK_BYTES, Table, TableBuilder
-from dstl_core.errors import DuplicateKeyError
+from dstl_core.errors import DuplicateKeyError, InvariantViolation
 
 TABLE_BYTES = 64 << 20
 """A table file ends once it has this many bytes (RocksDB's and Flink's default)."""
-HELD_BYTES = 256 << 20
+HELD_BYTES = 128 << 20
 """Bytes of unfinished table files together, at which the largest is finished."""
 _SORTED_BYTES = 4 << 20
 """Key groups are sorted together up to this size."""
@@ -145,6 +145,8 @@ class FamilyWriter:
         self._family_id = family_id
         self._table_bytes = table_bytes
         self._builder = TableBuilder(name, family_id)
+        self._last = b""
+        """The last key that was added."""
 
     @property
     def size(self) -> int:
@@ -166,7 +168,11 @@ class FamilyWriter:
         blocks = scratch_words(rows, BLOCK_WORDS)
         places = address_of(target), address_of(restarts), address_of(blocks)
         count = write_blocks(address_of(spans), address_of(order), rows, BLOCK_BYTES, *places)
-        if count < 0:
+        lowest, before_it = _key(spans[order[0]]), self._last
+        if before_it > lowest:
+            raise InvariantViolation(f"rows of {self._name!r} are not added in order")
+        self._last = _key(spans[order[-1]])
+        if count < 0 or before_it == lowest:
             raise DuplicateKeyError(
                 f"State {self._name!r} has a key in two records, and files of RocksDB hold each "
                 f"key once; write the state in canonical form, of which Flink keeps the last one."
@@ -186,6 +192,15 @@ class FamilyWriter:
         if self.size:
             yield FamilyTable(self._state_id, self._builder.finish())
             self._builder = TableBuilder(self._name, self._family_id)
+
+
+def keys_in_order(spans: Int64s, before: bytes) -> bytes | None:
+    """The last key of records of one key group, if their keys ascend, from ``before`` on; None if
+    they do not.
+    """
+    order = _sorted_rows(spans, 0)
+    is_after = not before or before < _key(spans[0])
+    return _key(spans[-1]) if is_after and (np.diff(order) == 1).all() else None
 
 
 def _sorted_rows(spans: Int64s, prefix_bytes: int) -> Int64s:

@@ -55,6 +55,7 @@ def test_a_large_key_group_is_read_in_ranges_of_keys(tmp_path, monkeypatch):
     files = table_files(tmp_path)
     monkeypatch.setattr(sst_rows, "READ_BYTES", 300)
     monkeypatch.setattr(sst_rows, "_CUT_FROM_BYTES", 300)
+    monkeypatch.setattr(sst_rows, "CUT_BYTES", 300)
     parts = list(merged_spans(list(map(TableReader, files)), 0, KEY_GROUPS - 1, 1))
     assert len(parts) > 2 * KEY_GROUPS
     assert rows_of(files, 0, KEY_GROUPS - 1) == expected

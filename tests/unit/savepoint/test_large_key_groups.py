@@ -1,0 +1,165 @@
+"""Key groups that are too large for memory, in pieces: what Flink restored, and the same again.
+
+The limits are so small here that every key group is a large one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot
+from dstl_core.cli import main
+from dstl_core.codec import snappy_frames
+from dstl_core.codec.snappy_frames import compress_frames, compressed_pieces
+from dstl_core.errors import StorageError
+from dstl_core.savepoint.access import column_lines
+from dstl_core.savepoint.access.column_lines import MapText
+from dstl_core.savepoint.compare.diff import KeyChanges, count_changes, diff_snapshots
+from dstl_core.savepoint.edit import keyed_units, rewriting
+from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
+from dstl_core.savepoint.read import entry_reader, stored_records
+from dstl_core.savepoint.write import work_record
+from dstl_core.state.columns import keyed_sections
+from dstl_core.state.restore import kernel_sizes
+from tests.golden_files import GOLDEN, Fixture, as_lines
+from tests.unit.savepoint.test_diff import AFTER, BEFORE, EXPECTED, by_place, write
+
+TABLES = "x-lsm-rocksdb-incremental"
+STREAMS = "a-rocksdb-canonical"
+WAYS = [
+    *[(TABLES, option) for option in ("", "other key groups", "uncompressed", "native")],
+    *[(STREAMS, option) for option in ("other key groups", "native")],
+    ("a-hashmap-native", ""),
+]
+
+
+@pytest.fixture(autouse=True)
+def _all_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stored_records, "LARGE_BYTES", 100)
+    monkeypatch.setattr(keyed_sections, "LARGE_SECTION_BYTES", 100)
+    monkeypatch.setattr(keyed_sections, "_CHECKED_BYTES", 500)
+    monkeypatch.setattr(column_lines, "_HELD_PAIRS", 2)
+    monkeypatch.setattr(column_lines, "_PAIRS_AT_ONCE", 3)
+    for name in ("FROM_BYTES", "LOADED_FROM_BYTES"):
+        monkeypatch.setattr(kernel_sizes, name, 0)
+    for module in (keyed_units, entry_reader):
+        monkeypatch.setattr(module, "BYTES_AT_ONCE", 20_000)
+
+
+def fixture_of(name: str) -> Fixture:
+    return Fixture(GOLDEN / name)
+
+
+def printed(*arguments: str) -> str:
+    out = io.StringIO()
+    with contextlib.redirect_stdout(out), contextlib.suppress(SystemExit):
+        main([*arguments])
+    return out.getvalue()
+
+
+def keyed(lines: Any) -> Any:
+    return as_lines({**line, "kg": 0} for line in lines if line.get("kg") is not None)
+
+
+@pytest.mark.parametrize(("name", "option"), WAYS)
+def test_a_rewriting_has_all_that_flink_restored(
+    name: str, option: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snappy_frames, "PIECE_BYTES", 100)
+    fixture = fixture_of(name)
+    edit = edit_savepoint(Snapshot.load(fixture.snapshot)).with_files("canonical")
+    if option == "other key groups":
+        edit = edit.with_max_parallelism(200)
+    if option == "native":
+        edit = edit.with_files("copy").with_format("native")
+    plain = option == "uncompressed"
+    out = edit.write(tmp_path / "out", keep_compression=plain, jobs=1 if option else 2)
+    after = [line for operator in Snapshot.load(out).operators for line in operator.dump()]
+    assert keyed(after) == keyed(fixture.truth)
+
+
+def test_a_killed_run_goes_on_with_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the pieces that are whole; the first ones are damaged, which the run says."""
+    monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
+    edit = edit_savepoint(Snapshot.load(fixture_of(TABLES).snapshot)).with_files("canonical")
+    out = tmp_path / "out"
+    process = os.fork()
+    if not process:
+        kept, done = work_record.Entries.keep_pieces, []
+
+        def killed(entries: Any, name: str, *rest: Any) -> None:
+            kept(entries, name, *rest)
+            done.append(name)
+            if len(done) == 2:
+                os._exit(0)
+
+        work_record.Entries.keep_pieces = killed  # type: ignore[method-assign]
+        edit.write(out)
+        os._exit(1)
+    os.waitpid(process, 0)
+    pieces = sorted((out / work_record.WORK_FOLDER).glob("*-pieces"))
+    assert len(pieces) == 2
+    raw = pieces[0].read_bytes()
+    pieces[0].write_bytes(bytes([*raw[:-1], raw[-1] ^ 1]))
+    with pytest.raises(StorageError, match=r"gone or damaged: .*run the command again"):
+        edit.write(out)
+    edit.write(out)
+    after = [line for operator in Snapshot.load(out).operators for line in operator.dump()]
+    assert keyed(after) == keyed(fixture_of(TABLES).truth)
+
+
+@pytest.mark.parametrize("name", [TABLES, STREAMS, "a-rocksdb-checkpoint-incremental"])
+def test_a_dump_has_all_that_flink_restored(name: str) -> None:
+    for jobs in ("1", "2"):
+        text = printed("dump", str(fixture_of(name).snapshot), "--jobs", jobs)
+        assert as_lines(map(json.loads, text.splitlines())) == as_lines(fixture_of(name).truth)
+
+
+def test_pairs_of_a_large_map_are_sorted_as_those_of_a_small_one() -> None:
+    """By the UTF-16 code units of the text of a key, with what lies in files."""
+    keys = ['"b"', '"a"', '"\U0001f600"', '"\uffee"', '"\\t"', '"ä"', '"a "']
+    text = MapText()
+    for place, key in enumerate(keys):
+        text.pairs.append((key, str(place)))
+        text.spill_if_large()
+    in_order = sorted(range(len(keys)), key=lambda at: keys[at].encode("utf-16-be"))
+    assert "".join(text.pieces()) == ", ".join(f"[{keys[at]}, {at}]" for at in in_order)
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_differences_of_large_key_groups(jobs: int, tmp_path: Path) -> None:
+    one, two = write(tmp_path / "a", BEFORE), write(tmp_path / "b", AFTER)
+    assert by_place(diff_snapshots(one, two, jobs=jobs)) == EXPECTED
+    [old], [new] = one.operators, two.operators
+    changes = {each.state: each for each in count_changes(old, new, jobs=jobs)}
+    assert changes["n"] == KeyChanges("n", "value", new=1, gone=1, changed=1)
+    assert changes["counts"] == KeyChanges("counts", "map", changed=1)
+
+
+def test_a_migration_has_every_key(tmp_path: Path) -> None:
+    source = Snapshot.load(fixture_of("a-hashmap-canonical").snapshot)
+    rule = {"value": "cast(value, STRING)", "type": "string"}
+    declared = {"operators": {"a-keyed": {"states": {"cnt": rule}}}}
+    migration = Migration.of({"migration": 1, **declared})
+    out = SavepointMigration(migration, source).write(tmp_path / "out")
+    before = {line["key"]: line["value"] for line in source["a-keyed"].dump("cnt")}
+    after = {line["key"]: line["value"] for line in Snapshot.load(out)["a-keyed"].dump("cnt")}
+    assert before and after == {key: str(value) for key, value in before.items()}
+
+
+@pytest.mark.parametrize("sizes", [(), (0,), (1, 70_000, 5), (65_536,), (65_535, 1, 1 << 20)])
+def test_a_stream_in_pieces_is_the_same_stream(sizes: tuple[int, ...]) -> None:
+    parts = [os.urandom(size // 2) + bytes(size - size // 2) for size in sizes]
+    pieces = list(compressed_pieces(parts))
+    whole = b"".join(parts)
+    assert b"".join(pieces) == (compress_frames(whole) if whole else pieces[0])
+    assert max(map(len, pieces)) < snappy_frames.PIECE_BYTES + (1 << 17)
