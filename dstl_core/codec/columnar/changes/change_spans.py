@@ -45,8 +45,10 @@ class ChangeSpans:
             FormatError: An operation is unknown.
         """
         kinds = self.operations << 16 | (self.ids & 0xFFFF)
-        is_one = len(kinds) > 0 and bool((kinds == kinds[0]).all())
-        for kind in kinds[:1] if is_one else np.unique(kinds):
+        # Changes of a kind stand together, so that few of them have to be sorted.
+        every = np.unique(kinds[np.flatnonzero(np.diff(kinds, prepend=-1))])
+        is_one = len(every) == 1
+        for kind in every:
             code = int(kind) >> 16
             if code >= METADATA:
                 raise FormatError(

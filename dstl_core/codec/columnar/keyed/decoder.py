@@ -46,7 +46,8 @@ from dstl_core.codec.state_meta import KeyedStateType
 from dstl_core.errors import ColumnValueError, FormatError, InvariantViolation, NotInColumnsError
 
 TIMESTAMP_BYTES = 8
-_END_OF = {KEY: "key_end", NAMESPACE: "namespace_end"}
+END_OF = {KEY: "key_end", NAMESPACE: "namespace_end"}
+"""The columns with the position behind a root."""
 
 OPTION_ERRORS = {
     i.LONE_SURROGATE: "holds a lone surrogate, which a text column cannot hold; read it "
@@ -227,7 +228,7 @@ class StateDecoder:
         )
         self._programs = (self._keys, self._values)
         self._scopes = SpanProgram(
-            _with_ends(key_roots(record_format, options), KEY, NAMESPACE),
+            with_ends(key_roots(record_format, options), KEY, NAMESPACE),
             scan.KEY_START,
             allocator,
             ambiguous,
@@ -306,11 +307,11 @@ class StateDecoder:
         return self._ranges(batch, NAMESPACE)
 
     def _ranges(self, batch: SpanBatch, last: str) -> Ranges:
-        columns, failure = self._scopes.run(batch, {_END_OF[last]}, len(batch))
+        columns, failure = self._scopes.run(batch, {END_OF[last]}, len(batch))
         if failure is not None:
             self._explain(batch, failure)
         starts = batch.spans[:, scan.KEY_START]
-        ends = columns[_END_OF[last]].to_numpy(zero_copy_only=False)
+        ends = columns[END_OF[last]].to_numpy(zero_copy_only=False)
         return Ranges(starts + TIMESTAMP_BYTES if self._format.is_queue else starts, ends)
 
     def _explain(self, batch: SpanBatch, failure: Failure) -> None:
@@ -336,13 +337,13 @@ class StateDecoder:
         ) from refusal
 
 
-def _with_ends(roots: list[tuple[str, Layout]], *names: str) -> list[tuple[str, Layout]]:
+def with_ends(roots: list[tuple[str, Layout]], *names: str) -> list[tuple[str, Layout]]:
     """The roots; after each of ``names`` comes the position behind it."""
     with_ends = []
     for name, layout in roots:
         with_ends.append((name, layout))
         if name in names:
-            with_ends.append((_END_OF[name], AddressLayout()))
+            with_ends.append((END_OF[name], AddressLayout()))
     return with_ends
 
 
