@@ -30,6 +30,8 @@ from dstl_core.spark.job.inputs import with_hash
 
 SMALL_BYTES = 4 << 20
 """The bytes that Spark expects of a batch which one task applies."""
+_READS = {"LogicalRelation", "DataSourceV2ScanRelation", "LocalRelation", "Project", "Filter"}
+"""Parts of a plan that read rows and choose among them."""
 _MEMORY = 256 << 20
 """The bytes of rows that stay in memory, if Spark expected fewer than there are."""
 
@@ -83,7 +85,8 @@ def applied_by_one_task(
     """Rows in one partition, and what applies them; None if each subtask has a task of its own.
 
     Only declared aggregates without windows are applied so: their state is in files that all
-    workers of a machine map, and no code of a user runs.
+    workers of a machine map, and no code of a user runs. A batch that is more than read, such as a
+    join or the result of a function, may cost more than its rows: it keeps its partitions.
 
     Args:
         rows: The rows.
@@ -98,7 +101,8 @@ def applied_by_one_task(
     context = rows.sparkSession.sparkContext
     if not re.match(r"local(\[|$)", context.master or ""):
         return None
-    if _expected_bytes(rows) > SMALL_BYTES:
+    plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # Spark shows it nowhere else
+    if not _only_reads(plan) or int(plan.stats().sizeInBytes()) > SMALL_BYTES:
         return None
     needed = needed_columns(operator, order_by)
     names = [name for name in rows.columns if needed is None or name in needed]
@@ -107,7 +111,8 @@ def applied_by_one_task(
     return hashed.coalesce(1), ApplyRows(task, epoch, names, row_hash, threads)
 
 
-def _expected_bytes(rows: Any) -> int:
-    """The bytes that Spark expects of rows: of files their size, and of unknown rows a lot."""
-    plan = rows._jdf.queryExecution().optimizedPlan()  # noqa: SLF001  # Spark shows it nowhere else
-    return int(plan.stats().sizeInBytes())
+def _only_reads(plan: Any) -> bool:
+    """Whether a plan only reads rows, chooses some and computes columns."""
+    children = plan.children()
+    inputs = [children.apply(at) for at in range(children.size())]
+    return plan.nodeName() in _READS and all(map(_only_reads, inputs))

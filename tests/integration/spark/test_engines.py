@@ -263,6 +263,7 @@ def test_each_subtask_has_a_task_where_one_task_would_not_do(spark, tmp_path):
         ("tumbling", of_file, None),
         ("aggregates", of_file, ["v"]),
         ("aggregates", of_unknown_size, None),
+        ("aggregates", of_file.groupBy(*of_file.columns).count().drop("count"), None),
     )
     for number, (name, rows, order) in enumerate(cases):
         running = job(spark, tmp_path / str(number), name)
