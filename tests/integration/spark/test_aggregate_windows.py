@@ -1,6 +1,9 @@
 """Windows of declared aggregates give what Spark's own windows give."""
 
 import datetime as dt
+import math
+import random
+from decimal import Decimal
 
 import pytest
 from pyspark.sql import functions as F
@@ -8,14 +11,15 @@ from pyspark.sql import functions as F
 from dstl_core import (
     AggregateOperator,
     StatefulJob,
+    aggregates,
     windows,
 )
 from dstl_core.job.spec.fingerprint import Fingerprint
 from dstl_core.spark.job.inputs import fingerprint_of
-from tests.integration.spark.test_aggregates import SCHEMA, aggregates_of, random_rows, same
 from tests.local_session import LocalSession
 
 pytestmark = pytest.mark.spark
+UTC = dt.UTC
 NEVER = 1 << 50
 """So far behind, no watermark ends a window."""
 CASES = {
@@ -29,6 +33,90 @@ CASES = {
     "sessions of a timestamp": ("ts", windows.EventTimeSessionWindows.with_gap(120), ("c", "s")),
     "sessions of milliseconds": ("ms", windows.EventTimeSessionWindows.with_gap(300), ("d", "ts")),
 }
+
+
+SCHEMA = (
+    "k bigint, o bigint, n int, l bigint, f float, d double, c decimal(12, 2), s string, b binary, "
+    "t boolean, day date, ts timestamp, tn timestamp_ntz"
+)
+NUMBERS = ("n", "l", "f", "d", "c")
+
+
+def random_rows(seed, count=240):
+    """Rows of some keys: one without any value, one without nulls, others with some."""
+    chooser = random.Random(seed)
+    orders = chooser.sample(range(10 * count), count)
+    makers = {
+        "n": lambda: chooser.randint(-(1 << 31), (1 << 31) - 1),
+        "l": lambda: chooser.randint(-(1 << 55), 1 << 55),
+        "f": lambda: chooser.choice([0.5, -2.25, 1e10, math.nan, math.inf, 0.0]),
+        "d": lambda: chooser.choice([chooser.uniform(-1e6, 1e6), 0.0]),
+        "c": lambda: Decimal(chooser.randint(-(10**11), 10**11)).scaleb(-2),
+        "s": lambda: chooser.choice(["", "a", "ß", "😀", "ab", "z" * 40]),
+        "b": lambda: bytearray(chooser.randbytes(chooser.randrange(4))),
+        "t": lambda: chooser.random() < 0.5,
+        "day": lambda: dt.date(2000, 1, 1) + dt.timedelta(chooser.randint(-40_000, 40_000)),
+        "ts": lambda: dt.datetime(1970, 1, 1, tzinfo=UTC) + _micros(chooser),
+        "tn": lambda: dt.datetime(1970, 1, 1) + _micros(chooser),
+    }
+    rows = []
+    for at in range(count):
+        key = chooser.randrange(8)
+        nulls = {0: 1.0, 1: 0.0}.get(key, 0.4)
+        order = None if chooser.random() < 0.1 else orders[at]
+        values = [None if chooser.random() < nulls else make() for make in makers.values()]
+        rows.append((key, order, *values))
+    return rows
+
+
+def _micros(chooser):
+    return dt.timedelta(microseconds=chooser.randint(-(1 << 50), 1 << 50))
+
+
+def aggregates_of(columns):
+    """Every aggregate of some columns, and what Spark calls it."""
+    made = {"rows": (aggregates.count(), "count(*)")}
+    for x in columns:
+        made |= {
+            f"min_{x}": (aggregates.min(x), f"min({x})"),
+            f"max_{x}": (aggregates.max(x), f"max({x})"),
+            f"first_{x}": (
+                aggregates.first(x, "o"),
+                f"min_by({x}, o) FILTER (WHERE {x} IS NOT NULL)",
+            ),
+            f"last_{x}": (
+                aggregates.last(x, "o"),
+                f"max_by({x}, o) FILTER (WHERE {x} IS NOT NULL)",
+            ),
+        }
+    for x in {"l", "s"}.intersection(columns):
+        made |= {
+            f"count_{x}": (aggregates.count(x), f"count({x})"),
+            f"null_{x}": (aggregates.count_null(x), f"count_if({x} IS NULL)"),
+            f"minby_{x}": (aggregates.min_by(x, "o"), f"min_by({x}, o)"),
+            f"maxby_{x}": (aggregates.max_by(x, "o"), f"max_by({x}, o)"),
+        }
+    for x in NUMBERS:
+        if x in columns:
+            made[f"sum_{x}"] = (aggregates.sum(x), f"sum({x})")
+            made[f"avg_{x}"] = (aggregates.avg(x), f"avg({x})")
+            made[f"var_{x}"] = (aggregates.variance(x), f"var_samp({x})")
+            made[f"dev_{x}"] = (aggregates.stddev(x), f"stddev_samp({x})")
+            made[f"corr_{x}"] = (aggregates.corr(x, "o"), f"corr({x}, o)")
+            made[f"cov_{x}"] = (aggregates.covar_samp("o", x), f"covar_samp(o, {x})")
+    if "t" in columns:
+        made["and_t"] = (aggregates.bool_and("t"), "bool_and(t)")
+        made["or_t"] = (aggregates.bool_or("t"), "bool_or(t)")
+    return made
+
+
+def same(one, other):
+    if one is None or other is None:
+        return one is other
+    if isinstance(one, float) or isinstance(other, float):
+        one, other = float(one), float(other)
+        return math.isclose(one, other, rel_tol=1e-9) or (math.isnan(one) and math.isnan(other))
+    return one == other
 
 
 def timed(spark, seed):
