@@ -145,11 +145,17 @@ def _day(figures: Mapping[str, Any]) -> tuple[list[str], list[str]]:
         size = f"a user's day, {int(rows):,} rows on {int(keys):,} keys ({kind}{skew})"
         medians = {form: own["median"] for form, own in case["forms"].items()}
         lines += [
-            f"| {size} | {day.NAMES[form]} | {own['median']:.2f} | {own['peak_mib']:,} |"
+            f"| {size} | {day.NAMES[form]} | {own['median']:.2f} | {own['peak_mib']:,} "
+            f"| {_restored(own)} |"
             for form, own in case["forms"].items()
         ]
         losses += _losses(size[0].upper() + size[1:], medians, OF_DAY, day.NAMES)
     return lines, losses
+
+
+def _restored(figures: Mapping[str, Any]) -> str:
+    seconds = figures.get("restored")
+    return "-" if seconds is None else f"{seconds:.2f} ({figures['read_mib']} MiB)"
 
 
 def _page(
@@ -171,8 +177,9 @@ def _page(
             "\n## A user's day\n",
             f"Eight aggregates of text, decimals and times by key, from Parquet to the commit "
             f"(`python -m benchmarks day`). {of_day['machine']['date']}. "
-            f"{results.describe(of_day['machine'])}\n",
-            "| batch | form | seconds | peak, MiB |\n|---|---|---|---|",
+            f"{results.describe(of_day['machine'])} Restored: seconds of an epoch of "
+            f"{day.COLD_ROWS:,} rows without a local copy of the state, from the log alone.\n",
+            "| batch | form | seconds | peak, MiB | restored, s |\n|---|---|---|---|---|",
             *days,
         ]
     measured = {form for case in cases for form in case["forms"]}

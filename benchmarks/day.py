@@ -4,8 +4,9 @@ A case is a number of rows over a number of keys of one type, and the share of t
 has. The forms: a job of dstl in one process and on Spark; DuckDB, Polars and Spark that rewrite a
 Parquet table; and a Delta merge (Spark groups the batch, the ``deltalake`` package merges). The
 first batch has each key once; two epochs after it warm up. All forms take turns on the same
-batches, each in a process of its own. In the end, the states of all forms are compared value by
-value with what DuckDB computes from all batches at once.
+batches, each in a process of its own. Before a last, small batch, dstl loses its local copies of
+the state, so that it restores the state from its log. In the end, the states of all forms are
+compared value by value with what DuckDB computes from all batches at once.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from benchmarks import results
-from benchmarks.day_worker import DAY
+from benchmarks.day_worker import COLD, COLUMNS, DAY
 
 CASES = (
     *("2000000:1000000:text", "20000:1000000:text", "2000000:1000000:long"),
@@ -49,18 +50,21 @@ GOALS = (
     ("2000000:1000000:text", "spark", "delta", 0.8),
     ("2000000:1000000:text", "spark", "rewrite", 0.6),
 )
+COLD_ROWS = 20_000
+"""Rows of the last batch."""
 SPAN = 1_000_000
 """Rows that are made at a time."""
 _ABOUT = (
-    "Seconds of a warm epoch, median (min-max): one call, from a batch in Parquet to the commit. "
-    "Columns `ts timestamp, amount decimal(18,2), price double, item string, ok boolean`; eight "
-    "aggregates: count, sum of decimals, min and max of times, max_by of a text, max and sum of "
-    "doubles, bool_or. Keys: *text* has 33 characters, *uuid* 36, *struct* a text and a long. "
-    "*Share*: the share of the rows that one key has. *First*: each key once, with the start of "
-    "the form; kernels are kept. *Peak*: memory of all its processes. *Logged*: bytes of the files "
-    "of the log of the last epoch, next to its changed rows in Parquet with Snappy. All forms have "
-    "two threads and take turns. Their states are compared value by value with what DuckDB "
-    "computes from all batches."
+    "Seconds of a warm epoch, median (min-max): one call, from a batch in Parquet to the "
+    f"commit. Columns `{COLUMNS}`; eight aggregates: count, sum of decimals, min and max of "
+    "times, max_by of a text, max and sum of doubles, bool_or. Keys: *text* has 33 characters, "
+    "*uuid* 36, *struct* a text and a long. *Share*: the share of the rows that one key has. "
+    "*First*: each key once, with the start of the form; kernels are kept. *Peak*: memory of "
+    "all its processes. *Logged*: bytes of the files of the log of the last epoch, next to its "
+    f"changed rows in Parquet with Snappy. *Restored*: seconds of an epoch of {COLD_ROWS:,} rows "
+    "that reads the state from its whole log, because there is no local copy and nothing was "
+    "materialized. All forms have two threads and take turns. Their states are compared value "
+    "by value with what DuckDB computes from all batches."
 )
 
 
@@ -81,7 +85,7 @@ def run(arguments: argparse.Namespace) -> None:
             print(f"# {text} (rows:keys:type[:share of one key])", file=sys.stderr)
             folder = work / text.replace(":", "-")
             folder.mkdir()
-            batches = _batches(folder, text, arguments.epochs + 2)
+            batches = _batches(folder, text, arguments.epochs + 3)
             cases.append({"case": text, **_measure(folder, arguments.forms, batches)})
             shutil.rmtree(folder)
             machine = {**before, "load_average_after": results.machine()["load_average"]}
@@ -97,20 +101,23 @@ def _keep_kernels(work: Path) -> None:
     folder.mkdir()
     process = _Process("local", folder / "local")
     try:
-        for batch in _batches(folder, "1000:1000:text", 2):
-            process.epoch(batch)
+        *batches, last = _batches(folder, "1000:1000:text", 2)
+        for line in (*batches, COLD + last):
+            process.epoch(line)
     finally:
         process.close()
 
 
 def _batches(folder: Path, text: str, epochs: int) -> list[str]:
-    """Each key once, then the epochs, as Parquet files."""
+    """Each key once, then the epochs, then a small one, as Parquet files."""
     rows, keys, kind, *share = text.split(":")
     paths = []
     for number in range(epochs + 1):
         path = folder / f"batch-{number}.parquet"
         random = np.random.default_rng(number)
         count = int(rows) if number else int(keys)
+        if number == epochs:
+            count = min(count, COLD_ROWS)
         with pq.ParquetWriter(path, _rows(random, np.arange(1), kind).schema) as writer:
             for start in range(0, count, SPAN):
                 size = min(SPAN, count - start)
@@ -211,8 +218,9 @@ def _measure(folder: Path, forms: list[str], batches: list[str]) -> dict[str, An
     processes = {form: _Process(form, folder / form) for form in forms}
     try:
         for number, batch in enumerate(batches):
+            line = COLD + batch if number == len(batches) - 1 else batch
             for process in processes.values():
-                process.epoch(batch)
+                process.epoch(line)
             seconds = {form: own.figures[-1]["seconds"] for form, own in processes.items()}
             print(f"  {number}: {seconds}", file=sys.stderr)
         states = {form: process.end() for form, process in processes.items()}
@@ -227,21 +235,27 @@ def _measure(folder: Path, forms: list[str], batches: list[str]) -> dict[str, An
 
 
 def _summary(figures: list[dict[str, Any]]) -> dict[str, Any]:
-    warm = [epoch["seconds"] for epoch in figures[3:]]
-    logged = figures[-1]["logged"]
+    *epochs, last = figures
+    warm = [epoch["seconds"] for epoch in epochs[3:]]
     return {
         "first": figures[0]["seconds"],
         "median": round(statistics.median(warm), 3),
         "min": min(warm),
         "max": max(warm),
-        "peak_mib": figures[-1]["peak_mib"],
-        "logged_mib": None if logged is None else round(logged / 2**20, 1),
+        "peak_mib": last["peak_mib"],
+        "logged_mib": _mib(epochs[-1]["logged"]),
+        "restored": None if last["read"] is None else last["seconds"],
+        "read_mib": _mib(last["read"]),
     }
 
 
+def _mib(size: int | None) -> float | None:
+    return None if size is None else round(size / 2**20, 1)
+
+
 def _compare(states: Mapping[str, str], batches: list[str], folder: Path) -> float:
-    """Compares states with that of all batches. Gives the MiB of the last batch's changed rows as
-    Parquet with Snappy.
+    """Compares states with that of all batches. Gives the MiB of the rows that the last large batch
+    changed as Parquet with Snappy.
     """
     import duckdb
 
@@ -282,7 +296,7 @@ def _table(figures: dict[str, Any]) -> str:
     lines = [
         f"# A user's day\n\n{results.describe(figures['machine'])} {_ABOUT}\n\n"
         f"| rows | keys | type | share | form | warm epoch, s | first, s | peak, MiB "
-        f"| logged, MiB |\n|---|---|---|---|---|---|---|---|---|\n"
+        f"| logged, MiB | restored, s |\n|---|---|---|---|---|---|---|---|---|---|\n"
     ]
     medians = {}
     for case in figures["cases"]:
@@ -292,9 +306,11 @@ def _table(figures: dict[str, Any]) -> str:
             medians[case["case"], form] = own["median"]
             logged = own["logged_mib"]
             size = "-" if logged is None else f"{logged} (Parquet: {case['changed_mib']})"
+            restored = own["restored"]
+            again = "-" if restored is None else f"{restored:.2f} ({own['read_mib']} MiB)"
             lines.append(
                 f"{head} | {NAMES[form]} | {own['median']:.2f} ({own['min']:.2f}-{own['max']:.2f}) "
-                f"| {own['first']:.2f} | {own['peak_mib']:,} | {size} |\n"
+                f"| {own['first']:.2f} | {own['peak_mib']:,} | {size} | {again} |\n"
             )
     lines.append("\n| goal | ratio | at most | met |\n|---|---|---|---|\n")
     for case, form, other, at_most in GOALS:

@@ -1,8 +1,9 @@
 """One form of the benchmark of a user's day, in a process of its own.
 
 ``python -m benchmarks.day_worker FORM FOLDER`` reads the path of a batch from each line of its
-standard input, applies it, and prints seconds and peak memory. The line ``end`` writes the state of
-all keys to a Parquet file, for the comparison with the other forms.
+standard input, applies it, and prints seconds and peak memory. Before a path after ``cold``, the
+form forgets its local copies. The line ``end`` writes the state of all keys to a Parquet file, for
+the comparison with the other forms.
 """
 
 from __future__ import annotations
@@ -13,12 +14,15 @@ import shutil
 import sys
 import time
 from abc import ABC, abstractmethod
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import pyarrow.parquet as pq
 
 THREADS = 2
+COLUMNS = "ts timestamp, amount decimal(18,2), price double, item string, ok boolean"
+COLD = "cold "
 DAY = (
     *("count(*) AS n", "sum(amount) AS total", "min(ts) AS first", "max(ts) AS last"),
     *("max_by(item, ts) AS latest", "max(price) AS top", "sum(price) AS price"),
@@ -45,6 +49,10 @@ class Form(ABC):
 
     def logged(self) -> int | None:
         """The bytes that the last epoch logged, if the form has a log."""
+        return None
+
+    def forget(self) -> int | None:
+        """Deletes local copies of the state. Gives the bytes of the log, if the form has one."""
         return None
 
     @abstractmethod
@@ -75,7 +83,11 @@ class Dstl(Form):
         """The bytes of the files of the log that are new since the last call."""
         logs = set((self._folder / "jobs").glob("*/dstl/*"))
         new, self._logs = logs - self._logs, logs
-        return sum(file.stat().st_size for file in new)
+        return _bytes(new)
+
+    def forget(self) -> int | None:
+        shutil.rmtree(self._folder / "copies")
+        return _bytes(self._logs)  # nothing was materialized: the log has the whole state
 
     def write_state(self, path: str) -> None:
         from dstl_core import SavepointReader
@@ -220,6 +232,10 @@ class Delta(Form):
         pq.write_table(DeltaTable(self._path).to_pyarrow_table(), path)
 
 
+def _bytes(files: Iterable[Path]) -> int:
+    return sum(file.stat().st_size for file in files)
+
+
 FORMS: dict[str, type[Form]] = {
     "local": Dstl,
     "spark": DstlOnSpark,
@@ -245,8 +261,17 @@ def _spark(folder: Path) -> Any:
 
 
 def _job(engine: Any, folder: Path, key_type: str) -> Any:
-    from dstl_core import AggregateOperator, StatefulJob, aggregates
+    from dstl_core import StatefulJob
     from dstl_core.job.spec.operators import LocalCopies
+
+    copies = LocalCopies(str(folder / "copies"), max_entries=100_000_000)
+    jobs, operator = str(folder / "jobs"), operator_of_a_day("u", key_type)
+    return StatefulJob(engine, "day", jobs, operator, parallelism=THREADS, local_copies=copies)
+
+
+def operator_of_a_day(uid: str, key_type: str) -> Any:
+    """The operator of dstl with the aggregates of a user's day."""
+    from dstl_core import AggregateOperator, aggregates
 
     day = {
         "n": aggregates.count(),
@@ -258,11 +283,7 @@ def _job(engine: Any, folder: Path, key_type: str) -> Any:
         "price": aggregates.sum("price"),
         "ok": aggregates.bool_or("ok"),
     }
-    columns = "ts timestamp, amount decimal(18,2), price double, item string, ok boolean"
-    operator = AggregateOperator("u", "k", day, schema=f"k {key_type}, {columns}")
-    copies = LocalCopies(str(folder / "copies"), max_entries=100_000_000)
-    jobs = str(folder / "jobs")
-    return StatefulJob(engine, "day", jobs, operator, parallelism=THREADS, local_copies=copies)
+    return AggregateOperator(uid, "k", day, schema=f"k {key_type}, {COLUMNS}")
 
 
 def _key_type(batch: str) -> str:
@@ -302,11 +323,18 @@ def main(form: str, folder: str) -> None:
         path = line.strip()
         if path == "end":
             break
+        is_cold, path = path.startswith(COLD), path.removeprefix(COLD)
+        read = worker.forget() if is_cold else None
         start = time.perf_counter()
         worker.epoch(number, path)
         seconds = time.perf_counter() - start
         logged = worker.logged()
-        figures = {"seconds": round(seconds, 3), "logged": logged, "peak_mib": _peak_mib()}
+        figures = {
+            "seconds": round(seconds, 3),
+            "logged": logged,
+            "read": read,
+            "peak_mib": _peak_mib(),
+        }
         print(json.dumps(figures), flush=True)
     worker.write_state(str(Path(folder) / "result.parquet"))
     print(json.dumps({"peak_mib": _peak_mib()}), flush=True)

@@ -7,6 +7,7 @@ import datasketches
 import pyarrow as pa
 import pytest
 
+from benchmarks.day_worker import COLUMNS, operator_of_a_day
 from dstl_core import AggregateOperator, LocalEngine, StatefulJob, aggregates
 from dstl_core.codec.columnar.types.declared_schema import schema_of
 from tests.integration.flink.checker import Operator, State
@@ -100,7 +101,7 @@ def test_flink_restores_a_checkpoint_of_aggregates(spark, flink, tmp_path, backe
     assert sketches == SKETCHED
 
 
-DAY = "k string, ts timestamp, amount decimal(18, 2), price double, item string, ok boolean"
+DAY = schema_of(f"k string, {COLUMNS}", "a day")
 MORNING, NOON, NIGHT = (dt.datetime(2026, 11, 24, hour, tzinfo=dt.UTC) for hour in (6, 12, 23))
 DAYS = [
     [
@@ -153,20 +154,10 @@ DAY_KEPT = {
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])
 def test_flink_restores_the_state_of_a_users_day(flink, tmp_path, backend):
-    wanted = {
-        "n": aggregates.count(),
-        "total": aggregates.sum("amount"),
-        "first": aggregates.min("ts"),
-        "last": aggregates.max("ts"),
-        "latest": aggregates.max_by("item", "ts"),
-        "top": aggregates.max("price"),
-        "price": aggregates.sum("price"),
-        "ok": aggregates.bool_or("ok"),
-    }
-    day = AggregateOperator("day", "k", wanted, schema=DAY)
+    day = operator_of_a_day("day", "string")
     job = StatefulJob(LocalEngine(), "job", str(tmp_path), day)
     for number, rows in enumerate(DAYS):
-        columns = zip(schema_of(DAY, "a day"), zip(*rows, strict=True), strict=True)
+        columns = zip(DAY, zip(*rows, strict=True), strict=True)
         job.run(pa.table({field.name: pa.array(own, field.type) for field, own in columns}), number)
     states = [State(name, "value", kind) for name, kind in DAY_STATES.items()]
     operators = [Operator("day", "string", states, max_parallelism=128)]
