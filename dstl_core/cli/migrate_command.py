@@ -9,6 +9,7 @@ import typer
 from dstl_core.cli.examples import epilog
 from dstl_core.cli.options import (
     ChangelogBaseOption,
+    CopyOption,
     DryRunOption,
     FormatOption,
     JobsOption,
@@ -17,7 +18,9 @@ from dstl_core.cli.options import (
     OverwriteOption,
     RelocateOption,
     RootOption,
+    ShareOption,
     SparkOption,
+    files_of,
     form_of,
     load,
     runner_of,
@@ -28,6 +31,7 @@ from dstl_core.cli.output import (
     forecast_of,
     native_note,
     print_lines,
+    sharing_note,
     write_json,
     write_lines,
     write_savepoint,
@@ -35,6 +39,7 @@ from dstl_core.cli.output import (
 from dstl_core.errors import ConfigError
 
 if TYPE_CHECKING:
+    from dstl_core.savepoint.edit.kept_state import Files
     from dstl_core.savepoint.migrate.declaration import Migration
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
     from dstl_core.savepoint.migrate.proposal.proposal import Proposal
@@ -126,6 +131,8 @@ def _summary(proposal: Proposal) -> str:
 def apply(
     file: FileArgument,
     out: Annotated[str, typer.Argument(metavar="OUT", help="Folder of the new savepoint.")],
+    share: ShareOption = False,
+    copy: CopyOption = False,
     form: FormatOption = None,
     dry_run: DryRunOption = False,
     overwrite: OverwriteOption = False,
@@ -150,14 +157,16 @@ def apply(
 ) -> None:
     """Write the migrated savepoint, and read it back before it becomes visible.
 
-    With a template, the result is checked as ``dstl check`` does it.
+    With a template, the result is checked as ``dstl check`` does it. With --copy, --share or
+    --format native, RocksDB's files of states whose bytes stay are kept.
     """
     from dstl_core.savepoint.migrate.declaration import Migration
 
-    share = _share(check)
+    part = _share(check)
     migration = Migration.load(file)
     old = _old(migration, from_, allow_root, relocate, changelog_base)
-    prepared = _migration(migration, old, to_template, show_keys, share, form_of(form))
+    files = files_of(share=share, copy=copy, canonical=False)
+    prepared = _migration(migration, old, to_template, show_keys, part, form_of(form), files)
     how = Encoding(runner_of(jobs, spark), keep_compression)
     if dry_run:
         forecast = forecast_of(prepared, out, overwrite=overwrite, encoding=how)
@@ -176,6 +185,7 @@ def apply(
         + (f", {count.nulled:,} became null" if count.nulled else "")
         for (operator, state), count in sorted(prepared.counts.items())
     ]
+    lines += [f"{operator}/{state}: files are kept" for operator, state in sorted(prepared.kept)]
     lines += [f"note: {each}" for each in prepared.plan.notes]
     lines += [
         f"{operator}: {number:,} key groups computed again, and equal"
@@ -183,7 +193,7 @@ def apply(
     ]
     if prepared.check is not None:
         lines.append(f"check: {prepared.check.summary}")
-    lines += native_note(prepared.form)
+    lines += [*sharing_note(prepared), *native_note(prepared.form)]
     print_lines([*lines, f"written: {written}"])
 
 
@@ -222,6 +232,7 @@ def _migration(
     show_keys: bool = False,
     recompute: float = 0.0,
     form: KeyedForm | None = None,
+    files: Files | None = None,
 ) -> SavepointMigration:
     from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
     from dstl_core.savepoint.read.snapshot import Snapshot
@@ -235,4 +246,5 @@ def _migration(
         recompute=recompute,
         serializers=types,
         format=form or "canonical",
+        files=files,
     )

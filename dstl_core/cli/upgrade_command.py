@@ -125,8 +125,9 @@ def upgrade(
 
     Kryo values and collections get the types that the same job has in Flink 2.x, and types of
     Scala's API those that you name or that a savepoint of the new job has. All else is copied byte
-    for byte. Keyed state gets canonical form, or native form with --format native; with --copy or
-    --share, that of an operator with nothing to convert keeps its form. With --plan, the exit code
+    for byte. Keyed state gets canonical form, or native form with --format native. With --copy,
+    --share or --format native, an operator with nothing to convert keeps its form, and RocksDB's
+    files of states with nothing to convert stay. With --plan, the exit code
     is 1 if a state is blocked.
     """
     from dstl_core.savepoint.edit.upgrade import BLOCKED, SavepointUpgrade
@@ -136,13 +137,12 @@ def upgrade(
         raise ConfigError("OUT is missing: give the folder of the new savepoint, or --plan.")
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     named = cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last)
-    files = files_of(share=share, copy=copy, canonical=False) or "canonical"
     planned = SavepointUpgrade(
         snapshot,
         to,
         drop or (),
         named,
-        files=files,
+        files=files_of(share=share, copy=copy, canonical=False),
         format=form_of(form) or "canonical",
         new_jars=new_jar or (),
         new_keys=cut_pairs("--new-key", new_key, "OP=TYPE", is_last),

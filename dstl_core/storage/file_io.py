@@ -38,6 +38,8 @@ from dstl_core.storage.range_reader import RangeReader
 from dstl_core.storage.redaction import redacted
 
 _LOCAL_PROTOCOLS = ("file", "memory")
+_COPYING = ("s3",)
+"""Stores that copy an object themselves."""
 _WRITING = ("write", "publish", "replace")
 _TIMES = ("mtime", "LastModified", "last_modified", "created")
 """Names of the time of a file: on disk and on Google Cloud Storage, S3, Azure, and in memory."""
@@ -214,6 +216,34 @@ class FsspecFileIO:
                 size = self._create_file(fs, path, buffers)
             self._check_size(location, size)
 
+    def copied_by_store(self, files: FileIO, source: Location, target: Location, size: int) -> bool:
+        """Copies a whole file into a new one without its bytes coming here, if the store can.
+
+        Args:
+            files: Reads the source.
+            source: The file.
+            target: The new file. The caller makes sure that it does not exist.
+            size: Bytes of the file.
+
+        Returns:
+            False if nothing was copied: the store cannot, the two have other credentials, or the
+            file has another size.
+
+        Raises:
+            StorageError: The copy failed.
+        """
+        if not (self._protocol in _COPYING and isinstance(files, FsspecFileIO)):
+            return False
+        if protocol_of(source.scheme) != self._protocol:
+            return False
+        with self._mapped("write", target):
+            (fs, path), (of_source, place) = self._at(target), files.at(source)
+            if fs is not of_source or files.size(source) != size:
+                return False
+            fs.cp_file(place, path)
+            self._check_size(target, size)
+        return True
+
     def _create_file(self, fs: Any, path: str, buffers: Iterable[bytes | memoryview]) -> int:
         stream = fs.open(path, "xb")
         size = 0
@@ -330,8 +360,11 @@ class FsspecFileIO:
             )
         return location.path
 
+    def at(self, location: Location) -> tuple[Any, str]:
+        """The file system of fsspec for a location, and the location's path in it."""
+        return self._at(location)
+
     def _at(self, location: Location) -> tuple[Any, str]:
-        """The file system for a location, and the location's path in it."""
         path = self._local_path(location)
         if self._protocol in _LOCAL_PROTOCOLS:
             return file_system(self._protocol, {}), path

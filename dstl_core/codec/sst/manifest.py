@@ -32,6 +32,7 @@ _OF_CONTENT = {7, 8, 10, 11, _UNIQUE_ID, 14, 15}
 size of range deletions, size of its tail.
 """
 _NO_UNIQUE_ID = bytes(16)
+_DEFAULT = "default"
 _MAY_BE_IGNORED = 1 << 13
 _PUT_TRAILER = (1).to_bytes(8, "little")
 NEW_MANIFEST_NUMBER = 4
@@ -144,7 +145,7 @@ def read_manifest(raw: bytes) -> Manifest:
     Raises:
         FormatError: The file is damaged, or has what RocksDB 8.10 does not have.
     """
-    families = {0: ColumnFamily(0, "default")}
+    families = {0: ColumnFamily(0, _DEFAULT)}
     last_left = 0
     for edit, offset in _edits(raw):
         last_left = _apply(families, edit, offset)
@@ -328,6 +329,12 @@ class _Reader:
             )
         bounds = tuple(key[:-_TRAILER_BYTES] for key in keys)
         return _Field(tag, 0, 0, (level, number, size), unique_id, bounds)
+
+    def renumbered(self, number: int) -> bytes:
+        """The only field of the edit, a new file, under another number."""
+        tag, level = self._number(_U32), self._number(_U32)
+        self._number()
+        return b"".join(map(varint, (tag, level, number))) + self._edit[self._at :]
 
     def changed_file(self, new: ChangedFile) -> bytes:
         """The only field of the edit, a new file, with another content."""
@@ -559,18 +566,7 @@ def compacted_manifest(
     Raises:
         FormatError: The MANIFEST is damaged.
     """
-    families = read_manifest(raw).families
-    tops = dict.fromkeys((_Tag.NEXT_FILE_NUMBER, _Tag.LAST_SEQUENCE, _Tag.TOP_FAMILY), 0)
-    stored: dict[tuple[int, int], bytes] = {}
-    for edit, offset in _edits(raw):
-        fields = list(_Reader(edit, offset).fields())
-        family_id = _family_of(fields)
-        for tagged in fields:
-            if tagged.tag in tops:
-                tops[_Tag(tagged.tag)] = max(tops[_Tag(tagged.tag)], tagged.numbers[0])
-            elif tagged.tag in _NEW_FILES:
-                # The same file may move to another level: the last one counts.
-                stored[family_id, tagged.numbers[1]] = edit[tagged.start : tagged.end]
+    families, stored, tops = _present(raw)
     comparator = varint(_Tag.COMPARATOR) + _text(_COMPARATOR)
     edits = [comparator]
     for key, family in sorted(families.items()):
@@ -589,6 +585,74 @@ def compacted_manifest(
         edits.append(varint(_Tag.LOG_NUMBER) + varint(0) + b"".join(files) + named)
     numbers = {_Tag.LOG_NUMBER: 0, _Tag.PREV_LOG_NUMBER: 0, **tops}
     edits.append(b"".join(varint(tag) + varint(number) for tag, number in numbers.items()))
+    return _framed(iter(edits))
+
+
+_Stored = dict[tuple[int, int], bytes]
+"""Files as a MANIFEST has them, by family and number."""
+
+
+def _present(raw: bytes) -> tuple[Mapping[int, ColumnFamily], _Stored, dict[_Tag, int]]:
+    """The families of a MANIFEST, what it says of their files, and its largest numbers."""
+    tops = dict.fromkeys((_Tag.NEXT_FILE_NUMBER, _Tag.LAST_SEQUENCE, _Tag.TOP_FAMILY), 0)
+    stored: _Stored = {}
+    for edit, offset in _edits(raw):
+        fields = list(_Reader(edit, offset).fields())
+        family_id = _family_of(fields)
+        for tagged in fields:
+            if tagged.tag in tops:
+                tops[_Tag(tagged.tag)] = max(tops[_Tag(tagged.tag)], tagged.numbers[0])
+            elif tagged.tag in _NEW_FILES:
+                # The same file may move to another level: the last one counts.
+                stored[family_id, tagged.numbers[1]] = edit[tagged.start : tagged.end]
+    return read_manifest(raw).families, stored, tops
+
+
+def joined_manifest(
+    parts: Sequence[tuple[bytes, Mapping[int, int]]], names: Sequence[str]
+) -> bytes:
+    """The MANIFEST of a database with the column families of several ones.
+
+    Args:
+        parts: MANIFESTs, each with the new numbers of its table files.
+        names: The families that the database has. Those of the first MANIFEST keep their ids, and
+            one that no MANIFEST has is empty.
+
+    Raises:
+        FormatError: A MANIFEST is damaged, or two have a family of the same name.
+    """
+    comparator = varint(_Tag.COMPARATOR) + _text(_COMPARATOR)
+    tops = dict.fromkeys((_Tag.NEXT_FILE_NUMBER, _Tag.LAST_SEQUENCE, _Tag.TOP_FAMILY), 0)
+    members: dict[int, tuple[str, bytes]] = {0: (_DEFAULT, b"")}
+    for raw, numbers in parts:
+        families, stored, own_tops = _present(raw)
+        tops = {tag: max(number, own_tops[tag]) for tag, number in tops.items()}
+        for key, family in families.items():
+            if family.name in names:
+                new = key if members.keys().isdisjoint({key}) else 1 + max(members)
+                files = (
+                    _Reader(stored[key, number], 0).renumbered(numbers[number])
+                    for number in family.files
+                )
+                members[new] = family.name, b"".join(files)
+        tops[_Tag.NEXT_FILE_NUMBER] = max(
+            [tops[_Tag.NEXT_FILE_NUMBER], *(number + 1 for number in numbers.values())]
+        )
+    known = [name for name, _ in members.values()]
+    if len({*known}) < len(known):
+        raise FormatError("Two column families would have the same name", got=sorted(known))
+    for name in names:
+        if name not in known:
+            members[1 + max(members)] = name, b""
+    edits = [comparator]
+    for key, (name, new_files) in sorted(members.items()):
+        named = varint(_Tag.FAMILY) + varint(key)
+        if key:
+            edits.append(comparator + named + varint(_Tag.FAMILY_ADD) + _text(name.encode()))
+        edits.append(varint(_Tag.LOG_NUMBER) + varint(0) + new_files + named)
+    tops[_Tag.TOP_FAMILY] = max(tops[_Tag.TOP_FAMILY], *members)
+    tops |= {_Tag.LOG_NUMBER: 0, _Tag.PREV_LOG_NUMBER: 0}
+    edits.append(b"".join(varint(tag) + varint(number) for tag, number in tops.items()))
     return _framed(iter(edits))
 
 

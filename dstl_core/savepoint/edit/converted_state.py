@@ -129,13 +129,15 @@ def convert_operator(
     target = output.target
     is_written = keyed is not None
     if keyed is None:
-        keyed = _keyed_state(operator, conversions, output, count)
+        keyed = converted_keyed_state(operator, conversions, output, count)
     subtasks = tuple(
         replace(
             subtask,
             managed_keyed_state=keyed.get(subtask.index),
             raw_keyed_state=None,
-            managed_operator_state=_operator_state(operator, subtask, conversions, target, count),
+            managed_operator_state=converted_operator_state(
+                operator, subtask, conversions, target, count
+            ),
             raw_operator_state=copy_operator_state(operator, subtask.raw_operator_state, target),
         )
         for subtask in _subtasks(operator, every=is_written)
@@ -155,7 +157,7 @@ def _subtasks(operator: OperatorCatalog, *, every: bool) -> list[OperatorSubtask
     ]
 
 
-def _keyed_state(
+def converted_keyed_state(
     operator: OperatorCatalog, conversions: Conversions, output: Output, count: Counted
 ) -> dict[int, StoredKeyedHandle | None]:
     """The handle of each subtask with keyed state."""
@@ -366,7 +368,7 @@ def file_of(operator: OperatorCatalog, source: KeyedStateHandle | None) -> objec
     return operator.snapshot.folder
 
 
-def _operator_state(
+def converted_operator_state(
     operator: OperatorCatalog,
     subtask: OperatorSubtaskState,
     conversions: Conversions,

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import Literal
 
 from dstl_core.checkpoint.store.sharing import leave_notes
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
-from dstl_core.errors import ConfigError, FormatError, SavepointError
+from dstl_core.errors import ConfigError, FormatError, SavepointError, StateFileNotFoundError
 from dstl_core.model.checkpoint import (
     OperatorState,
     OperatorSubtaskState,
@@ -22,6 +23,9 @@ from dstl_core.model.checkpoint import (
 )
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
+    ChangelogStateBackendHandle,
+    ChangelogStateHandle,
+    ChangelogStateHandleStream,
     EmptySegmentFileStateHandle,
     FileStateHandle,
     IncrementalRemoteKeyedStateHandle,
@@ -33,9 +37,10 @@ from dstl_core.model.handle import (
     StreamStateHandle,
 )
 from dstl_core.savepoint.purge.purge import Purge
-from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, SnapshotFiles
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles
+from dstl_core.savepoint.write.table_parts import Kept
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location, checkpoint_id_of
@@ -48,9 +53,25 @@ _SAVEPOINT = "Savepoint"
 
 
 def can_be_kept(operator: OperatorCatalog) -> bool:
-    """Whether all state of an operator is in files that need no log of changes."""
+    """Whether the form of all keyed state of an operator is one that is kept."""
     handles = (each.managed_keyed_state for each in operator.state.subtasks)
-    return all(each is None or isinstance(each, SnapshotFilesHandle) for each in handles)
+    return all(
+        isinstance(part, SnapshotFilesHandle)
+        for handle in handles
+        if handle is not None
+        for part in _parts(handle)
+    )
+
+
+def _parts(handle: KeyedStateHandle) -> tuple[KeyedStateHandle, ...]:
+    """The bases of a changelog, or the handle itself."""
+    return handle.materialized if isinstance(handle, ChangelogStateBackendHandle) else (handle,)
+
+
+def has_log(operator: OperatorCatalog) -> bool:
+    """Whether keyed state of an operator has a log of changes."""
+    handles = (subtask.managed_keyed_state for subtask in operator.state.subtasks)
+    return any(isinstance(handle, ChangelogStateBackendHandle) for handle in handles)
 
 
 def is_native(operator: OperatorCatalog) -> bool:
@@ -70,7 +91,10 @@ def is_rocksdb(operator: OperatorCatalog) -> bool:
 
 
 def _is_native(handle: KeyedStateHandle | None) -> bool:
-    return isinstance(handle, KeyGroupsStateHandle | IncrementalRemoteKeyedStateHandle)
+    return isinstance(
+        handle,
+        KeyGroupsStateHandle | IncrementalRemoteKeyedStateHandle | ChangelogStateBackendHandle,
+    )
 
 
 def folders_of(operators: Iterable[OperatorCatalog], resolver: HandleResolver) -> list[str]:
@@ -87,8 +111,11 @@ def folders_of(operators: Iterable[OperatorCatalog], resolver: HandleResolver) -
 
 def files_by_default(source: Snapshot) -> Files:
     """What becomes of native state: a savepoint is copied, for it belongs to nobody else and can
-    be moved; files of a checkpoint are shared.
+    be moved; files of a checkpoint are shared. Those of a changelog are copied: Flink takes no
+    checkpoint of a job with one that restored with NO_CLAIM.
     """
+    if any(map(has_log, source.operators)):
+        return "copy"
     try:
         kind = checkpoint_kind(source.metadata.properties).name
     except FormatError:
@@ -126,10 +153,7 @@ class KeptState:
         """The operator's entry for the new snapshot, with all its state, or without what is purged
         from files of RocksDB.
         """
-        edited = operator.operator_id in self._source.edited
-
-        def kept(stream: StreamStateHandle) -> StreamStateHandle:
-            return self._stream(stream, is_edited=edited)
+        kept = self.of_stream(operator)
 
         def kept_list(handle: OperatorStreamStateHandle) -> OperatorStreamStateHandle:
             stream = kept(handle.stream)
@@ -139,7 +163,6 @@ class KeptState:
         def kept_subtask(subtask: OperatorSubtaskState) -> OperatorSubtaskState:
             listed, raw = subtask.managed_operator_state, subtask.raw_operator_state
             keyed, timers = subtask.managed_keyed_state, subtask.raw_keyed_state
-            assert keyed is None or isinstance(keyed, SnapshotFilesHandle)
             assert timers is None or isinstance(timers, SnapshotFilesHandle)
             if purge is not None and isinstance(keyed, IncrementalRemoteKeyedStateHandle):
                 from dstl_core.savepoint.purge.purged_tables import PurgedTables  # loads kernels
@@ -147,7 +170,7 @@ class KeptState:
                 tables = PurgedTables(purge, operator.snapshot.tables)
                 keyed = tables.handle(keyed, kept, self._target)
             elif keyed is not None:
-                keyed = with_streams(keyed, kept)
+                keyed = self._with_log(keyed, kept)
             return replace(
                 subtask,
                 managed_operator_state=None if listed is None else kept_list(listed),
@@ -157,6 +180,52 @@ class KeptState:
             )
 
         return replace(state, subtasks=tuple(map(kept_subtask, state.subtasks)))
+
+    def _with_log(self, handle: KeyedStateHandle, kept: Kept) -> KeyedStateHandle:
+        """A handle with its streams kept, and the segments of its log."""
+        if not isinstance(handle, ChangelogStateBackendHandle):
+            assert isinstance(handle, SnapshotFilesHandle)  # ``can_be_kept``
+            return with_streams(handle, kept)
+        logs: list[ChangelogStateHandle] = []
+        for log in handle.non_materialized:
+            if isinstance(log, ChangelogStateHandleStream):
+                segments = (
+                    (self._segment(stream, kept), offset)
+                    for stream, offset in log.handles_and_offsets
+                )
+                log = replace(log, handles_and_offsets=tuple(segments))
+            logs.append(log)
+        bases = tuple(self._with_log(base, kept) for base in handle.materialized)
+        return replace(handle, materialized=bases, non_materialized=tuple(logs))
+
+    def _segment(self, stream: StreamStateHandle, kept: Kept) -> StreamStateHandle:
+        """The new handle of a segment, whose file has a byte more than its handle says."""
+        source = self._source
+        is_there = isinstance(stream, RelativeFileStateHandle) and (
+            source.folder == self._target.folder
+        )
+        if is_there or not isinstance(stream, FileStateHandle | RelativeFileStateHandle):
+            return kept(stream)
+        if self._shares:
+            return self._shared_stream(stream, exact=False)
+        if stream not in self._copies:
+            location = source.resolver.resolve(stream).location
+            size = None if location is None else source.file_io.size(location)
+            if location is None or size is None:
+                raise StateFileNotFoundError(
+                    f"There is no such file: {location}.", path=str(location)
+                )
+            files = source.file_io
+            copy = self._target.add_copy(
+                lambda start, end: files.read_bytes(location, start, end), size, (files, location)
+            )
+            self._target.advance(stream.state_size)
+            self._copies[stream] = replace(copy, state_size=stream.state_size)
+        return self._copies[stream]
+
+    def of_stream(self, operator: OperatorCatalog) -> Kept:
+        """Gives the new handle of each stream of an operator."""
+        return partial(self._stream, is_edited=operator.operator_id in self._source.edited)
 
     def _stream(self, stream: StreamStateHandle, *, is_edited: bool) -> StreamStateHandle:
         target = self._target
@@ -173,17 +242,19 @@ class KeptState:
                 target.kept.add(name)
                 return stream
         if self._shares:
-            return self._shared_stream(stream)
+            return self._shared_stream(stream, exact=not isinstance(stream, SegmentFileStateHandle))
         if stream not in self._copies:
             self._copies[stream] = self._copied(stream)
         return self._copies[stream]
 
     def _shared_stream(
-        self, stream: FileStateHandle | RelativeFileStateHandle | SegmentFileStateHandle
+        self,
+        stream: FileStateHandle | RelativeFileStateHandle | SegmentFileStateHandle,
+        *,
+        exact: bool,
     ) -> StreamStateHandle:
         place = self._source.resolver.resolve(stream)
         assert place.location is not None  # an inline stream has none
-        exact = not isinstance(stream, SegmentFileStateHandle)
         self._check_size(place.location, place.end, exact=exact)
         self._shared.add(place.location)
         if isinstance(stream, RelativeFileStateHandle):
@@ -211,8 +282,8 @@ class KeptState:
     def _copied(self, stream: StreamStateHandle) -> StreamStateHandle:
         size = stream.state_size
         read = self._source.resolver.reader(stream, 0, size)
-        copy = self._target.add_copy(read, size)
-        self._target.advance(stream.state_size)
+        copy = self._target.add_copy(read, size, whole_file(self._source, stream))
+        self._target.advance(size)
         return copy
 
     def leave_notes(self) -> None:
@@ -224,6 +295,18 @@ class KeptState:
         """
         if self._source.folder != self._target.folder:
             leave_notes(self._source.file_io, self._shared, self._target.folder)
+
+
+def whole_file(
+    snapshot: SnapshotFiles, stream: StreamStateHandle
+) -> tuple[FileIO, Location] | None:
+    """The file that begins with a stream, and what reads it; None of inline bytes. Whether more is
+    behind the stream, only the size of the file shows.
+    """
+    place = snapshot.resolver.resolve(stream)
+    if place.location is None or place.start:
+        return None
+    return snapshot.file_io, place.location
 
 
 def _sizes_in(files: FileIO, folder: Location) -> Iterator[tuple[str, int]]:

@@ -25,14 +25,15 @@ from dstl_core.model.key_group import (
     check_parallelism,
     compute_key_group_range_for_operator_index,
 )
+from dstl_core.savepoint.edit.kept_state import whole_file
 from dstl_core.savepoint.edit.operator_state_copy import spread_operator_state
 from dstl_core.savepoint.edit.rewriting import Output
-from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.savepoint.edit.tables.joined_tables import can_be_joined, joined_tables
+from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, SnapshotFiles
 from dstl_core.savepoint.read.state_parts import Selection, StatesOf, merged_header
 from dstl_core.savepoint.read.timer_queues import with_timer_queues
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles, StoredKeyedHandle
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
-from dstl_core.storage.handle_resolver import HandleResolver
 
 KeyedHandle = StoredKeyedHandle | None
 
@@ -132,7 +133,11 @@ def compose_operator(
         SavepointError: The parts cannot be combined.
     """
     target = output.target
-    keyed = _composed(parts, state.parallelism, output, state.max_parallelism)
+    keyed: Sequence[KeyedHandle]
+    if output.kept is not None and can_be_joined(parts, state):
+        keyed = joined_tables(parts, state.parallelism, output.kept, target)
+    else:
+        keyed = _composed(parts, state.parallelism, output, state.max_parallelism)
     streams = spread_operator_state(parts, state.parallelism)
     lists = (each.managed_operator_state for part in parts for each in part.operator.state.subtasks)
     target.advance(sum(each.state_size for each in lists if each is not None))
@@ -211,18 +216,19 @@ def _copy_stream(
         is_edited = (
             isinstance(stream, ByteStreamStateHandle) and operator.operator_id in snapshot.edited
         )
-        stream = _copied(snapshot.resolver, stream, target, is_copy=not is_edited)
+        stream = _copied(snapshot, stream, target, is_copy=not is_edited)
     target.advance(stream.state_size)
     return stream
 
 
 def _copied(
-    resolver: HandleResolver, stream: StreamStateHandle, target: StateFiles, *, is_copy: bool
+    snapshot: SnapshotFiles, stream: StreamStateHandle, target: StateFiles, *, is_copy: bool
 ) -> StreamStateHandle:
-    size = stream.state_size
+    size, resolver = stream.state_size, snapshot.resolver
     if size <= DATA_INLINE_THRESHOLD or not is_copy:
         return target.add_stream(resolver.read(stream), is_copy=is_copy)
-    return target.add_copy(resolver.reader(stream, 0, size), size)
+    whole = whole_file(snapshot, stream)
+    return target.add_copy(resolver.reader(stream, 0, size), size, whole)
 
 
 def _in_place(source: StatesOf, output: Output) -> dict[int, KeyedHandle]:

@@ -13,7 +13,7 @@ from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.distinct_elements import with_distinct_elements
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
-from dstl_core.savepoint.edit.state_names import with_state_names
+from dstl_core.savepoint.edit.tables.state_names import with_state_names
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import KeyedForm, Mode
 

@@ -6,7 +6,7 @@ written in canonical form: ``Files`` says which.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
 from typing import Any, Protocol, TypeVar, get_args
@@ -39,7 +39,8 @@ from dstl_core.savepoint.edit.rewriting import (
     RewritingPlan,
     SavepointRewriter,
 )
-from dstl_core.savepoint.edit.state_names import StateName
+from dstl_core.savepoint.edit.tables.joined_tables import can_be_joined
+from dstl_core.savepoint.edit.tables.state_names import StateName
 from dstl_core.savepoint.purge.check_purged import check_purged
 from dstl_core.savepoint.purge.purge import Purge
 from dstl_core.savepoint.read.entries import Expiry
@@ -422,16 +423,22 @@ class SavepointEdit(SavepointRewriter):
             return "canonical" if self.form == "canonical" else files_by_default(self.source)
         kept = self._kept()
         changes = bool(self.renamed or self.removed or self.operators or self.purges)
-        changes = changes or bool(self.source.edited)
+        changes = changes or bool(self.moved or self.source.edited)
         is_relocated = self.source.resolver.relocates
         is_numbered = self.checkpoint_id is not None
-        if (
-            not (changes or is_relocated or is_numbered)
-            or self.moved
-            or not any(map(is_native, kept))
-        ):
+        if not (changes or is_relocated or is_numbered) or not any(map(is_native, kept)):
             return "canonical"
-        return files_by_default(self.source) if all(map(self._is_kept, kept)) else "canonical"
+        stays = all(map(self._is_kept, kept)) and len(self._joinable) == len(self._moved_parts)
+        return files_by_default(self.source) if stays else "canonical"
+
+    @cached_property
+    def _joinable(self) -> frozenset[OperatorID]:
+        """Operators of the result that states have left or joined, with no file to be written."""
+        return frozenset(
+            parts.state.operator_id
+            for parts in self._moved_parts
+            if can_be_joined(parts.sources, parts.state)
+        )
 
     def _is_kept(self, operator: OperatorCatalog) -> bool:
         """Whether an operator can be kept in the form that it has."""
@@ -448,8 +455,19 @@ class SavepointEdit(SavepointRewriter):
         """The folders whose files the new snapshot needs; none unless it shares files."""
         if self.source is None or self.kept_files != "share":
             return []
-        sources = (each.operator for parts in self._parts() for each in parts.sources)
-        return folders_of(filter(self._keeps, sources), self.source.resolver)
+        kept = [
+            source.operator
+            for parts in self._parts()
+            for source in parts.sources
+            if self._stays_in(parts, source.operator)
+        ]
+        return folders_of(kept, self.source.resolver)
+
+    def _stays_in(self, parts: _Parts, operator: OperatorCatalog) -> bool:
+        """Whether an operator of the result has files of an operator of the source."""
+        if parts.is_whole or self.kept_files == "canonical":
+            return self._keeps(operator)
+        return parts.state.operator_id in self._joinable
 
     def _require_source(self, identifier: OperatorIdentifier) -> Snapshot:
         if self.source is None:
@@ -476,6 +494,14 @@ class SavepointEdit(SavepointRewriter):
 
     def _parts(self) -> list[_Parts]:
         """The operators of the source that the result has, with the origin of their states."""
+        return self._parts_by(self._keeps)
+
+    @cached_property
+    def _moved_parts(self) -> list[_Parts]:
+        """Those of the operators of the result that states have left or joined."""
+        return [parts for parts in self._parts_by(lambda _: True) if not parts.is_whole]
+
+    def _parts_by(self, keeps: Callable[[OperatorCatalog], bool]) -> list[_Parts]:
         kept = {each.operator_id: each for each in self._kept()}
         change = self._max_parallelism_change
         parts: dict[OperatorID, _Parts] = {}
@@ -484,7 +510,7 @@ class SavepointEdit(SavepointRewriter):
             if any(each.states is None for each in away):
                 continue
             # Raw timers become queues, unless they stay as they are.
-            own = operator if self._keeps(operator) else operator.with_timer_queues
+            own = operator if keeps(operator) else operator.with_timer_queues
             purge = self.purges.get(operator_id)
             left = StatesOf(own, without=self._split_from(operator_id), select=purge)
             number = change.new(operator.max_parallelism)
@@ -586,7 +612,9 @@ class SavepointEdit(SavepointRewriter):
         is_whole = all(
             operator.operator_id not in (move.from_, move.to.operator_id) for move in self.moved
         )
-        if self.kept_files == "canonical" or not is_whole or not self._is_kept(operator):
+        stays = is_whole and self._is_kept(operator)
+        stays = stays or operator.operator_id in self._joinable
+        if self.kept_files == "canonical" or not stays:
             return ROCKSDB_FILES if self.form == "native" else "canonical"
         return f"{operator.form()}, {'shared' if self.kept_files == 'share' else 'copied'}"
 
@@ -634,10 +662,13 @@ class SavepointEdit(SavepointRewriter):
     @property
     def source_size(self) -> int:
         """Bytes of state that ``write`` reads from the source."""
-        sources = [each.operator for parts in self._parts() for each in parts.sources]
-        if self.kept_files == "share":
-            sources = [each for each in sources if not self._keeps(each)]
-        return sum(each.state.state_size for each in sources)
+        is_shared = self.kept_files == "share"
+        return sum(
+            source.operator.state.state_size
+            for parts in self._parts()
+            for source in parts.sources
+            if not (is_shared and self._stays_in(parts, source.operator))
+        )
 
     def _keeps(self, operator: OperatorCatalog) -> bool:
         """Whether an operator keeps its state in the form that it has."""

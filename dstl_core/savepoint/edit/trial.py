@@ -18,7 +18,7 @@ from dstl_core.errors import StorageError
 from dstl_core.model.handle import RelativeFileStateHandle, StreamStateHandle
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for
 from dstl_core.savepoint.write.folder import KeyedForm, StateFiles
-from dstl_core.storage.file_io import Content
+from dstl_core.storage.file_io import Content, FileIO
 from dstl_core.storage.location import Location
 
 _TRIED = 3
@@ -104,7 +104,12 @@ class TriedFiles(StateFiles):
             self.new_bytes += len(data)
         return RelativeFileStateHandle(self.names.new(), len(data))
 
-    def add_copy(self, read: Callable[[int, int], bytes], size: int) -> RelativeFileStateHandle:
+    def add_copy(
+        self,
+        read: Callable[[int, int], bytes],
+        size: int,
+        whole: tuple[FileIO, Location] | None = None,
+    ) -> RelativeFileStateHandle:
         self.copied_bytes += size
         return RelativeFileStateHandle(self.names.new(), size)
 

@@ -40,7 +40,14 @@ from dstl_core.savepoint.edit.converted_state import (
     convert_operator,
     place_of,
 )
-from dstl_core.savepoint.edit.kept_state import Files, can_be_kept, folders_of, is_rocksdb
+from dstl_core.savepoint.edit.kept_state import (
+    Files,
+    can_be_kept,
+    files_by_default,
+    folders_of,
+    has_log,
+    is_rocksdb,
+)
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
 from dstl_core.savepoint.edit.rekeyed_state import rekeyed_state
@@ -50,6 +57,7 @@ from dstl_core.savepoint.edit.rewriting import (
     RewritingPlan,
     SavepointRewriter,
 )
+from dstl_core.savepoint.edit.tables.converted_tables import convert_tables, converted_states
 from dstl_core.savepoint.edit.types_of_new_job import TypesOfNewJob, has_scala, has_scala_keys
 from dstl_core.savepoint.edit.unwritable_values import unwritable_value
 from dstl_core.savepoint.read.job_classes import open_job_classes
@@ -110,9 +118,11 @@ class SavepointUpgrade(SavepointRewriter):
         drop: States to leave out, as ``STATE`` or ``OP/STATE``; OP is a uid, hash or name.
         types: Declared types that the jars do not show, as Java writes them, by ``STATE``,
             ``OP/STATE``, or ``CLASS.FIELD`` of a POJO. They take the place of those in jars.
-        files: What becomes of operators with nothing to convert. ``canonical`` writes them in
-            canonical form, for both state backends; ``copy`` and ``share`` keep the form that they
-            have, as ``SavepointEdit.with_files`` says.
+        files: What becomes of state with nothing to convert. ``canonical`` writes it in canonical
+            form, for both state backends; ``copy`` and ``share`` keep operators in the form that
+            they have, as ``SavepointEdit.with_files`` says. Of an operator in RocksDB's files only
+            those of converted states are then read and written. None is ``canonical``; with native
+            form, files of a checkpoint are shared, and files of a savepoint copied.
         format: The form of keyed state that is written: ``canonical``, or ``native`` for RocksDB.
         new_jars: Jars of the new job, for classes of ``types`` that take the place of types of
             Scala's API; by default they are looked up in the jars of the source.
@@ -132,16 +142,16 @@ class SavepointUpgrade(SavepointRewriter):
         drop: Sequence[str] = (),
         types: Mapping[str, str] | None = None,
         *,
-        files: Files = "canonical",
+        files: Files | None = None,
         format: KeyedForm = "canonical",
         new_jars: Sequence[str | os.PathLike[str]] = (),
         new_keys: Mapping[str, str] | None = None,
         template: Snapshot | None = None,
     ) -> None:
         self.form = checked_form(format)
-        if files not in get_args(Files):
+        if files is not None and files not in get_args(Files):
             raise ConfigError(
-                f"files is wrong: expected {', '.join(get_args(Files))}, got {files!r}."
+                f"files is wrong: expected {', '.join(get_args(Files))} or None, got {files!r}."
             )
         if to not in METADATA_VERSIONS:
             raise ConfigError(
@@ -155,7 +165,9 @@ class SavepointUpgrade(SavepointRewriter):
                 location=str(source.folder),
             )
         self._source = source
-        self._files = files
+        self._files: Files = files or "canonical"
+        if files is None and self.form == "native":
+            self._files = files_by_default(source)
         self._version = METADATA_VERSIONS[to]
         self._rules = Rules(parse_flink_version(to), stored_line=2)
         self._names = SnapshotNames(source)
@@ -315,7 +327,21 @@ class SavepointUpgrade(SavepointRewriter):
     @property
     def source_size(self) -> int:
         """Bytes of state that ``write`` reads."""
-        return sum(each.state.state_size for each in self._source.operators)
+        return sum(map(self._size_of, self._source.operators))
+
+    def _size_of(self, operator: OperatorSnapshot) -> int:
+        size = operator.state.state_size
+        if self._files != "share":
+            return size
+        if self._stays(operator):
+            return 0
+        conversions = self._conversions(operator)
+        if not self._keeps_tables(operator, conversions):
+            return size
+        part = converted_states(operator, conversions)
+        keyed = part.keyed_size if part.states else 0
+        changes_elements = self._changes_elements(operator, conversions)
+        return keyed + (size - operator.keyed_size if changes_elements else 0)
 
     def _rewriting(self) -> RewritingPlan:
         steps = self.plan()
@@ -363,7 +389,11 @@ class SavepointUpgrade(SavepointRewriter):
         """The folders whose files the result needs; none unless it shares files."""
         if self._files != "share":
             return []
-        kept = (each for each in self._source.operators if self._stays(each))
+        kept = (
+            operator
+            for operator in self._source.operators
+            if self._stays(operator) or self._keeps_tables(operator, self._conversions(operator))
+        )
         return folders_of(kept, self._source.resolver)
 
     def _conversions(self, operator: OperatorSnapshot) -> dict[Place, StateConversion | None]:
@@ -379,12 +409,17 @@ class SavepointUpgrade(SavepointRewriter):
         conversions = self._conversions(operator)
         if output.kept is not None and self._stays(operator):
             return output.kept.of(operator, replace(operator.state, uid=operator.uid))
+        count = self._counter(operator.label)
+        if output.kept is not None and self._keeps_tables(operator, conversions):
+            changes_elements = self._changes_elements(operator, conversions)
+            return convert_tables(
+                operator, conversions, output, output.kept, count, changes_elements
+            )
         source, key = operator.with_timer_queues, None
-        if any(conversions.get(place_of(info.meta), True) is not None for info in operator.states):
+        if _leaves_keyed_state(operator, conversions):
             key = self._types_of_new_job.key(operator)
         if not conversions and key is None:
             return rewrite_operator(source, replace(operator.state, uid=operator.uid), output)
-        count = self._counter(operator.label)
         keyed = None
         if key is not None:
             keyed = rekeyed_state(source, key, conversions, output, count)
@@ -395,9 +430,24 @@ class SavepointUpgrade(SavepointRewriter):
         get places of their own, and a log of changes becomes part of the state.
         """
         is_same = not self._conversions(operator) and not has_scala_keys(operator)
-        if self.form == "native" and not is_rocksdb(operator):
+        if has_log(operator) or (self.form == "native" and not is_rocksdb(operator)):
             return False
         return is_same and can_be_kept(operator) and not self._misplaced(operator)
+
+    def _keeps_tables(
+        self, operator: OperatorSnapshot, conversions: Mapping[Place, StateConversion | None]
+    ) -> bool:
+        """Whether files of RocksDB stay, but for those of states that change."""
+        if self._files == "canonical" or not (can_be_kept(operator) and is_rocksdb(operator)):
+            return False
+        return not (has_scala_keys(operator) and _leaves_keyed_state(operator, conversions))
+
+    def _changes_elements(
+        self, operator: OperatorSnapshot, conversions: Mapping[Place, StateConversion | None]
+    ) -> bool:
+        """Whether lists, union and broadcast states of an operator are written anew."""
+        listed = (place_of(info.meta) for info in operator.operator_states)
+        return any(place in conversions for place in listed) or bool(self._misplaced(operator))
 
     def _counter(self, operator: str) -> Callable[[str, int], None]:
         def count(state: str, entries: int) -> None:
@@ -405,6 +455,12 @@ class SavepointUpgrade(SavepointRewriter):
             self.converted[key] = self.converted.get(key, 0) + entries
 
         return count
+
+
+def _leaves_keyed_state(
+    operator: OperatorSnapshot, conversions: Mapping[Place, StateConversion | None]
+) -> bool:
+    return any(conversions.get(place_of(i.meta), True) is not None for i in operator.states)
 
 
 def _operator_with_scala_keys(source: Snapshot, name: str) -> OperatorID:

@@ -6,7 +6,7 @@ States whose bytes stay are copied as bytes. Memory is bounded: records go to a 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,8 +18,10 @@ from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.codec.keyed_records import RecordFormat
 from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import ColumnValueError, error_context
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle as RocksHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Unit
+from dstl_core.savepoint.edit.kept_state import KeptState
 from dstl_core.savepoint.edit.keyed_units import (
     Handles,
     NewStream,
@@ -35,10 +37,13 @@ from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.expressions.sql_cast import OPTIONS
 from dstl_core.savepoint.expressions.value_conversion import Misfits, Values, kind_of
 from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
+from dstl_core.savepoint.migrate.kept_tables import converted_apart, keeps_tables, kept_names
 from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorMigration, StatePlan
 from dstl_core.savepoint.read.keyed_copy import CopyTarget, RunList, copied_runs, copy_states
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_records import is_large
+from dstl_core.savepoint.write.folder import StoredKeyedHandle
+from dstl_core.savepoint.write.table_parts import TablePart, joined_handle, part_of
 from dstl_core.savepoint.write.work_record import NumberedPiece
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
@@ -93,6 +98,8 @@ class KeyedMigration:
     parallelism: int
     show_keys: bool = False
     counts: dict[str, StateCount] = field(default_factory=dict)
+    kept: list[str] = field(default_factory=list)
+    """States whose files of RocksDB stay as they are, after ``written``."""
     _totals: dict[str, tuple[StateCount, Misfits]] = field(default_factory=dict)
 
     def written(self) -> Handles:
@@ -103,7 +110,41 @@ class KeyedMigration:
         stays = self.plan.key is None and all(
             operator.max_parallelism == self.max_parallelism for operator in self.plan.sources
         )
+        if stays and self.output.kept is not None and keeps_tables(self.plan):
+            return self._beside_tables(ranges, self.output.kept)
         return self._in_place(ranges) if stays else self._shuffled(ranges)
+
+    def _beside_tables(self, ranges: Sequence[KeyGroupRange], kept: KeptState) -> Handles:
+        """Converts states that change, and keeps files of RocksDB of the others."""
+        apart = converted_apart(self.plan)
+        fresh: Handles = [None] * len(ranges)
+        target = self.output.target
+        if any(state.action == CONVERT for state in apart.states):
+            of_tables = replace(self.output, target=target.of_tables(), kept=None)
+            work = replace(self, plan=apart, output=of_tables)
+            fresh = work.written()
+            self.counts = work.counts
+        anew = {state.new.name for state in apart.states}
+        self.kept = [state.new.name for state in self._states if state.new.name not in anew]
+        target.names.begin()
+        return [*self._joined(fresh, kept)]
+
+    def _joined(self, fresh: Handles, kept: KeptState) -> Iterator[StoredKeyedHandle | None]:
+        header = replace(self._header, compressed=False)
+        for index, handle in enumerate(fresh):
+            parts = []
+            for place, operator in enumerate(self.plan.sources):
+                own, names = operator.snapshot, kept_names(self.plan, operator)
+                for subtask in operator.state.subtasks:
+                    old = subtask.managed_keyed_state
+                    if subtask.index == index and isinstance(old, RocksHandle):
+                        left = part_of(old, names, own.resolver, own.registry, f"part-{place}")
+                        parts.append(TablePart(left, kept.of_stream(operator)))
+            if isinstance(handle, RocksHandle):
+                parts.append(TablePart(handle, lambda stream: stream))
+            resolver = self.plan.sources[0].snapshot.resolver
+            add = self.output.target.add_stream
+            yield joined_handle(parts, header, resolver, add) if parts else None
 
     def _in_place(self, ranges: Sequence[KeyGroupRange]) -> Handles:
         """Keys stay in their key groups, so units write them."""

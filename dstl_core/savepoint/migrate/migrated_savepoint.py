@@ -24,6 +24,8 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.edit.kept_state import Files, files_by_default, folders_of
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.edit.rewriting import (
     OperatorStep,
@@ -31,7 +33,9 @@ from dstl_core.savepoint.edit.rewriting import (
     RewritingPlan,
     SavepointRewriter,
 )
+from dstl_core.savepoint.edit.tables.joined_tables import with_states
 from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.kept_tables import converted_apart, keeps_tables
 from dstl_core.savepoint.migrate.keyed_migration import KeyedMigration, StateCount, count_entries
 from dstl_core.savepoint.migrate.migration_plan import OperatorMigration, Plan
 from dstl_core.savepoint.migrate.operator_migration import write_operator_states
@@ -62,6 +66,10 @@ class SavepointMigration(SavepointRewriter):
             source and compares. Any share above 0 reads the source twice.
         serializers: The registry of types, for the savepoints that the declaration names.
         format: The form of keyed state that is written: ``canonical``, or ``native`` for RocksDB.
+        files: What becomes of RocksDB's files of states whose bytes stay: ``share`` and ``copy`` as
+            ``SavepointEdit.with_files`` says; ``canonical`` writes all state anew. None is
+            ``canonical``; with native form, files of a checkpoint are shared, and files of a
+            savepoint copied.
 
     Raises:
         ConfigError: The declaration names no source, or what is not there; ``recompute`` is no
@@ -79,6 +87,7 @@ class SavepointMigration(SavepointRewriter):
         recompute: float = 0.0,
         serializers: SerializerRegistry = BUILT_IN,
         format: KeyedForm = "canonical",
+        files: Files | None = None,
     ) -> None:
         self.form = checked_form(format)
         if not 0 <= recompute <= 1:
@@ -90,8 +99,13 @@ class SavepointMigration(SavepointRewriter):
         if template is None and migration.to_template is not None:
             template = Snapshot.load(migration.to_template, serializers=serializers)
         self.template = template
+        self._files: Files = files or "canonical"
+        if files is None and self.form == "native":
+            self._files = files_by_default(self.source)
         self._show_keys = show_keys
         self._share = recompute
+        self.kept: set[tuple[str, str]] = set()
+        """Operator and state of RocksDB's files that stay as they are, after ``write``."""
         self.recomputed: dict[str, int] = {}
         """How many key groups of each operator were computed again, and are equal."""
         self.counts: dict[tuple[str, str], StateCount] = {}
@@ -126,8 +140,31 @@ class SavepointMigration(SavepointRewriter):
     @property
     def source_size(self) -> int:
         """Bytes of state that ``write`` reads."""
-        every = {each.operator_id: each for op in self.plan.operators for each in op.sources}
-        return sum(each.state.state_size for each in every.values())
+        sizes: dict[OperatorID, int] = {}
+        for plan in self.plan.operators:
+            sources = plan.sources
+            if self._files == "share" and self._keeps_tables(plan):
+                apart = converted_apart(plan)
+                sources = apart.sources if apart.states else []
+            sizes |= {each.operator_id: each.state.state_size for each in sources}
+        return sum(sizes.values())
+
+    @property
+    def shares_files_in(self) -> list[str]:
+        """The folders whose files the result needs; none unless it shares files."""
+        if self._files != "share":
+            return []
+        kept = [source for plan in self.plan.operators for source in self._kept_in(plan)]
+        return folders_of(kept, self.source.resolver)
+
+    def _kept_in(self, plan: OperatorMigration) -> list[OperatorSnapshot]:
+        return [*plan.sources] if self._keeps_tables(plan) else []
+
+    def _keeps_tables(self, plan: OperatorMigration) -> bool:
+        is_same = self.plan.max_parallelisms.get(plan.target.operator_id) in {
+            source.max_parallelism for source in plan.sources
+        }
+        return self._files != "canonical" and is_same and keeps_tables(plan)
 
     def _rewriting(self) -> RewritingPlan:
         plan = self.plan
@@ -148,6 +185,8 @@ class SavepointMigration(SavepointRewriter):
             self.source_size,
             [OperatorStep(each.label, partial(self._operator, each)) for each in operators],
             self._metadata,
+            self._files,
+            self.shares_files_in,
             check=self._accept,
             form=self.form,
             plan=[
@@ -174,6 +213,7 @@ class SavepointMigration(SavepointRewriter):
         work = KeyedMigration(plan, output, max_parallelism, parallelism, self._show_keys)
         keyed = work.written()
         self.counts |= {(plan.label, name): each for name, each in work.counts.items()}
+        self.kept |= {(plan.label, name) for name in work.kept}
         listed = write_operator_states(plan, target, parallelism)
         raw = {each.index: each.raw_operator_state for each in first.state.subtasks}
         subtasks = tuple(
@@ -217,6 +257,11 @@ class SavepointMigration(SavepointRewriter):
         key_groups = [total * at // number for at in range(number)]
         if not key_groups or not written.keyed_handles:
             return
+        if any((plan.label, state.new.name) in self.kept for state in plan.states):
+            plan = converted_apart(plan)
+            if not plan.states:
+                return
+            written = with_states(written, frozenset(state.new.name for state in plan.states))
         work = KeyedMigration(plan, Output(target), total, written.parallelism, self._show_keys)
         different = work.differing(written, key_groups)
         if different:
@@ -251,14 +296,20 @@ class SavepointMigration(SavepointRewriter):
         for state in plan.states:
             if state.is_operator_state or state.old is None or state.operator is None:
                 continue
-            count = self.counts.setdefault((plan.label, state.new.name), StateCount())
+            is_kept = (plan.label, state.new.name) in self.kept
+            count = StateCount()
+            if not is_kept:
+                count = self.counts.setdefault((plan.label, state.new.name), count)
             if state.new.name in stored:
-                count.after = _entries_read(read, written, state.new.name)
+                if not is_kept:
+                    count.after = _entries_read(read, written, state.new.name)
                 if _bytes_of(stored[state.new.name].meta) != _bytes_of(state.new.meta):
                     raise SavepointError(
                         f"State {state.new.name!r} of operator {plan.label!r} has another header "
                         f"than the template; nothing was published."
                     )
+            if is_kept:
+                continue  # nothing of it was written
             before = count.before or count_entries(state.operator, state.old.name)
             count.before = before
             timers = state.new.kind.endswith("timer")
@@ -287,6 +338,9 @@ class SavepointMigration(SavepointRewriter):
                     "nulled": count.nulled,
                 }
                 for (operator, state), count in sorted(self.counts.items())
+            ],
+            "kept_files": [
+                {"operator": operator, "state": state} for operator, state in sorted(self.kept)
             ],
             "dropped": [
                 {"operator": op.label, "state": info.name}

@@ -7,7 +7,7 @@ MANIFEST has the first and last keys of files that are gone, too, so it is writt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from uuid import uuid4
@@ -36,6 +36,7 @@ from dstl_core.errors import NotInColumnsError, error_context
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, StreamStateHandle
 from dstl_core.savepoint.purge.purge import TIME_BYTES, Purge
 from dstl_core.savepoint.write.folder import StateFiles
+from dstl_core.savepoint.write.table_parts import Kept
 from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.open_tables import HandleTables, OpenTables
 from dstl_core.state.restore.rocksdb import (
@@ -46,9 +47,6 @@ from dstl_core.state.restore.rocksdb import (
     table_number,
 )
 from dstl_core.state.restore.rocksdb_columns import open_table_records
-
-Kept = Callable[[StreamStateHandle], StreamStateHandle]
-"""Gives the new handle of a stream that stays as it is."""
 
 
 @dataclass(frozen=True)

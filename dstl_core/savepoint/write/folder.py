@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import os
 from collections.abc import Callable, Iterable, Mapping
@@ -29,7 +30,7 @@ from dstl_core.savepoint.write.work_record import FileNames, WorkRecord
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.raw_sections import RawSections
-from dstl_core.storage.file_io import Content, FileIO, check_publishes
+from dstl_core.storage.file_io import Content, FileIO, FsspecFileIO, check_publishes
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 from dstl_core.storage.written_files import DigestingFileIO, WrittenFile, sha256_of
 
@@ -95,12 +96,24 @@ class StateFiles:
         self._reported: dict[str, WrittenFile] = {}
         self.advance: Advance = no_progress
         """Called with the bytes of other snapshots that are done."""
-        self.copied: set[str] = set()
-        """Names of streams whose bytes are those of another snapshot."""
+        self.copied: dict[str, int] = {}
+        """Names of streams whose bytes are those of another snapshot, with their sizes."""
+        self.copied_by_store: set[str] = set()
+        """Those of them whose bytes never came here."""
         self.kept: set[str] = set()
         """Names of files of the folder that were there before, and belong to the new snapshot."""
         self.names = FileNames()
         self.record: WorkRecord | None = None
+        self.lists_are_inline = False
+        """Whether headers and MANIFESTs of native state are in no file of their own."""
+
+    def of_tables(self) -> StateFiles:
+        """The same files, for native keyed state that becomes a part of another handle: only its
+        table files are stored.
+        """
+        own = copy.copy(self)
+        own.form, own.lists_are_inline = "native", True
+        return own
 
     def with_record(self, record: WorkRecord) -> None:
         """Goes on with the files of the record, or begins its first ones."""
@@ -130,7 +143,7 @@ class StateFiles:
         """
         name = self.names.new()
         if is_copy:
-            self.copied.add(name)
+            self.copied[name] = len(data)
         if len(data) <= DATA_INLINE_THRESHOLD:
             return ByteStreamStateHandle(name, data)
         self._write(name, data)
@@ -142,15 +155,25 @@ class StateFiles:
             self.file_io.delete(location)  # what a killed run has begun
         self.file_io.write_new(location, data)
 
-    def add_copy(self, read: Callable[[int, int], bytes], size: int) -> RelativeFileStateHandle:
-        """Copies a stream of another snapshot into a file of the folder, in parts.
+    def add_copy(
+        self,
+        read: Callable[[int, int], bytes],
+        size: int,
+        whole: tuple[FileIO, Location] | None = None,
+    ) -> RelativeFileStateHandle:
+        """Copies a stream of another snapshot into a file of the folder, in parts; or lets the
+        store copy it.
 
         Args:
             read: Reads the bytes ``[start, end)`` of the stream.
             size: Bytes of the stream.
+            whole: The file that is the stream, and what reads it; None if it is a part of a file.
         """
         name = self.names.new()
-        self.copied.add(name)
+        self.copied[name] = size
+        if whole is not None and self._copied_by_store(name, size, *whole):
+            self.copied_by_store.add(name)
+            return RelativeFileStateHandle(name, size)
         entry = f"copy-{name}"
         if not self.holds(self._files_of(entry)):
             starts = range(0, size, _COPIED_BYTES)
@@ -159,6 +182,17 @@ class StateFiles:
             if self.record is not None and size >= _RECORDED_COPY_BYTES:
                 self.record.entries.keep(entry, {"files": self.known([name])})
         return RelativeFileStateHandle(name, size)
+
+    def _copied_by_store(self, name: str, size: int, files: FileIO, source: Location) -> bool:
+        target = self.folder.child(name)
+        if not isinstance(self.file_io, FsspecFileIO):
+            return False
+        if not self.file_io.copied_by_store(files, source, target, size):
+            return False
+        known = self.written.get(str(source))
+        if known is not None:
+            self.learn([WrittenFile(str(target), size, known.sha256)])
+        return True
 
     def _files_of(self, entry: str) -> KnownFiles | None:
         if self.record is None or not self.record.continues:
@@ -234,7 +268,12 @@ class StateFiles:
     def _native(self, state: RawSections) -> IncrementalRemoteKeyedStateHandle:
         from dstl_core.state.backends.native_state import native_state  # loads the compiler
 
-        return native_state(state, self.add_stream)
+        return native_state(state, self.add_stream, self._add_list)
+
+    def _add_list(self, data: bytes) -> StreamStateHandle:
+        if self.lists_are_inline:
+            return ByteStreamStateHandle(self.names.new(), data)
+        return self.add_stream(data)
 
     def add_operator_state(self, state: OperatorStream | None) -> OperatorStreamStateHandle | None:
         """Stores the operator state of one subtask; None without such state."""

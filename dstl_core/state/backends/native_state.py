@@ -22,12 +22,15 @@ from dstl_core.state.tables.raw_sections import RawSections
 AddStream = Callable[[bytes], StreamStateHandle]
 
 
-def native_state(state: RawSections, add_stream: AddStream) -> IncrementalRemoteKeyedStateHandle:
+def native_state(
+    state: RawSections, add_stream: AddStream, add_list: AddStream | None = None
+) -> IncrementalRemoteKeyedStateHandle:
     """Stores the keyed state of one subtask; returns its handle.
 
     Args:
         state: The state.
         add_stream: Stores the bytes of a file.
+        add_list: Stores header, MANIFEST and CURRENT; ``add_stream`` by default.
 
     Raises:
         DuplicateKeyError: A key has two values in one state.
@@ -42,13 +45,14 @@ def native_state(state: RawSections, add_stream: AddStream) -> IncrementalRemote
         families[names[own.state_id]].append(own.table.as_file(number))
         shared.append((table_name(number), add_stream(own.table.data)))
     manifest = f"{MANIFEST}{NEW_MANIFEST_NUMBER:06d}"
+    add = add_list or add_stream
     private = [
-        (manifest, add_stream(new_manifest(families))),
-        (CURRENT, add_stream(f"{manifest}\n".encode())),
+        (manifest, add(new_manifest(families))),
+        (CURRENT, add(f"{manifest}\n".encode())),
     ]
     out = DataOutput()
     write_keyed_header(out, replace(state.header, compressed=False))
-    meta_stream = add_stream(out.to_bytes())
+    meta_stream = add(out.to_bytes())
     return IncrementalRemoteKeyedStateHandle(
         backend_id=str(uuid4()),
         key_group_range=state.key_groups,

@@ -36,11 +36,18 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN, as_lines, snapshot
+from tests.s3_proxy import s3_proxy
 from tests.s3_server import S3Server
 
 __all__ = ["run"]
 
+CHANGELOGS = [
+    "a-hashmap-changelog-checkpoint-files",
+    "a-rocksdb-changelog-materialized",
+    "o-rescaled-claim-changelog",
+]
 CHECKPOINTS = [
+    *CHANGELOGS,
     "a-hashmap-checkpoint",
     "a-rocksdb-checkpoint-incremental",
     "a-rocksdb-checkpoint-incremental-flink2.0.2",
@@ -131,9 +138,10 @@ def test_a_copy_is_the_same_bytes_and_a_file_of_two_handles_is_copied_once(tmp_p
         (CHECKPOINT, {"rename": RENAME, "files": "canonical"}, "canonical"),
         # Every key may move to another file.
         (CHECKPOINT, {"rename": RENAME, "max_parallelism": 256}, "canonical"),
-        (CHECKPOINT, {"split": {("a-keyed", "names"): ["names"]}}, "canonical"),
-        # A log of changes goes on in the job that wrote it.
-        ("a-rocksdb-changelog-materialized", {"rename": RENAME}, "canonical"),
+        (CHECKPOINT, {"split": {("a-keyed", "names"): ["names"]}}, "share"),
+        ("a-hashmap-checkpoint", {"split": {("a-keyed", "names"): ["names"]}}, "canonical"),
+        # A job with a changelog restores with CLAIM only.
+        ("a-rocksdb-changelog-materialized", {"rename": RENAME}, "copy"),
         ("a-hashmap-canonical", {"rename": RENAME}, "canonical"),
     ],
 )
@@ -225,7 +233,7 @@ def test_an_upgrade_is_canonical_unless_it_is_told(tmp_path: Path) -> None:
         "canonical",
         "none",
     }
-    with pytest.raises(ConfigError, match="expected share, copy, canonical, got 'link'"):
+    with pytest.raises(ConfigError, match="expected share, copy, canonical or None, got 'link'"):
         SavepointUpgrade(before, "2.2", files="link")  # type: ignore[arg-type]
 
 
@@ -266,6 +274,21 @@ def with_every_stream(metadata: CheckpointMetadata, change: ChangeStream) -> Che
             subtasks.append(replace(subtask, managed_keyed_state=keyed))
         operators.append(replace(operator, subtasks=tuple(subtasks)))
     return replace(metadata, operators=tuple(operators))
+
+
+def test_the_store_copies_objects(
+    on_s3: str, s3: S3Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job_folder = on_s3.rsplit("/", 1)[0]
+    base = job_folder.rsplit("/", 2)[0]
+    with s3_proxy(s3) as proxy:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", proxy.server.endpoint_url)
+        before = Snapshot.load(on_s3)
+        copied = rewrite_savepoint(before, f"{base}/copied", rename=RENAME, files="copy")
+        read = {path.rsplit("/", 1)[1] for method, path in proxy.requests if method == "GET"}
+    assert read <= {"_metadata", "_dstl.json", base.removeprefix("s3://")}
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3.endpoint_url)
+    assert as_lines(lines(Snapshot.load(copied), renamed="a-keyed")) == as_lines(lines(before))
 
 
 @pytest.mark.slow

@@ -9,25 +9,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dstl_core.codec.data_io import DataOutput
-from dstl_core.codec.sst.manifest import changed_manifest, read_manifest
-from dstl_core.codec.state_meta import (
-    BackendStateType,
-    KeyedBackendHeader,
-    StateMetaInfoSnapshot,
-    write_keyed_header,
-)
+from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError, error_context
 from dstl_core.model.checkpoint import OperatorState
-from dstl_core.model.handle import ByteStreamStateHandle, IncrementalRemoteKeyedStateHandle
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
 from dstl_core.savepoint.edit.changed_elements import with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.state.restore.rocksdb import (
-    DEFAULT_FAMILY,
-    current_manifest,
-    read_meta_header,
-    table_name,
-)
+from dstl_core.savepoint.write.table_parts import part_of
+from dstl_core.state.restore.rocksdb import DEFAULT_FAMILY
 
 _OF_TIMERS = "_timer_state/"
 
@@ -150,49 +139,8 @@ def _changed(operator: OperatorSnapshot, names: Mapping[str, str | None]) -> Ope
         if isinstance(handle, IncrementalRemoteKeyedStateHandle):
             with error_context(operator=operator.label):
                 label = f"{operator.operator_id.hex}-{subtask.index}"
-                new = _changed_handle(operator, handle, names, label)
+                own = operator.snapshot
+                new = part_of(handle, names, own.resolver, own.registry, label)
             subtask = replace(subtask, managed_keyed_state=new)
         subtasks.append(subtask)
     return replace(operator.state, subtasks=tuple(subtasks))
-
-
-def _changed_handle(
-    operator: OperatorSnapshot,
-    handle: IncrementalRemoteKeyedStateHandle,
-    names: Mapping[str, str | None],
-    label: str,
-) -> IncrementalRemoteKeyedStateHandle:
-    """The handle with another header and another MANIFEST, and without files of what is gone."""
-    resolver = operator.snapshot.resolver
-    header = read_meta_header(handle, resolver, operator.snapshot.registry)
-    place = current_manifest(handle, resolver)
-    stream = dict(handle.shared + handle.private)[place]
-    dropped = {name for name, new in names.items() if new is None}
-    renamed = {name: new for name, new in names.items() if new is not None}
-    with error_context(location=resolver.describe(stream)):
-        raw = resolver.read(stream)
-        gone = {
-            table_name(number)
-            for number, family in read_manifest(raw).family_of_file.items()
-            if family.name in dropped
-        }
-        manifest = changed_manifest(raw, renamed, dropped)
-        read_manifest(manifest)  # what is written can be read
-    replaced = {place: ByteStreamStateHandle(f"{label}-{place}", manifest)}
-    return replace(
-        handle,
-        meta_stream=ByteStreamStateHandle(f"{label}-meta", _header_bytes(header, names)),
-        shared=tuple((n, replaced.get(n, each)) for n, each in handle.shared if n not in gone),
-        private=tuple((n, replaced.get(n, each)) for n, each in handle.private if n not in gone),
-    )
-
-
-def _header_bytes(header: KeyedBackendHeader, names: Mapping[str, str | None]) -> bytes:
-    out = DataOutput()
-    states: list[StateMetaInfoSnapshot] = []
-    for meta in header.states:
-        name = names.get(meta.name, meta.name)
-        if name is not None:
-            states.append(replace(meta, name=name))
-    write_keyed_header(out, replace(header, states=tuple(states)))
-    return out.to_bytes()

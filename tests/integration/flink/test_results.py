@@ -1,0 +1,362 @@
+"""Every kind of result that keeps files of RocksDB, in real Flink: restored with NO_CLAIM and with
+CLAIM, at two parallelisms, checkpointed, subsumed, and saved. Nothing of the source changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from dstl_core import Snapshot
+from dstl_core.savepoint import Migration, SavepointMigration
+from tests.command_line import run
+from tests.integration.flink.checker import (
+    Entry,
+    FlinkChecker,
+    Operator,
+    State,
+    TimerService,
+    Windows,
+)
+from tests.integration.flink.model import Model, texts
+from tests.integration.flink.releases import RELEASES, jars_of
+from tests.integration.flink.test_edits_without_data import digests, of
+
+__all__ = ["run"]
+pytestmark = pytest.mark.flink
+
+NEVER_MS = 1 << 40
+STATES = [
+    State("n", "value", "long"),
+    State("names", "list", "string"),
+    State("m", "map", "long", map_key="string"),
+    State("fresh", "value", "long", ttl_ms=NEVER_MS),
+    State("fresh-map", "map", "long", map_key="string", ttl_ms=NEVER_MS),
+]
+EXTRA = State("x", "value", "long")
+ELEMENTS = [
+    State("elements", "op-list", "string"),
+    State("rules", "op-broadcast", "long", map_key="string"),
+]
+KEYS = [f"key-{number}" for number in range(200)]
+GONE = KEYS[::7]
+SMALL = 90
+WINDOW_MS = 1000
+TIMERS = 50
+WINDOWS = 20
+INGEST = {"state.backend.rocksdb.use-ingest-db-restore-mode": "true"}
+FIRST: list[Entry] = [
+    *({"key": key, "state": "n", "do": "update", "value": n} for n, key in enumerate(KEYS)),
+    *({"key": key, "state": "names", "do": "add_all", "value": ["a", "é", key]} for key in KEYS),
+    *({"key": key, "state": "fresh", "do": "update", "value": 5} for key in KEYS[:80]),
+    *(
+        {"key": key, "state": state, "do": "put", "map_key": f"m{number}", "value": number}
+        for key in KEYS[:60]
+        for number in range(3)
+        for state in ("m", "fresh-map")
+    ),
+    *(
+        {"key": key, "service": "user-timers", "kind": "event-timer", "do": "register", "ts": n + 1}
+        for n, key in enumerate(KEYS[:TIMERS])
+    ),
+]
+LATER: list[Entry] = [
+    *({"key": key, "state": "n", "do": "update", "value": 100 + n} for n, key in enumerate(KEYS)),
+    *({"key": key, "state": "m", "do": "put", "map_key": "new", "value": 1} for key in KEYS[:9]),
+]
+OTHERS: list[Entry] = [
+    *of("other", [{"key": key, "state": "x", "do": "update", "value": 7} for key in KEYS[:30]]),
+    *({"op": "windows", "key": key, "value": 3, "ts": 10} for key in KEYS[:WINDOWS]),
+    {"op": "list", "state": "elements", "do": "add", "value": "one"},
+    {"op": "list", "state": "rules", "do": "put", "map_key": "r", "value": 1},
+]
+
+
+def job(*keyed: Operator) -> list[Operator]:
+    return [
+        *keyed,
+        Operator("list", operator_states=ELEMENTS),
+        Operator("windows", windows=Windows("tumbling", "aggregate", size=WINDOW_MS)),
+    ]
+
+
+def keyed(uid: str, states: Sequence[State]) -> Operator:
+    return Operator(uid, "string", states, [TimerService()])
+
+
+OTHER = Operator("other", "string", [EXTRA])
+JOB = job(keyed("old", STATES), OTHER)
+FLOAT = replace(STATES[0], type="double")
+
+
+def names_of(entry: Entry) -> tuple[str, str]:
+    return entry["op"], entry.get("state", "timers")
+
+
+@dataclass(frozen=True)
+class Result:
+    """A kind of result.
+
+    Args:
+        options: Of ``dstl rewrite``; none of a migration.
+        operators: The job that restores it.
+        names: Operator and state to those of the result; None: it is gone.
+        value: The value of ``n`` after it.
+        is_left: Whether an entry is left.
+    """
+
+    options: Sequence[str]
+    operators: Sequence[Operator]
+    names: Mapping[tuple[str, str], tuple[str, str] | None] = field(default_factory=dict)
+    value: Callable[[Any], Any] = int
+    is_left: Callable[[Entry], bool] = lambda entry: True
+
+    def of(self, entry: Entry) -> Entry | None:
+        """What becomes of an entry or an update."""
+        place = self.names.get(names_of(entry), names_of(entry))
+        if place is None or not self.is_left(entry):
+            return None
+        new = {**entry, "op": place[0]}
+        if "state" in entry:
+            new["state"] = place[1]
+        if entry.get("state") == "n" and "value" in entry:
+            new["value"] = self.value(entry["value"])
+        return new
+
+
+def every(old: str, new: str) -> dict[tuple[str, str], tuple[str, str] | None]:
+    return {(old, name): (new, name) for name in [*(s.name for s in STATES), "timers"]}
+
+
+def is_kept(entry: Entry) -> bool:
+    is_old = entry["op"] == "old"
+    is_small = is_old and entry.get("state") == "n" and entry["value"] < SMALL
+    return not (is_old and entry["key"] in GONE) and not is_small
+
+
+RESULTS = {
+    "renamed": Result(["--rename=old=new"], job(keyed("new", STATES), OTHER), every("old", "new")),
+    "states": Result(
+        ["--rename-state=old/n=count", "--drop-state=old/names"],
+        job(keyed("old", [replace(STATES[0], name="count"), *STATES[2:]]), OTHER),
+        {("old", "n"): ("old", "count"), ("old", "names"): None},
+    ),
+    "purged": Result(
+        ["--erase-keys=old=KEYS", f"--where=old/n=value >= {SMALL}"], JOB, is_left=is_kept
+    ),
+    "split": Result(
+        ["--split=old/n=apart", "--split=old/fresh=apart"],
+        job(
+            keyed("old", [STATES[1], STATES[2], STATES[4]]),
+            Operator("apart", "string", [STATES[0], STATES[3]]),
+            OTHER,
+        ),
+        {("old", "n"): ("apart", "n"), ("old", "fresh"): ("apart", "fresh")},
+    ),
+    "merged": Result(
+        ["--merge=other=old"],
+        job(keyed("old", [*STATES, EXTRA])),
+        {("other", "x"): ("old", "x")},
+    ),
+    "migrated": Result([], job(keyed("old", [FLOAT, *STATES[1:]]), OTHER), value=float),
+}
+SETTINGS: dict[str, dict[str, str]] = {
+    "plain": {},
+    "file merging": {"execution.checkpointing.file-merging.enabled": "true"},
+    "heap timers": {"state.backend.rocksdb.timer-service.factory": "HEAP"},
+}
+OF_HEAP_TIMERS = ("renamed", "states")
+CASES = [
+    pytest.param(kind, name, marks=() if kind == "plain" else pytest.mark.soak)
+    for kind in SETTINGS
+    for name in RESULTS
+    if kind != "heap timers" or name in OF_HEAP_TIMERS
+]
+
+
+def expected(result: Result, updates: Sequence[Entry], later: Sequence[Entry] = ()) -> list[str]:
+    """What is held after some updates of the job of before, the changes of the result, and later
+    updates.
+    """
+    if later:
+        updates = [each for each in updates if result.is_left({"value": 0, **each})]
+        result, updates = replace(result, is_left=lambda entry: True), [*updates, *later]
+    entries: list[Entry] = []
+    for uid, states in (("old", STATES), ("other", [EXTRA])):
+        model = Model(uid, states)
+        model.apply(update for update in updates if update["op"] == uid)
+        entries += model.entries()
+    changed = (result.of(entry) for entry in entries)
+    return texts(entry for entry in changed if entry is not None)
+
+
+def plain(value: Any) -> Any:
+    """A value without the time of its last access."""
+    if isinstance(value, dict):
+        return value["v"]
+    return [[key, plain(own)] for key, own in value] if is_map(value) else value
+
+
+def is_map(value: Any) -> bool:
+    return isinstance(value, list) and bool(value) and isinstance(value[0], list)
+
+
+def shown(entries: Sequence[Entry]) -> list[str]:
+    """Keyed entries as the model has them."""
+    keyed_ones = (
+        entry
+        for entry in entries
+        if not entry["kind"].startswith("op-") and entry["op"] != "windows"
+    )
+    kept = [
+        {**entry, "value": plain(entry["value"])} if "value" in entry else entry
+        for entry in keyed_ones
+    ]
+    return texts(kept, "kg")
+
+
+def without_notes(folder: Path) -> dict[str, str]:
+    """The digests of the files of a job."""
+    return {name: own for name, own in digests(folder).items() if "_dstl_shared_" not in name}
+
+
+class Sources:
+    """What a release of Flink wrote, once for each of its settings."""
+
+    def __init__(self, flink: FlinkChecker, folder: Path) -> None:
+        self.flink = flink
+        self._folder = folder
+        self._paths: dict[str, Path] = {}
+        self._template: str | None = None
+
+    def checkpoint(self, kind: str) -> Path:
+        if kind not in self._paths:
+            restored = self.flink.restore(
+                None,
+                JOB,
+                backend="rocksdb",
+                parallelism=2,
+                max_parallelism=128,
+                updates=[*of("old", FIRST), *OTHERS],
+                checkpoints=2,
+                settings=SETTINGS[kind],
+            )
+            self._paths[kind] = Path(restored.checkpoints[-1])
+        return self._paths[kind]
+
+    def template(self) -> str:
+        if self._template is None:
+            saved = self.flink.restore(
+                None,
+                RESULTS["migrated"].operators,
+                max_parallelism=128,
+                savepoint_to=self._folder / "template",
+            ).savepoint
+            assert saved is not None
+            self._template = saved
+        return self._template
+
+
+@pytest.fixture(scope="module")
+def sources(flink: FlinkChecker, tmp_path_factory: pytest.TempPathFactory) -> Sources:
+    return Sources(flink, tmp_path_factory.mktemp("sources"))
+
+
+def write(run: Any, sources: Sources, path: Path, name: str, out: Path, files: str) -> None:
+    result = RESULTS[name]
+    if name == "migrated":
+        declared = {"old": {"states": {"n": {"from": "n", "value": "cast(value, DOUBLE)"}}}}
+        SavepointMigration(
+            Migration.of({"migration": 1, "operators": declared}),
+            Snapshot.load(path),
+            Snapshot.load(sources.template()),
+            format="native",
+            files=files,  # type: ignore[arg-type]
+        ).write(out)
+        return
+    keys = out.with_suffix(".keys")
+    keys.write_text("\n".join(GONE) + "\n")
+    options = [option.replace("KEYS", str(keys)) for option in result.options]
+    code, _, error = run("rewrite", str(path), str(out), *options, f"--{files}")
+    assert (code, error) == (0, "")
+
+
+def check(run: Any, sources: Sources, folder: Path, kind: str, name: str) -> None:
+    flink, result, path = sources.flink, RESULTS[name], sources.checkpoint(kind)
+    before = without_notes(path.parent)
+    shared, copied = folder / "shared", folder / "copied"
+    write(run, sources, path, name, shared, "share")
+    write(run, sources, path, name, copied, "copy")
+    unfiltered = replace(result, is_left=lambda entry: True)
+    updates = [new for each in of("old", LATER) if (new := unfiltered.of(each)) is not None]
+    first = [*of("old", FIRST), *OTHERS]
+
+    restored = flink.restore(
+        shared,
+        result.operators,
+        backend="rocksdb",
+        parallelism=3,
+        updates=updates,
+        checkpoints=2,
+        savepoint_to=folder / "savepoints",
+        claim_mode="NO_CLAIM",
+        settings={**SETTINGS[kind], **INGEST},
+    )
+    assert shown(restored.entries) == expected(result, first)
+    assert restored.savepoint is not None
+    saved = [e for own in Snapshot.load(restored.savepoint).operators for e in own.dump()]
+    assert shown(saved) == expected(result, first, of("old", LATER))
+    lists = sorted(str(e["value"]) for e in restored.entries if e["kind"].startswith("op-"))
+    assert lists == ["['one']", "[['r', 1]]"]
+
+    timers = sum('"service"' in entry for entry in expected(result, first))
+    claimed = flink.restore(
+        copied,
+        result.operators,
+        backend="rocksdb",
+        parallelism=2,
+        updates=updates,
+        checkpoints=3,
+        claim_mode="CLAIM",
+        watermark=10 * WINDOW_MS,
+        fires=timers + WINDOWS,
+        settings=SETTINGS[kind],
+    )
+    assert shown(claimed.entries) == expected(result, first)
+    windows = [fired for fired in claimed.fired if fired["op"] == "windows"]
+    assert (len(claimed.fired), len(windows)) == (timers + WINDOWS, WINDOWS)
+    assert {str(fired["value"]) for fired in windows} == {"[[3, 1]]"}
+    # Flink owned the copy, and a newer checkpoint has subsumed it.
+    assert not (copied / "_metadata").exists()
+    assert without_notes(path.parent) == before
+    last = flink.restore(restored.checkpoints[-1], result.operators, backend="rocksdb")
+    assert shown(last.entries) == expected(result, first, of("old", LATER))
+
+
+@pytest.mark.parametrize(("kind", "name"), CASES)
+def test_a_result_is_restored_and_nobody_is_harmed(
+    sources: Sources, run: Any, tmp_path: Path, kind: str, name: str
+) -> None:
+    check(run, sources, tmp_path, kind, name)
+
+
+@pytest.fixture(scope="module", params=[each for each in RELEASES if each != "2.1.3"])
+def sources_of_release(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Sources]:
+    work = tmp_path_factory.mktemp("release")
+    flink = FlinkChecker(work, jars_of(request.param))
+    yield Sources(flink, work)
+    flink.close()
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize("name", list(RESULTS))
+def test_other_releases_restore_their_own_results(
+    sources_of_release: Sources, run: Any, tmp_path: Path, name: str
+) -> None:
+    check(run, sources_of_release, tmp_path, "plain", name)
