@@ -75,9 +75,11 @@ def run(arguments: argparse.Namespace) -> None:
                 print("# stores: Flink's jars or a Java development kit are missing")
                 return
             source = filled(work, classpath, arguments.keys, work / "job")
-        with _canonical(work, Path(source)) as written:
-            states = {"checkpoint of RocksDB": Path(source), "canonical savepoint": written}
-            measured = {name: _measure(work, folder, arguments) for name, folder in states.items()}
+        states = {
+            "checkpoint of RocksDB": Path(source),
+            "canonical savepoint": _canonical(work, Path(source)),
+        }
+        measured = {name: _measure(work, folder, arguments) for name, folder in states.items()}
     finally:
         shutil.rmtree(work, ignore_errors=True)
     machine = {**before, "load_average_after": results.machine()["load_average"]}
@@ -85,11 +87,11 @@ def run(arguments: argparse.Namespace) -> None:
     results.write("stores", figures, _table(figures))
 
 
-@contextmanager
-def _canonical(work: Path, source: Path) -> Iterator[Path]:
+def _canonical(work: Path, source: Path) -> Path:
+    """The same state as a canonical savepoint."""
     out = work / "canonical" / "out"
     _dstl(work, {}, "rewrite", str(source), str(out), "--canonical", "--rename", "old=new")
-    yield out
+    return out
 
 
 def _dstl(work: Path, environment: dict[str, str], *command: str) -> dict[str, Any]:
@@ -100,7 +102,7 @@ def _dstl(work: Path, environment: dict[str, str], *command: str) -> dict[str, A
 
 
 def _measure(work: Path, source: Path, arguments: argparse.Namespace) -> dict[str, Any]:
-    base, measured = source.parent, {}
+    base, measured = source.parents[1], {}
     with _store(base, arguments.wait) as store:
         environment = {
             "AWS_ACCESS_KEY_ID": "k",
@@ -113,8 +115,9 @@ def _measure(work: Path, source: Path, arguments: argparse.Namespace) -> dict[st
             for _ in range(arguments.runs):
                 disk.append(_dstl(work, {}, "verify", str(source), *more))
                 store.counts()
-                place = f"s3://bucket/{source.name}"
-                away.append(_dstl(work, environment, "verify", place, *more))
+                place = f"s3://bucket/{source.relative_to(base)}"
+                moved = ["--relocate", f"file:{base}=s3://bucket"]
+                away.append(_dstl(work, environment, "verify", place, *more, *moved))
                 away[-1]["requests"] = store.counts()
             measured[str(jobs)] = {"disk": disk, "store": away}
     return {"bytes": size_of(source.parent), "jobs": measured}

@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from dstl_core.storage.location import Location
 
@@ -21,6 +21,7 @@ _PART_BYTES = 8 << 20
 _PARTS_AHEAD = 2
 
 ReadRange = Callable[[int, int], bytes]
+Answer = TypeVar("Answer")
 _Place = tuple[Location, int, int]
 
 
@@ -82,6 +83,13 @@ def _pool() -> ThreadPoolExecutor:
     if not _POOLS:
         _POOLS.append(ThreadPoolExecutor(_AT_ONCE, "dstl-read-ahead"))
     return _POOLS[0]
+
+
+def begun(ask: Callable[[Location], Answer], location: Location) -> Callable[[], Answer]:
+    """A question about a file of a store, which is asked now, beside others; what it returns waits
+    for the answer. On a local disk, it asks.
+    """
+    return partial(ask, location) if location.is_local else _pool().submit(ask, location).result
 
 
 class AheadReader:

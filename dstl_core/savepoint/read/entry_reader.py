@@ -369,9 +369,9 @@ def _value_type(meta: StateMetaInfoSnapshot, info: OperatorStateMetaInfo) -> Any
     return ListSerializer(meta.value_serializer)
 
 
-def key_group_ranges(handle: KeyedStateHandle) -> list[KeyGroupRange]:
-    """Divides a handle's key groups into ranges of about ``BYTES_AT_ONCE``."""
+def key_group_ranges(handle: KeyedStateHandle, times: int = 1) -> list[KeyGroupRange]:
+    """Divides a handle's key groups into ranges of about ``times * BYTES_AT_ONCE``."""
     key_groups = handle.key_group_range
     total = len(key_groups)
-    count = max(1, min(total, -(-handle.state_size // BYTES_AT_ONCE)))
+    count = max(1, min(total, -(-handle.state_size // (times * BYTES_AT_ONCE))))
     return divided(key_groups, count)

@@ -18,7 +18,7 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import DAMAGED, UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_of
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_to_count
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
@@ -223,7 +223,7 @@ def _keyed_counts(
     if processes == 1:
         count = counter(operator)
         here = _CountHere(count, lambda: counter(operator))
-        for unit in units_of(operator):
+        for unit in units_to_count(operator):
             stored = count.open(operator.keyed_handles[unit.handle], unit.key_groups)
             if stored is not None:
                 add(here.add(stored))
@@ -231,7 +231,7 @@ def _keyed_counts(
         add(here.finish())
     else:
         task = _CountUnit(operator, watermark, options)
-        for unit, counts in run_units(task, units_of(operator), processes):
+        for unit, counts in run_units(task, units_to_count(operator), processes):
             add(counts)
             portion.add(unit.size)
     for ready, key_groups in _raw_timers(operator):

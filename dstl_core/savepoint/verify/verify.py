@@ -31,7 +31,7 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.access.summary import streams_of
-from dstl_core.savepoint.access.units import Jobs, jobs_for, run_units, units_of
+from dstl_core.savepoint.access.units import Jobs, jobs_for, run_units, units_to_count
 from dstl_core.savepoint.read.entries import summarize, unread_part
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.verify.range_check import (
@@ -44,7 +44,9 @@ from dstl_core.savepoint.verify.range_check import (
 )
 from dstl_core.savepoint.write.recorded_runner import RecordedRunner, record_in
 from dstl_core.savepoint.write.work_record import WorkRecord, plan_digest
+from dstl_core.storage.handle_resolver import ResolvedStream
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
+from dstl_core.storage.read_ahead import begun
 from dstl_core.storage.written_files import sha256_of
 
 
@@ -274,17 +276,23 @@ class _OperatorCheck:
             stream for handle in self._operator.keyed_handles for stream in _log_streams(handle)
         }
         whole = set(self._whole_streams())
+        snapshot = self._operator.snapshot
+        sizes: list[tuple[StreamStateHandle, ResolvedStream, Callable[[], int | None]]] = []
         for stream in dict.fromkeys(streams_of(self._operator)):
             with _reported(self._report, Finding("", self._operator.label)):
-                place = self._operator.snapshot.resolver.resolve(stream)
+                place = snapshot.resolver.resolve(stream)
                 if place.location is not None:
-                    self._report.file_names.add(str(place.location))
-                    end = None if stream in logs else place.end
-                    if self._file(place.location, end, exact=stream in whole):
-                        self._digest(stream, place.location)
+                    size_of = begun(snapshot.file_io.size, place.location)
+                    sizes.append((stream, place, size_of))
+        for stream, place, size_of in sizes:
+            assert place.location is not None  # it has a file
+            with _reported(self._report, Finding("", self._operator.label)):
+                self._report.file_names.add(str(place.location))
+                end = None if stream in logs else place.end
+                if self._file(place.location, size_of(), end, exact=stream in whole):
+                    self._digest(stream, place.location)
 
-    def _file(self, location: Location, end: int | None, *, exact: bool) -> bool:
-        size = self._operator.snapshot.file_io.size(location)
+    def _file(self, location: Location, size: int | None, end: int | None, *, exact: bool) -> bool:
         if size is None:
             self._found("file", f"a file is missing: {location}")
         elif end is not None and (size < end or (exact and size > end)):
@@ -370,7 +378,7 @@ class _OperatorCheck:
         ]
         lacking: set[int] = set()
         jobs = jobs_for(operator.keyed_size, self._jobs)
-        for unit, part in run_units(check, units_of(operator), jobs):
+        for unit, part in run_units(check, units_to_count(operator), jobs):
             # All key groups of a handle are in its files.
             if not (part.lacks_files and unit.handle in lacking):
                 self._add(part, subtasks[unit.handle])
