@@ -117,13 +117,12 @@ class Entries:
         self, name: str, facts: Mapping[str, Any], parts: Iterable[bytes | memoryview] = ()
     ) -> None:
         """Keeps an entry. It is there as a whole or not at all."""
-        data = b"".join(parts)
         head = write_json_object(facts, _WHAT)
-        size = len(head).to_bytes(8, "big")
-        digest = xxhash.xxh3_128(b"".join([size, head]))
-        digest.update(data)
-        entry = b"".join([digest.digest(), size, head, data])
-        self.file_io.replace(self.folder.child(name), entry)
+        body = [len(head).to_bytes(8, "big"), head, *parts]
+        digest = xxhash.xxh3_128()
+        for part in body:
+            digest.update(part)
+        self.file_io.replace(self.folder.child(name), b"".join([digest.digest(), *body]))
 
     def get(self, name: str) -> Entry | None:
         """An entry that is whole; None if there is none."""

@@ -21,7 +21,12 @@ from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.keyed_canonical import END_OF_SECTION, write_section
-from dstl_core.codec.snappy_frames import compress_frames, compressed_pieces, decompress_frames
+from dstl_core.codec.snappy_frames import (
+    compress_frames,
+    compress_together,
+    compressed_pieces,
+    decompress_frames,
+)
 from dstl_core.codec.state_meta import (
     KeyedBackendHeader,
     KeyedStateType,
@@ -182,6 +187,8 @@ class KeyedSections:
         Raises:
             DuplicateKeyError: A key has two values in one state.
         """
+        if self.header.compressed and not self._check_duplicates:
+            return bytes(compress_together(self._parts(key_group)))
         raw = self.raw_section(key_group)
         return compress_frames(raw) if self.header.compressed and raw else raw
 
@@ -219,15 +226,19 @@ class KeyedSections:
 
     def raw_section(self, key_group: int) -> bytes:
         """As ``section``, not compressed."""
+        raw = b"".join(self._parts(key_group))
+        if self._check_duplicates and raw:
+            raw = self._checked(raw, key_group, self._ordered(key_group))
+        return raw
+
+    def _parts(self, key_group: int) -> list[bytes | memoryview]:
+        """What a section consists of, not compressed; nothing without records."""
         pieces = self._ordered(key_group)
         if not pieces:
-            return b""
+            return []
         if self._spilled is not None:
             self._spilled.flush()
-        raw = b"".join([*map(self._bytes, pieces), END_OF_SECTION])
-        if self._check_duplicates:
-            raw = self._checked(raw, key_group, pieces)
-        return raw
+        return [*map(self._bytes, pieces), END_OF_SECTION]
 
     def _bytes(self, piece: Piece) -> bytes | memoryview:
         _, _, data, size = piece
