@@ -13,10 +13,10 @@ from dstl_core.errors import ConfigError
 
 
 def warm() -> None:
-    """Compile the kernels that did not come with the package, and archive Spark's classes ahead.
+    """Compile kernels and archive Spark's classes ahead.
 
-    Both are kept for a user. Run it as the user that runs the jobs, for example while an image is
-    built.
+    Kernels that came with the package are left out. Both are kept for a user. Run it as the user
+    that runs the jobs, for example while an image is built.
     """
     from dstl_core.codec.columnar.kernels.jit import CACHE_FOLDER, SHIPPED_FOLDER
     from dstl_core.local.warm_jobs import steps
