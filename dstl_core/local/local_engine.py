@@ -29,7 +29,10 @@ from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.job.task.subtask import run_epoch_subtask
 from dstl_core.local.placing import in_order, placed_rows
 from dstl_core.local.rows import ArrowRows, FileRows, rows_of
+from dstl_core.local.subtask_memory import ROWS_PART, Room, room_of, with_bounded_copies
 
+_ROWS_BYTES = 1 << 30
+"""Bytes of a batch that wait in memory, if the memory has no limit."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -43,9 +46,10 @@ class LocalEngine:
 
     Args:
         threads: Subtasks that run at a time; by default one for each core.
-        memory: Rows of a batch that stay in memory, as Flink writes a size; others wait in
-            temporary files. A function that depends on the order of rows needs memory for all
-            rows of a subtask.
+        memory: What rows and states may take in memory, as Flink writes a size; libraries take
+            some hundred megabytes more. Rows beyond an eighth of it wait in temporary files. Only
+            as many subtasks run at a time as fit, and one that does not fit is an error. None:
+            rows take up to 1 gb, and states what they need.
         temp_folder: The folder of temporary files; None: the system's.
 
     Raises:
@@ -53,7 +57,7 @@ class LocalEngine:
     """
 
     threads: int | None = None
-    memory: str = "1 gb"
+    memory: str | None = None
     temp_folder: str | None = None
 
     def __post_init__(self) -> None:
@@ -67,12 +71,19 @@ class LocalEngine:
                 f"The temp_folder of a local engine is wrong: expected a folder that exists, got "
                 f"{self.temp_folder!r}."
             )
-        parse_memory_size(self.memory)
+        if self.memory is not None:
+            parse_memory_size(self.memory)
 
     @property
-    def memory_bytes(self) -> int:
-        """Bytes of rows that stay in memory."""
-        return parse_memory_size(self.memory)
+    def memory_bytes(self) -> int | None:
+        """Bytes that rows and states may take in memory; None: as many as they need."""
+        return None if self.memory is None else parse_memory_size(self.memory)
+
+    @property
+    def rows_bytes(self) -> int:
+        """Bytes of a batch that wait in memory."""
+        size = self.memory_bytes
+        return _ROWS_BYTES if size is None else size // ROWS_PART
 
     def runner(self, name: str) -> LocalRunner:
         """Runs the tasks of the pipeline of this name."""
@@ -80,7 +91,7 @@ class LocalEngine:
 
     def batch_of(self, rows: Any, what: str, reads: ReadColumns = ALL_COLUMNS) -> ArrowRows:
         """As ``Engine.batch_of``."""
-        batch = rows_of(rows, what, reads, self.memory_bytes, self.temp_folder)
+        batch = rows_of(rows, what, reads, self.rows_bytes, self.temp_folder)
         check_names(batch.schema.names, what)
         return batch
 
@@ -169,11 +180,12 @@ class LocalRunner:
         self, run: RunTask, task: TaskSpec, subtasks: Sequence[int], description: str
     ) -> list[SubtaskReport]:
         """As ``TaskRunner.per_subtask``."""
+        task, room = self._bounded(task, dict.fromkeys(subtasks, 0))
 
         def call(subtask: int, stopped: Event) -> SubtaskReport:
             return run(_copy(task), subtask)
 
-        return self._all(call, subtasks, description)
+        return self._all(call, room, description)
 
     def apply(
         self,
@@ -187,30 +199,54 @@ class LocalRunner:
         """As ``TaskRunner.apply``."""
         engine = self.engine
         placed = placed_rows(
-            rows, operator, order_by, task.job, engine.memory_bytes, engine.temp_folder
+            rows, operator, order_by, task.job, engine.rows_bytes, engine.temp_folder
         )
+        task, room = self._bounded(task, {own: placed[own].bytes for own in sorted(placed)})
 
         def call(subtask: int, stopped: Event) -> SubtaskReport:
             batches = in_order(placed.pop(subtask), operator, order_by)
             return run_epoch_subtask(_copy(task), epoch, subtask, _until(stopped, batches))
 
-        return self._all(call, sorted(placed), description)
+        return self._all(call, room, description)
+
+    def _bounded(self, task: TaskSpec, rows: Mapping[int, int]) -> tuple[TaskSpec, Room]:
+        """A task within the memory of the engine, and the memory that its subtasks share.
+
+        Args:
+            task: The task.
+            rows: Subtasks, with the bytes of their rows.
+
+        Raises:
+            ConfigError: A subtask does not fit.
+        """
+        size = self.engine.memory_bytes
+        if size is None:
+            return task, Room(0, dict.fromkeys(rows, 0))
+        return with_bounded_copies(task, size), room_of(task, rows, size)
 
     def _all(
         self,
         call: Callable[[int, Event], SubtaskReport],
-        subtasks: Sequence[int],
+        room: Room,
         description: str,
     ) -> list[SubtaskReport]:
-        """The reports of subtasks in threads. If one fails, the others end; its error is raised."""
+        """The reports of subtasks in threads. If one fails, the others end; its error is raised.
+
+        Args:
+            call: Runs a subtask.
+            room: The subtasks, and the memory that they share.
+            description: A text for people.
+        """
+        subtasks = [*room.subtasks]
         if not subtasks:
             return []
         _LOG.info("job %s: %s", self.name, description)
         stopped = Event()
 
         def run(subtask: int) -> SubtaskReport:
-            _check(stopped)
-            report = call(subtask, stopped)
+            with room.taken_by(subtask):
+                _check(stopped)
+                report = call(subtask, stopped)
             _check(stopped)
             return report
 

@@ -123,8 +123,9 @@ class LocalModel(dg.Model, dg.Resolvable):
         int | None, shown("Subtasks that run at a time; by default one for each core.", 4)
     ] = None
     memory: Annotated[
-        str, shown("Rows of a batch that stay in memory; others wait in files.", "512 mb")
-    ] = "1 gb"
+        str | None,
+        shown("What rows and states may take; by default, states take what they need.", "4 gb"),
+    ] = None
     temp_folder: Annotated[
         str | None, shown("Folder of temporary files; by default the system's.", "/scratch")
     ] = None

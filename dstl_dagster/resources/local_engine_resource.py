@@ -22,8 +22,9 @@ class DstlLocalEngineResource(dg.ConfigurableResource):
     threads: int | None = Field(
         default=None, ge=1, description="Subtasks that run at a time; by default one for each core."
     )
-    memory: str = Field(
-        default="1 gb", description="Rows of a batch that stay in memory; others wait in files."
+    memory: str | None = Field(
+        default=None,
+        description="What rows and states may take; by default, states take what they need.",
     )
     temp_folder: str | None = Field(default=None, description="The folder of temporary files.")
 

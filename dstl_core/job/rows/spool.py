@@ -26,9 +26,14 @@ class Spool:
         self._memory = memory
         self._folder = folder
         self._held: list[pa.RecordBatch] = []
-        self._bytes = 0
+        self._bytes = self._total = 0
         self._file: Any = None
         self._writer: Any = None
+
+    @property
+    def bytes(self) -> int:
+        """The bytes of the rows, in memory and in the file."""
+        return self._total
 
     @property
     def schema(self) -> pa.Schema:
@@ -37,9 +42,11 @@ class Spool:
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Adds rows, until the first call of ``batches``."""
-        if self._file is None and self._bytes + batch.nbytes <= self._memory:
+        size = batch.nbytes
+        self._total += size
+        if self._file is None and self._bytes + size <= self._memory:
             self._held.append(batch)
-            self._bytes += batch.nbytes
+            self._bytes += size
             return
         if self._file is None:
             self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # lives as long as the rows

@@ -252,6 +252,11 @@ class CopyFolder:
             _LOG.warning("a local copy was not kept: %s", error)
             shutil.rmtree(built, ignore_errors=True)
 
+    def newest_bytes(self) -> int:
+        """The bytes of the newest copy; 0 if there is none."""
+        copies = self._copies()
+        return _disk_bytes(copies[0], set()) if copies else 0
+
     def drop(self, path: Path) -> None:
         """Deletes an unusable copy."""
         if self._used is not None and self._used[0] == path:
