@@ -157,6 +157,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/savepoint/restores/flink_answers.py:_MOST_ANSWERS": Sum.TOTAL,
     "dstl_core/savepoint/restores/flink_answers.py:_MOST_MESSAGE": Sum.SHOWN,
     "dstl_core/savepoint/folders/job_folder.py:MOST_POINTS": Sum.SHOWN,
+    "dstl_core/savepoint/columns/message_columns.py:MAX_FIELDS": Sum.TOTAL,
     "dstl_core/savepoint/verify/range_check.py:MAX_FINDINGS_OF_A_KIND": Sum.SHOWN,
     "dstl_core/savepoint/connectors/kafka_topics.py:_LONGEST_TOPIC": Sum.VALUE,
     "dstl_core/savepoint/connectors/set_positions.py:_LIMIT": Sum.VALUE,

@@ -71,8 +71,8 @@ class _Recoding:
             if not fits:
                 raise ConfigError(
                     f"Field {number} of {old.name} ({before.name}) does not become {after.name} of "
-                    f"{new.name}: expected numbers, texts or messages on both sides, and no single "
-                    f"value for a repeated one."
+                    f"{new.name}: expected whole numbers, fractions, texts or messages on both "
+                    f"sides, and no single value for a repeated one."
                 )
 
     def _inner(self, before: FieldType, after: FieldType) -> tuple[MessageType, MessageType]:

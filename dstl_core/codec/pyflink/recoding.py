@@ -95,7 +95,10 @@ def _recode(old: Coder, new: Coder, raw: bytes, data: DataInput, out: DataOutput
         for _ in range(count):
             _recode_element(old, new, raw, data, out)
     else:
-        _WRITE[new.kind](old.read(data), out)
+        value = old.read(data)
+        if old.kind in _FLOATS:
+            value = float(str(value))  # JSON has no infinity, so it is a text
+        _WRITE[new.kind](value, out)
 
 
 def _recode_row(old: Coder, new: Coder, raw: bytes, data: DataInput, out: DataOutput) -> None:
@@ -205,9 +208,7 @@ def _write_float(value: Any, out: DataOutput) -> None:
 
 
 def _number(name: str, value: Any) -> float:
-    """A number, or the text of one that JSON does not have."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number and value not in ("NaN", "Infinity", "-Infinity"):
+    if not isinstance(value, int | float) or isinstance(value, bool):
         raise _misfit(name, value)
     try:
         return float(value)
@@ -280,12 +281,29 @@ def _millis(moment: datetime.datetime) -> int:
 
 
 def _misfit(name: str, value: Any) -> FormatError:
-    kind = value.kind if isinstance(value, PickledItems) else type(value).__name__
     return FormatError(
-        f"A value of PyFlink does not fit into type {name}", expected=name, got=f"a {kind}"
+        f"A value of PyFlink does not fit into type {name}", expected=name, got=_kind_of(value)
     )
 
 
+def _kind_of(value: Any) -> str:
+    """What a value is. The value itself is not shown: it may be a secret."""
+    if isinstance(value, PickledItems):
+        return f"a {value.kind}"
+    return _KINDS.get(type(value), "an object")
+
+
+_KINDS: dict[type, str] = {
+    bool: "a truth value",
+    int: "a whole number",
+    float: "a number in floating point",
+    str: "a text",
+    bytes: "bytes",
+    type(None): "None",
+    Pairs: "a dict",
+    list: "another number of fields",
+    Plain: "a date, a time, a decimal or alike",
+}
 _WRITE: dict[str, Callable[[Any, DataOutput], None]] = {
     **{name: _whole(name, size) for name, size in _WHOLE.items()},
     "FLOAT": _write_float,

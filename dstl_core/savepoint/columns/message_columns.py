@@ -2,8 +2,8 @@
 
 A field that has no default on the wire is null if it is not set, and so is a message. All others
 have their default. A map is a map, a constant its name, and bytes are bytes. A message that holds
-itself, and one without fields, is the text of its JSON. Fields that the descriptor does not have
-are in no column.
+itself, one without fields, and one whose struct would be too wide, is the text of its JSON. Fields
+that the descriptor does not have are in no column.
 """
 
 from __future__ import annotations
@@ -28,6 +28,8 @@ _NUMBERS = {
 }
 _TYPES = {**_NUMBERS, _BOOL: pa.bool_(), _STRING: pa.string(), _BYTES: pa.binary()}
 _ZERO: dict[int, Any] = {_BOOL: False, _STRING: "", _BYTES: b""}
+MAX_FIELDS = 10_000
+"""Of a struct with those inside: messages in each other have one for each way through them."""
 
 
 class MessageColumns:
@@ -41,14 +43,31 @@ class MessageColumns:
     def __init__(self, messages: Messages, message: MessageType) -> None:
         self._messages = messages
         self._message = message
+        self._is_wide = self._fields_left(message, (), MAX_FIELDS) < 0
         self.type: pa.DataType = self._type_of(message, ())
 
     def array(self, texts: list[JsonValue]) -> pa.Array:
         """A column of the text forms of messages, of which each may be null."""
         return pa.array([self._value(self._message, text, ()) for text in texts], self.type)
 
+    def _fields_left(self, message: MessageType, around: tuple[str, ...], left: int) -> int:
+        """How many more fields a struct may have behind those of a message; it stops below 0."""
+        if message.name in around:
+            return left
+        inside = (*around, message.name)
+        for declared in message.fields.values():
+            left -= 1
+            if left >= 0 and declared.type == _MESSAGE:
+                left = self._fields_left(self._messages.messages[declared.type_name], inside, left)
+            if left < 0:
+                break
+        return left
+
+    def _is_text(self, message: MessageType, around: tuple[str, ...]) -> bool:
+        return self._is_wide or message.name in around or not message.fields
+
     def _type_of(self, message: MessageType, around: tuple[str, ...]) -> pa.DataType:
-        if _is_text(message, around):
+        if self._is_text(message, around):
             return pa.string()
         inside = (*around, message.name)
         return pa.struct(
@@ -80,7 +99,7 @@ class MessageColumns:
     def _value(self, message: MessageType, text: JsonValue, around: tuple[str, ...]) -> Any:
         if text is None:
             return None
-        if _is_text(message, around) or not isinstance(text, Mapping):
+        if self._is_text(message, around) or not isinstance(text, Mapping):
             return json.dumps(text, ensure_ascii=False)
         inside = (*around, message.name)
         return {
@@ -117,10 +136,6 @@ class MessageColumns:
         if declared.type == _ENUM:
             return str(self._messages.enums.get(declared.type_name, {}).get(0, 0))
         return _ZERO.get(declared.type, 0)
-
-
-def _is_text(message: MessageType, around: tuple[str, ...]) -> bool:
-    return message.name in around or not message.fields
 
 
 def _in_order(message: MessageType) -> list[FieldType]:

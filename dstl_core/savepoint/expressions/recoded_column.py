@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import pyarrow as pa
@@ -15,6 +16,8 @@ from dstl_core.savepoint.expressions.expression import Recode
 
 Versions = tuple[Messages | None, Messages | None]
 """The messages of the old job, and of the new one."""
+_MESSAGE_NAME = re.compile(r"\w+(\.\w+)+")
+"""A message in a package: no type of PyFlink has a dot."""
 
 
 def recoded_column(
@@ -51,7 +54,14 @@ def _recoder(recode: Recode, messages: Versions) -> Callable[[bytes], bytes]:
         if old is not None or new is not None:
             name, whose = (recode.new, "new") if new is None else (recode.old, "old")
             raise ConfigError(f"{name!r} is no message of protos.{whose}")
-    one, other = (_value_type(text) for text in (recode.old, recode.new))
+    try:
+        one, other = (_value_type(text) for text in (recode.old, recode.new))
+    except ConfigError as error:
+        if _MESSAGE_NAME.fullmatch(recode.old) is None:
+            raise
+        has_none = f"{recode.old!r} is no message of protos.old"
+        needs = f"A message such as {recode.old!r} needs protos, the descriptor sets of both jobs"
+        raise ConfigError(needs if before is None else has_none) from error
     return recoder(one.value, other.value)
 
 

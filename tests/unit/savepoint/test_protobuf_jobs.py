@@ -278,7 +278,8 @@ def test_messages_become_those_of_another_version(tmp_path: Path) -> None:
     [
         ("recode(value, shop.Line, shop.Nothing)", "'shop.Nothing' is no message of protos.new"),
         ("recode(value, shop.Nothing, shop.Line)", "'shop.Nothing' is no message of protos.old"),
-        ("recode(value, shop.Nothing, x)", "is no type of PyFlink"),
+        ("recode(value, shop.Nothing, x)", "'shop.Nothing' is no message of protos.old"),
+        ("recode(value, Nothing, x)", "is no type of PyFlink"),
         ("recode(value, shop.Order, shop.Line)", "Field 1 of shop.Order (id) does not become sku"),
     ],
 )
@@ -292,6 +293,17 @@ def test_a_wrong_version_is_a_problem_of_the_plan(rule: str, message: str) -> No
     [problem] = SavepointMigration(Migration.of(declared), Snapshot.load(PATH)).plan.problems
     assert message in problem
     is_one_sentence(problem)
+
+
+def test_a_message_needs_descriptor_sets() -> None:
+    [operator] = [each.label for each in Snapshot.load(PATH).operators if each.keyed_handles]
+    rule = {"value": "recode(value, shop.Order, shop.Order)"}
+    declared = {
+        "migration": 1,
+        "operators": {f"hash:{operator}": {"states": {"raw": rule}}},
+    }
+    [problem] = SavepointMigration(Migration.of(declared), Snapshot.load(PATH)).plan.problems
+    assert "such as 'shop.Order' needs protos, the descriptor sets of both jobs" in problem
 
 
 def test_a_set_of_one_version_alone_is_refused() -> None:

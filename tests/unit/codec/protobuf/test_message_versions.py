@@ -131,7 +131,7 @@ def test_what_neither_version_knows_keeps_its_bytes() -> None:
     ],
 )
 def test_types_that_do_not_become_each_other_are_refused(before: Any, after: Any) -> None:
-    with pytest.raises(ConfigError, match=r"Field 1 of a\.M \(a\) does not become a of a\.M"):
+    with pytest.raises(ConfigError, match=r"Field 1 of a\.M \(a\) .* a of a\.M: .* fractions"):
         recode(b"", both([before])[1], both([after])[1])
 
 

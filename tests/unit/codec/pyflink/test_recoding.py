@@ -152,6 +152,7 @@ MISFITS: list[tuple[str, str, bytes]] = [
     ("DOUBLE", "FLOAT", struct.pack(">d", 1e300)),
     ("PICKLED", "LONG", pickled("5")),
     ("PICKLED", "LONG", pickled(True)),
+    ("PICKLED", "DOUBLE", pickled("NaN")),
     ("PICKLED", "LONG", pickled(None)),
     ("PICKLED", "STRING", pickled(b"\x00")),
     ("PICKLED", "STRING", pickled(decimal.Decimal(1))),
@@ -175,4 +176,19 @@ MISFITS: list[tuple[str, str, bytes]] = [
 @pytest.mark.parametrize(("old", "new", "raw"), MISFITS)
 def test_a_value_that_does_not_fit_is_an_error(old: str, new: str, raw: bytes) -> None:
     with pytest.raises(FormatError):
+        recode(old, new, raw)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "raw", "got"),
+    [
+        ("LONG", "INT", struct.pack(">q", 1 << 31), "a whole number"),
+        ("PICKLED", "LONG", pickled(decimal.Decimal("1.5")), "a date, a time, a decimal or alike"),
+        ("PICKLED", "TUPLE[INT, INT]", pickled((1,)), "another number of fields"),
+        ("PICKLED", "LIST[INT]", pickled({1}), "a set"),
+        ("PICKLED", "STRING", pickled(None), "None"),
+    ],
+)
+def test_the_error_says_what_was_there_in_words(old: str, new: str, raw: bytes, got: str) -> None:
+    with pytest.raises(FormatError, match=f"does not fit into type .*, got {got}$"):
         recode(old, new, raw)
