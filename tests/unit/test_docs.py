@@ -8,6 +8,7 @@ import importlib
 import inspect
 import re
 import tomllib
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -201,3 +202,10 @@ def test_the_layers_of_the_page_are_those_of_the_contract() -> None:
     text = ARCHITECTURE.read_text()
     drawn = text[text.index("## Layers") :].split("```")[1].splitlines()[1:-1]
     assert [re.split(r"  +", line)[0] for line in drawn] == layers[:-1]
+
+
+def test_the_changelog_says_nothing_twice() -> None:
+    """Where two changes touch a line, a merge that keeps both is a mistake."""
+    lines = (ROOT / "CHANGELOG.md").read_text().splitlines()
+    beginnings = Counter(line[:20] for line in lines if line.startswith("- "))
+    assert [start for start, count in beginnings.items() if count > 1] == []
