@@ -124,17 +124,19 @@ class ColumnLines:
         ]
 
     def pieces(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> Iterator[str] | None:
-        """As ``lines``, for key groups that are too large to be held: a piece at a time.
+        """As ``lines``, for key groups that are too large to be held: a piece at a time. None, too,
+        if the pairs of a map are not together.
 
         Raises:
             FormatError: While it is read: the state is damaged.
         """
         try:
-            _, states = self._open(handle, key_groups)
+            stored, states = self._open(handle, key_groups)
+            if not all(state.is_plain for state in states) or not stored.has_maps_together():
+                return None
         except UNREADABLE:
             return None
-        is_plain = all(state.is_plain for state in states)
-        return self._pieces(handle, key_groups) if is_plain else None
+        return self._pieces(handle, key_groups)
 
     def _pieces(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> Iterator[str]:
         for key_group in key_groups:

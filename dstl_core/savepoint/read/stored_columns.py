@@ -110,6 +110,24 @@ class StoredRange:
                 if last is not None:
                     yield last[0], last[1].take(slice(0))
 
+    def has_maps_together(self) -> bool:
+        """Whether the pairs of each map follow each other. Those in table files do; a stream is
+        read to see it, since whoever wrote it may have written pairs in any order.
+        """
+        maps = {at for at, own in enumerate(self.formats) if own.kind is KeyedStateType.MAP}
+        if self._stored is None or self._stored.has_states_apart or not maps:
+            return True
+        starts: dict[int, list[Int64s]] = {at: [] for at in maps}
+        last: dict[int, int] = {}
+        with self._stored.context():
+            for batch in self._stored.records([at in maps for at in range(len(self.formats))]):
+                for at, own in batch.by_state():
+                    scopes = hashes_of(self.decoders[at].scope_ranges(own))
+                    begins = np.append(last.get(at) != int(scopes[0]), np.diff(scopes) != 0)
+                    starts[at].append(scopes[begins])
+                    last[at] = int(scopes[-1])
+        return all(_distinct(own) == sum(map(len, own)) for own in starts.values() if own)
+
 
 @dataclass(frozen=True, slots=True)
 class RangeCounts:

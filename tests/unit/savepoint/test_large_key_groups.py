@@ -17,6 +17,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.cli import main
 from dstl_core.codec import snappy_frames
+from dstl_core.codec.columnar.keyed import spans
 from dstl_core.codec.snappy_frames import compress_frames, compressed_pieces
 from dstl_core.errors import StorageError
 from dstl_core.savepoint.access import column_lines
@@ -122,6 +123,21 @@ def test_a_dump_has_all_that_flink_restored(name: str) -> None:
     for jobs in ("1", "2"):
         text = printed("dump", str(fixture_of(name).snapshot), "--jobs", jobs)
         assert as_lines(map(json.loads, text.splitlines())) == as_lines(fixture_of(name).truth)
+
+
+def test_a_map_is_one_line_if_its_pairs_are_apart(tmp_path: Path) -> None:
+    """As those of rows that were written in any order, more than are read at once."""
+    numbers = range(spans.ROWS_PER_BATCH // 2)
+    columns = {
+        "state_key": ["a", "b", "c"] * len(numbers),
+        "map_key": [f"{number:05}" for number in numbers for _ in "abc"],
+        "map_value": [number for number in numbers for _ in "abc"],
+    }
+    write(tmp_path / "out", {"counts": columns}, max_parallelism=1)
+    lines = [json.loads(line) for line in printed("dump", str(tmp_path / "out")).splitlines()]
+    assert sorted(line["key"] for line in lines) == ["a", "b", "c"]
+    expected = [[f"{number:05}", number] for number in numbers]
+    assert all(line["value"] == expected for line in lines)
 
 
 def test_pairs_of_a_large_map_are_sorted_as_those_of_a_small_one() -> None:
