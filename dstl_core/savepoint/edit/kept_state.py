@@ -155,10 +155,15 @@ class KeptState:
         """
         kept = self.of_stream(operator)
 
-        def kept_list(handle: OperatorStreamStateHandle) -> OperatorStreamStateHandle:
-            stream = kept(handle.stream)
-            merging = handle.file_merging if stream == handle.stream else None
-            return replace(handle, stream=stream, file_merging=merging)
+        # Merged lists name folders of the source, which Flink deletes with a claimed snapshot.
+        stays = self._shares or self._source.folder == self._target.folder
+
+        def kept_list(handle: OperatorStreamStateHandle | None) -> OperatorStreamStateHandle | None:
+            if handle is None or stays:
+                return handle and replace(handle, stream=kept(handle.stream))
+            if isinstance(handle.stream, EmptySegmentFileStateHandle):
+                return None
+            return replace(handle, stream=kept(handle.stream), file_merging=None)
 
         def kept_subtask(subtask: OperatorSubtaskState) -> OperatorSubtaskState:
             listed, raw = subtask.managed_operator_state, subtask.raw_operator_state
@@ -173,8 +178,8 @@ class KeptState:
                 keyed = self._with_log(keyed, kept)
             return replace(
                 subtask,
-                managed_operator_state=None if listed is None else kept_list(listed),
-                raw_operator_state=None if raw is None else kept_list(raw),
+                managed_operator_state=kept_list(listed),
+                raw_operator_state=kept_list(raw),
                 managed_keyed_state=keyed,
                 raw_keyed_state=None if timers is None else with_streams(timers, kept),
             )

@@ -291,6 +291,8 @@ def check(run: Any, sources: Sources, folder: Path, kind: str, name: str) -> Non
     shared, copied = folder / "shared", folder / "copied"
     write(run, sources, path, name, shared, "share")
     write(run, sources, path, name, copied, "copy")
+    # A source without a uid has another hash in another job, and with merged files it has an entry.
+    strict = kind != "file merging"
     unfiltered = replace(result, is_left=lambda entry: True)
     updates = [new for each in of("old", LATER) if (new := unfiltered.of(each)) is not None]
     first = [*of("old", FIRST), *OTHERS]
@@ -305,6 +307,7 @@ def check(run: Any, sources: Sources, folder: Path, kind: str, name: str) -> Non
         savepoint_to=folder / "savepoints",
         claim_mode="NO_CLAIM",
         settings={**SETTINGS[kind], **INGEST},
+        strict=strict,
     )
     assert shown(restored.entries) == expected(result, first)
     assert restored.savepoint is not None
@@ -325,6 +328,7 @@ def check(run: Any, sources: Sources, folder: Path, kind: str, name: str) -> Non
         watermark=10 * WINDOW_MS,
         fires=timers + WINDOWS,
         settings=SETTINGS[kind],
+        strict=strict,
     )
     assert shown(claimed.entries) == expected(result, first)
     windows = [fired for fired in claimed.fired if fired["op"] == "windows"]
@@ -333,7 +337,9 @@ def check(run: Any, sources: Sources, folder: Path, kind: str, name: str) -> Non
     # Flink owned the copy, and a newer checkpoint has subsumed it.
     assert not (copied / "_metadata").exists()
     assert without_notes(path.parent) == before
-    last = flink.restore(restored.checkpoints[-1], result.operators, backend="rocksdb")
+    last = flink.restore(
+        restored.checkpoints[-1], result.operators, backend="rocksdb", strict=strict
+    )
     assert shown(last.entries) == expected(result, first, of("old", LATER))
 
 
