@@ -326,7 +326,7 @@ class ExpressionParser:
         for at in range(start, len(self._text)):
             sign = self._text[at]
             depth += (sign in "([") - (sign in ")]")
-            if depth < 0 or (depth == 0 and sign == end):
+            if depth < 0 or (depth == 0 and sign == end == ","):
                 if sign != end:
                     break
                 self._at = at + 1
