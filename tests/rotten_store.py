@@ -9,6 +9,8 @@ from typing import Any
 import fsspec
 from fsspec.implementations.memory import MemoryFileSystem
 
+from dstl_core.storage.publish_once import PUBLISHERS
+
 HOW = ("flipped", "short", "lost")
 
 
@@ -63,5 +65,9 @@ def rotten_store(victim: int | None, how: str = HOW[0]) -> Iterator[type[RottenF
     files.written.clear()
     files.pseudo_dirs[:] = [""]
     files.victim, files.how = victim, how
-    yield files
+    PUBLISHERS["rotten"] = PUBLISHERS["memory"]
+    try:
+        yield files
+    finally:
+        del PUBLISHERS["rotten"]
     files.store.clear()
