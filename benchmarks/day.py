@@ -37,6 +37,7 @@ CASES = (
 )
 NAMES = {
     "local": "dstl, one process",
+    "bounded": "dstl, one process, memory of 2 gb",
     "spark": "dstl on Spark",
     "delta": "Spark groups, deltalake merges",
     "rewrite": "Spark rewrites Parquet",

@@ -64,10 +64,12 @@ class Dstl(Form):
     """Declared aggregates of dstl."""
 
     on_spark = False
+    memory: str | None = None
+    parallelism = THREADS
 
     def __init__(self, folder: Path) -> None:
         super().__init__(folder)
-        self._engine = _spark(folder) if self.on_spark else _local_engine()
+        self._engine = _spark(folder) if self.on_spark else _local_engine(self.memory)
         self._job: Any = None
         self._key_type = ""
         self._logs: set[Path] = set()
@@ -75,7 +77,7 @@ class Dstl(Form):
     def epoch(self, number: int, batch: str) -> None:
         if self._job is None:
             self._key_type = _key_type(batch)
-            self._job = _job(self._engine, self._folder, self._key_type)
+            self._job = _job(self._engine, self._folder, self._key_type, self.parallelism)
         rows = self._engine.read.parquet(batch) if self.on_spark else batch
         self._job.run(rows, number)
 
@@ -97,6 +99,13 @@ class Dstl(Form):
         names = ("n", "total", "first", "last", "latest", "top", "price", "ok")
         key = f"CAST(state_key AS {self._key_type}) AS k"  # a struct's key has Flink's names f0, f1
         state.selectExpr(key, *names).write.parquet(path)
+
+
+class DstlBounded(Dstl):
+    """The same with a bound for its memory, and more subtasks, so that each is small."""
+
+    memory = "2 gb"
+    parallelism = 16
 
 
 class DstlOnSpark(Dstl):
@@ -238,6 +247,7 @@ def _bytes(files: Iterable[Path]) -> int:
 
 FORMS: dict[str, type[Form]] = {
     "local": Dstl,
+    "bounded": DstlBounded,
     "spark": DstlOnSpark,
     "delta": Delta,
     "rewrite": Rewrite,
@@ -246,10 +256,10 @@ FORMS: dict[str, type[Form]] = {
 }
 
 
-def _local_engine() -> Any:
+def _local_engine(memory: str | None) -> Any:
     from dstl_core import LocalEngine
 
-    return LocalEngine(threads=THREADS)
+    return LocalEngine(threads=THREADS, memory=memory)
 
 
 def _spark(folder: Path) -> Any:
@@ -260,13 +270,13 @@ def _spark(folder: Path) -> Any:
     )
 
 
-def _job(engine: Any, folder: Path, key_type: str) -> Any:
+def _job(engine: Any, folder: Path, key_type: str, parallelism: int) -> Any:
     from dstl_core import StatefulJob
     from dstl_core.job.spec.operators import LocalCopies
 
     copies = LocalCopies(str(folder / "copies"), max_entries=100_000_000)
     jobs, operator = str(folder / "jobs"), operator_of_a_day("u", key_type)
-    return StatefulJob(engine, "day", jobs, operator, parallelism=THREADS, local_copies=copies)
+    return StatefulJob(engine, "day", jobs, operator, parallelism=parallelism, local_copies=copies)
 
 
 def operator_of_a_day(uid: str, key_type: str) -> Any:
