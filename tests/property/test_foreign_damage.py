@@ -96,6 +96,15 @@ def test_a_slice_of_flips(tmp_path: Path) -> None:
             check(job, tmp_path, chance.randrange(len(job.metadata)), chance.randrange(8))
 
 
+FOUND = [("process", 3428, 3), ("thread", 2964, 3), ("colls", 1893, 1)]
+"""Damage that made a dump end in another error: names of serializers and of classes."""
+
+
+@pytest.mark.parametrize(("name", "at", "bit"), FOUND)
+def test_what_flips_found_once(name: str, at: int, bit: int, tmp_path: Path) -> None:
+    check(JOBS[name], tmp_path, at, bit)
+
+
 @pytest.mark.soak
 def test_random_flips(
     tmp_path: Path, soak_seed: int, soak_seconds: float, capsys: pytest.CaptureFixture[str]

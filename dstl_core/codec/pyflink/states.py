@@ -79,9 +79,10 @@ class PythonStates:
             return self._of_thread(own, kind, declared, value_type, value)
         if kind == "map":
             return self._map(own, declared, value)
+        items = _listed(value)
         if declared is None:
-            return _undeclared(own, kind, value)
-        values = [each for item in value for each in _element(item, declared.value.every)]
+            return _undeclared(own, kind, items)
+        values = [each for item in items for each in _element(item, declared.value.every)]
         if declared.kind == "list":
             return ShownState(own, "list", values)
         if len(values) != 1:
@@ -96,12 +97,15 @@ class PythonStates:
     def _map(self, own: str, declared: PythonStateType | None, value: Any) -> ShownState:
         if declared is not None and declared.key is not None:
             key = declared.key
-            pairs = [[key.only(each), _only(item, declared.value.only)] for each, item in value]
+            pairs = [
+                [key.only(_raw(stored)), _only(item, declared.value.only)]
+                for stored, item in _paired(value)
+            ]
             return ShownState(own, "map", _sorted_pairs(pairs))
         guesses: set[str | None] = set()
         pairs = [
-            [_noted(map_key, guesses), _only(item, lambda raw: _noted(raw, guesses))]
-            for map_key, item in value
+            [_noted(_raw(map_key), guesses), _only(item, lambda raw: _noted(raw, guesses))]
+            for map_key, item in _paired(value)
         ]
         return ShownState(own, "map", _sorted_pairs(pairs), _one(guesses))
 
@@ -114,6 +118,7 @@ class PythonStates:
         value: Any,
     ) -> ShownState:
         shown_kind = kind if declared is None or declared.kind is None else declared.kind
+        _check_items(value)
         if not isinstance(value, OpaqueValue) and _holds_bytes(value_type):
             if kind == "map":
                 key_type, item_type = value_type.nested[-2:]
@@ -167,8 +172,8 @@ def _from_java(value_type: AnySerializer, value: Any) -> JsonValue:
 def _element(item: Any, read: Callable[[bytes], list[JsonValue]]) -> list[JsonValue]:
     """The values in one stored element, each with its time to live."""
     if isinstance(item, TtlValue):
-        return [{"v": each, "ts": item.last_access} for each in read(item.value)]
-    return read(item)
+        return [{"v": each, "ts": item.last_access} for each in read(_raw(item.value))]
+    return read(_raw(item))
 
 
 def _only(item: Any, read: Callable[[bytes], JsonValue]) -> JsonValue:
@@ -176,12 +181,49 @@ def _only(item: Any, read: Callable[[bytes], JsonValue]) -> JsonValue:
         return None
     if isinstance(item, TtlValue):
         return {"v": _only(item.value, read), "ts": item.last_access}
-    return read(item)
+    return read(_raw(item))
+
+
+def _check_items(value: Any) -> None:
+    """Raises UnreadableValueError if a part of a list, a map or a time to live is unreadable."""
+    items = value if isinstance(value, list) else [value] if isinstance(value, TtlValue) else []
+    for item in items:
+        for part in item if isinstance(item, tuple) else [item]:
+            inner = part.value if isinstance(part, TtlValue) else part
+            if isinstance(inner, OpaqueValue):
+                raise UnreadableValueError(
+                    inner.reason or f"values of type {inner.java_class} need classes of the job"
+                )
+
+
+def _listed(value: Any) -> list[Any]:
+    """The elements of a state of process mode."""
+    if not isinstance(value, list):
+        raise _no_bytes()
+    return value
+
+
+def _paired(value: Any) -> list[Any]:
+    """The pairs of a map of process mode."""
+    pairs = _listed(value)
+    if not all(isinstance(pair, tuple) and len(pair) == 2 for pair in pairs):
+        raise _no_bytes()
+    return pairs
+
+
+def _raw(item: Any) -> bytes:
+    if not isinstance(item, bytes):
+        raise _no_bytes()
+    return item
+
+
+def _no_bytes() -> UnreadableValueError:
+    return UnreadableValueError("The state has the name of one of PyFlink, and holds no bytes")
 
 
 def _undeclared(own: str, kind: str, value: Any) -> ShownState:
     """A list whose elements are pickles or texts, if all of them look so; else their bytes."""
-    raws = [item.value if isinstance(item, TtlValue) else item for item in value]
+    raws = [_raw(item.value if isinstance(item, TtlValue) else item) for item in value]
     for coder in (PICKLED, STRING):
         if all(_looks(coder, raw) for raw in raws):
             values = [each for item in value for each in _element(item, coder.every)]

@@ -253,8 +253,15 @@ class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
         if self.is_set:
             return sorted(texts, key=text_key)
         if self.is_map:
-            return sorted(texts, key=lambda pair: text_key(pair[0]))
+            keys = (text[0] if isinstance(text, list) and text else text for text in texts)
+            return [
+                text for _, text in sorted(zip(map(text_key, keys), texts, strict=True), key=_first)
+            ]
         return texts
+
+
+def _first(pair: tuple[bytes, JsonValue]) -> bytes:
+    return pair[0]
 
 
 @dataclass(frozen=True)
