@@ -112,6 +112,11 @@ def read_descriptor_sets(sets: Mapping[str, bytes]) -> Messages:
                 f"Map entry {message.name} of the descriptor set is no key with a value; make the "
                 f"set by protoc"
             )
+        if len({field.name for field in message.fields.values()}) < len(message.fields):
+            raise ConfigError(
+                f"Two fields of {message.name} in the descriptor set have one name; make the set "
+                f"by protoc"
+            )
     return Messages(declared.messages, declared.enums, declared.java_classes)
 
 

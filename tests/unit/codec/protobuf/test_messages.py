@@ -268,6 +268,14 @@ def test_an_entry_of_a_map_that_is_no_pair_is_refused() -> None:
             known(file)
 
 
+def test_two_fields_of_one_name_are_refused() -> None:
+    """A struct of them could not be made."""
+    file = everything("proto3")
+    file.message_type[0].field.add(name="by_text", number=901, type=FieldProto.TYPE_STRING)
+    with pytest.raises(ConfigError, match=r"Two fields of all\.proto3\.All .* have one name"):
+        known(file)
+
+
 def test_a_field_that_takes_an_enum_for_a_message_lacks_the_message() -> None:
     file = everything("proto3")
     file.message_type[0].field.add(
