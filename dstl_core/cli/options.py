@@ -240,7 +240,8 @@ def files_of(*, share: bool, copy: bool, canonical: bool) -> Files | None:
     words: dict[Files, bool] = {"share": share, "copy": copy, "canonical": canonical}
     wanted = [word for word, is_given in words.items() if is_given]
     if len(wanted) > 1:
-        raise ConfigError("--share, --copy and --canonical exclude each other; give one.")
+        asked = " and ".join(f"--{word}" for word in wanted)
+        raise ConfigError(f"{asked} exclude each other; give one.")
     return wanted[0] if wanted else None
 
 

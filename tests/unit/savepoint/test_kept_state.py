@@ -509,7 +509,8 @@ def test_the_options_exclude_each_other(run: Any, job: Path, tmp_path: Path) -> 
         ["rewrite", str(job / "chk-1"), str(tmp_path / "out")],
         ["offsets", str(job / "chk-1"), "--out", str(tmp_path / "out")],
         ["committables", str(job / "chk-1"), "--out", str(tmp_path / "out")],
+        ["upgrade", str(job / "chk-1"), str(tmp_path / "out")],
     ):
         code, _, error = run(*command, "--share", "--copy")
         assert code == 2 and is_one_sentence(error)
-        assert "--share, --copy and --canonical exclude each other" in error
+        assert "--share and --copy exclude each other" in error
