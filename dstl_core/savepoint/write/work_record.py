@@ -134,7 +134,10 @@ class Entries:
         if xxhash.xxh3_128_digest(body) != raw[:_DIGEST_BYTES]:
             return None
         start = 8 + int.from_bytes(body[:8], "big")
-        return Entry(parse_json_object(bytes(body[8:start]), _WHAT), bytes(body[start:]))
+        facts = parse_json_object(bytes(body[8:start]), _WHAT)
+        if PIECES in facts and self.file_io.size(self._pieces_file(name)) != facts[PIECES][0]:
+            return None  # a power loss can keep an entry without its pieces
+        return Entry(facts, bytes(body[start:]))
 
     def keep_pieces(
         self,

@@ -89,7 +89,9 @@ def test_a_rewriting_has_all_that_flink_restored(
 
 
 def test_a_killed_run_goes_on_with_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the pieces that are whole; the first ones are damaged, which the run says."""
+    """With the pieces that are whole. Some are cut short, and written again; some are damaged,
+    which the run says.
+    """
     monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
     edit = edit_savepoint(Snapshot.load(fixture_of(TABLES).snapshot)).with_files("canonical")
     out = tmp_path / "out"
@@ -113,6 +115,7 @@ def test_a_killed_run_goes_on_with_pieces(tmp_path: Path, monkeypatch: pytest.Mo
     pieces[0].write_bytes(bytes([*raw[:-1], raw[-1] ^ 1]))
     with pytest.raises(StorageError, match=r"gone or damaged: .*run the command again"):
         edit.write(out)
+    pieces[1].write_bytes(pieces[1].read_bytes()[:-1])
     edit.write(out)
     after = [line for operator in Snapshot.load(out).operators for line in operator.dump()]
     assert keyed(after) == keyed(fixture_of(TABLES).truth)
