@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from threading import Condition
 
 import pyarrow as pa
@@ -84,11 +84,13 @@ def room_of(task: TaskSpec, rows: Mapping[int, int], size: int) -> Room:
     room = size - 2 * (size // ROWS_PART) - held
     taken = {}
     for subtask, own_rows in rows.items():
-        state, memory = _state_of(task, subtask)
-        taken[subtask] = int(_ROWS * own_rows) + memory
-        if taken[subtask] > max(room, LEAST_BYTES):
-            text = f"{size_text(own_rows)} of rows and {size_text(state)} of state"
-            raise ConfigError(_too_large(task, subtask, taken[subtask], text, room))
+        state = _memory_of_state(task, subtask)
+        own = int(_ROWS * own_rows) + state.divided + state.database
+        if own > max(room, LEAST_BYTES):
+            text = f"{size_text(own_rows)} of rows and {size_text(state.stored)} of state"
+            raise ConfigError(_too_large(task, subtask, own, state, text, room))
+        # A log may have many old values of a key: it makes a subtask run alone, and never fail.
+        taken[subtask] = max(own, min(own + state.log, room))
     return Room(room, taken)
 
 
@@ -99,18 +101,42 @@ def with_bounded_copies(task: TaskSpec, size: int) -> TaskSpec:
     return replace(task, job=replace(task.job, local_copies=replace(copies, max_entries=entries)))
 
 
-def _state_of(task: TaskSpec, subtask: int) -> tuple[int, int]:
-    """The stored bytes of the state of a subtask, and the memory that it takes."""
+@dataclass(frozen=True)
+class StateMemory:
+    """The stored bytes of the state of a subtask, and the memory that it takes.
+
+    Args:
+        stored: The stored bytes, without a log on top of them.
+        divided: Memory that is smaller with more subtasks.
+        database: Memory of a database, which is as large with more subtasks while it is full.
+        log: Memory that the log on top may take.
+    """
+
+    stored: int
+    divided: int = 0
+    database: int = 0
+    log: int = 0
+
+
+def _memory_of_state(task: TaskSpec, subtask: int) -> StateMemory:
     own, backend = task.job.key_groups(subtask), task.job.state_backend
     handles = decode_assigned(task.assigned[subtask]).managed_keyed_state
     stored = sum(_base_bytes(handle, own) for handle in handles)
+    log = sum(
+        _base_bytes(part, own)
+        for handle in handles
+        if isinstance(handle, ChangelogStateBackendHandle)
+        for part in handle.non_materialized
+    )
     columnar = is_columnar(task.operator)
     if isinstance(backend, EmbeddedRocksDBStateBackend) and not columnar:
-        return stored, backend.memory_bytes if stored else 0
+        whole = int(_TABLES * (stored + log))
+        return StateMemory(stored + log, database=min(whole, backend.memory_bytes))
     copy = CopyFolder(task, subtask).newest_bytes()
     if copy:
-        return copy, int(_COPY * copy)
-    return stored, int((_BASE if columnar else _TABLES) * stored)
+        return StateMemory(copy, int(_COPY * copy))
+    times = _BASE if columnar else _TABLES
+    return StateMemory(stored, int(times * stored), log=int(times * log))
 
 
 def _base_bytes(handle: KeyedStateHandle, own: KeyGroupRange) -> int:
@@ -126,13 +152,23 @@ def _base_bytes(handle: KeyedStateHandle, own: KeyGroupRange) -> int:
             return handle.state_size * common // max(1, len(handle.key_group_range))
 
 
-def _too_large(task: TaskSpec, subtask: int, taken: int, of_what: str, room: int) -> str:
-    job = task.job
-    parallelism = math.ceil(job.parallelism * taken / room)
+def _too_large(
+    task: TaskSpec, subtask: int, taken: int, state: StateMemory, of_what: str, room: int
+) -> str:
+    job, database = task.job, state.database
     ways = ["give the engine more memory"]
+    divided = taken - database
+    if room > database:
+        parallelism = math.ceil(job.parallelism * divided / (room - database))
+    else:  # until each database has little
+        divided += int(_TABLES * state.stored)
+        parallelism = math.ceil(job.parallelism * divided / max(1, room))
     if parallelism <= job.max_parallelism:
         ways.insert(0, f"run the job with a parallelism of at least {parallelism}")
-    if not (
+    if database:
+        of_what += f" in a database of {size_text(database)}"
+        ways.append("give its backend smaller cache_bytes and write_buffer_bytes")
+    elif not (
         is_columnar(task.operator) or isinstance(job.state_backend, EmbeddedRocksDBStateBackend)
     ):
         ways.append("keep the state in an EmbeddedRocksDBStateBackend")

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -13,7 +15,11 @@ import pytest
 from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob, aggregates
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
+from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import LocalCopies
+from dstl_core.local import local_engine, subtask_memory
+from dstl_core.local.subtask_memory import Room
+from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend
 from dstl_core.windows import TumblingEventTimeWindows
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, random_batch
 from tests.job_files import files_of
@@ -28,7 +34,7 @@ OPERATORS = {
 MIB = 1 << 20
 
 
-def job(base: Path, operator: AggregateOperator, memory: str | None, **options: int):
+def job(base: Path, operator: AggregateOperator, memory: str | None, **options: Any):
     engine = LocalEngine(threads=4, memory=memory)
     copies = LocalCopies(str(base / "local"))
     return StatefulJob(engine, "job", str(base / "jobs"), operator, local_copies=copies, **options)
@@ -77,6 +83,42 @@ def test_a_subtask_that_does_not_fit_says_what_to_do(tmp_path: Path) -> None:
         job(tmp_path, texts(), "80 mb", parallelism=1).run(large_texts(1_000, 40_000), 1)
     running = job(tmp_path, texts(), "80 mb", parallelism=2)
     assert running.run(large_texts(1_000, 40_000), 1).facts.input.rows == 1_000
+
+
+def test_a_database_takes_no_more_than_its_backend_has(tmp_path: Path) -> None:
+    backend = EmbeddedRocksDBStateBackend(write_buffer_bytes=32 * MIB)  # of 224 MiB
+    options = {"parallelism": 1, "state_backend": backend}
+    operator, keys = OPERATORS["by row"](), ["a".zfill(40 * MIB)]
+    rows = pa.table({"k": keys, "v": [1], "t": ["x"]})
+    few = pa.table({"k": ["b"], "v": [1], "t": ["x"]})
+    job(tmp_path, operator, "256 mb", **options).run(few, 0, order_by=["v"])
+    job(tmp_path, operator, "256 mb", **options).run(few, 1, order_by=["v"])
+    job(tmp_path, operator, None, **options).run(rows, 2, order_by=["v"])
+    wanted = (
+        r"takes about 224 MiB for \d+ bytes of rows and 80.0 MiB of state in a database of "
+        r"224 MiB, and there are 128 MiB for subtasks; nothing is committed; run the job with a "
+        r"parallelism of at least 4, or give the engine more memory, or give its "
+        r"backend smaller cache_bytes and write_buffer_bytes\.$"
+    )
+    with pytest.raises(ConfigError, match=wanted):
+        job(tmp_path, operator, "256 mb", **options).run(few, 3, order_by=["v"])
+
+
+def test_subtasks_with_large_logs_run_one_after_the_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    job(tmp_path, texts(), None, parallelism=2).run(large_texts(1_000, 40_000), 0)
+    shutil.rmtree(tmp_path / "local")
+    rooms: list[Room] = []
+
+    def room_of(task: TaskSpec, rows: dict[int, int], size: int) -> Room:
+        rooms.append(subtask_memory.room_of(task, rows, size))
+        return rooms[-1]
+
+    monkeypatch.setattr(local_engine, "room_of", room_of)
+    running = job(tmp_path, texts(), "80 mb", parallelism=2)
+    assert running.run(large_texts(200, 10), 1).facts.input.rows == 200
+    assert any(sum(room.subtasks.values()) > 60 * MIB for room in rooms)
 
 
 PROGRAM = """
