@@ -22,6 +22,8 @@ from dstl_core.codec.keyed_canonical import END_OF_SECTION
 from dstl_core.savepoint.read.stored_records import StateBatch
 
 _LEAST_RECORD_BYTES = 10
+_SEED = 1
+"""The parts are the same in every process, so that differences have the same order again."""
 
 
 class PartedRecords:
@@ -57,7 +59,7 @@ class PartedRecords:
         self._prefix_bytes = own.prefix_bytes
         if own.place not in self._known:
             self._known[own.place] = self._decoder(own.place, own.prefix_bytes)
-        buckets = (hashes_of(own.scopes) >> 32) % count
+        buckets = (hashes_of(own.scopes, _SEED) >> 32) % count
         groups = np.full(len(own.batch), self._key_group, np.int64)
         runs = runs_of(own.batch.spans, own.place, buckets, groups, count, own.prefix_bytes)
         for at in np.flatnonzero(np.diff(runs.bounds)).tolist():

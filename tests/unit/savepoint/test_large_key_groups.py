@@ -17,7 +17,7 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.cli import main
 from dstl_core.codec import snappy_frames
-from dstl_core.codec.columnar.keyed import spans
+from dstl_core.codec.columnar.keyed import byte_index, spans
 from dstl_core.codec.snappy_frames import compress_frames, compressed_pieces
 from dstl_core.errors import StorageError
 from dstl_core.savepoint.access import column_lines
@@ -162,6 +162,27 @@ def test_differences_of_large_key_groups(jobs: int, tmp_path: Path) -> None:
     changes = {each.state: each for each in count_changes(old, new, jobs=jobs)}
     assert changes["n"] == KeyChanges("n", "value", new=1, gone=1, changed=1)
     assert changes["counts"] == KeyChanges("counts", "map", changed=1)
+
+
+def test_differences_have_the_same_order_in_every_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    columns = [
+        {
+            "n": {
+                "state_key": [f"k{at}" for at in range(50)],
+                "state_value": range(first, first + 50),
+            }
+        }
+        for first in (0, 1)
+    ]
+    one, two = (write(tmp_path / str(at), own, max_parallelism=1) for at, own in enumerate(columns))
+    orders = []
+    for seed in (3, 4):
+        monkeypatch.setattr(byte_index, "SEED", seed)
+        orders.append([each.to_json()["key"] for each in diff_snapshots(one, two)])
+    assert orders[0] == orders[1]
+    assert len(orders[0]) == 50
 
 
 def test_a_migration_has_every_key(tmp_path: Path) -> None:

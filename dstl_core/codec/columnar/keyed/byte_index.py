@@ -33,12 +33,12 @@ class Ranges:
         return len(self.starts)
 
 
-def hashes_of(rows: Ranges) -> Int64s:
-    """A hash of 64 bits of each byte string, by the seed of this process."""
+def hashes_of(rows: Ranges, seed: int | None = None) -> Int64s:
+    """A hash of 64 bits of each byte string, by a seed; by default that of this process."""
     starts, ends = np.ascontiguousarray(rows.starts), np.ascontiguousarray(rows.ends)
     hashes: Int64s = np.empty(len(rows), np.int64)
     places = address_of(starts), address_of(ends)
-    hash_rows(*places, 8, len(rows), SEED, address_of(hashes))
+    hash_rows(*places, 8, len(rows), SEED if seed is None else seed, address_of(hashes))
     return hashes
 
 
