@@ -57,6 +57,7 @@ from dstl_core.savepoint.read.entries import EVENT_TIMER, PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_columns import StateDecoders, StoredRange
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from dstl_core.state.columns.keyed_sections import in_temporary_files
 
 _TYPES = ColumnOptions(maps="entries")
 _PLAIN = (
@@ -290,7 +291,9 @@ class MapText:
             "w+", prefix="dstl-", encoding="utf-8", newline="\n"
         )
         # JSON has neither a tab nor a line break that is not escaped.
-        file.writelines(f"{key}\t{value}\n" for key, value in sorted(self.pairs, key=_order))
+        with in_temporary_files():
+            file.writelines(f"{key}\t{value}\n" for key, value in sorted(self.pairs, key=_order))
+            file.flush()
         self._files.append(file)
         self.pairs = []
 

@@ -32,6 +32,7 @@ from dstl_core.savepoint.read.entries import Entry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.timer_queues import with_readable_timers
+from dstl_core.state.columns.keyed_sections import in_temporary_files
 from dstl_core.state.columns.progress import Advance, Portion, no_progress
 from dstl_core.state.columns.state_columns import is_queue
 
@@ -207,7 +208,8 @@ class _OperatorDiff:
                         tempfile.SpooledTemporaryFile(_HELD_BYTES, prefix="dstl-")
                     )
                 line = [difference.change, difference.before, difference.after]
-                others[place].write(f"{json.dumps(line)}\n".encode())
+                with in_temporary_files():
+                    others[place].write(f"{json.dumps(line)}\n".encode())
             for place in sorted(others):
                 others[place].seek(0)
                 for kept in others[place]:

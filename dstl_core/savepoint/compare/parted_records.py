@@ -20,6 +20,7 @@ from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, Secti
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.keyed_canonical import END_OF_SECTION
 from dstl_core.savepoint.read.stored_records import StateBatch
+from dstl_core.state.columns.keyed_sections import in_temporary_files
 
 _LEAST_RECORD_BYTES = 10
 _SEED = 1
@@ -53,6 +54,9 @@ class PartedRecords:
                 self._files.append(files.enter_context(tempfile.TemporaryFile(prefix="dstl-")))
             for batch in batches:
                 self._add(batch, count)
+            with in_temporary_files():
+                for file in self._files:
+                    file.flush()
             self._opened = files.pop_all()
 
     def _add(self, own: StateBatch, count: int) -> None:
@@ -64,7 +68,8 @@ class PartedRecords:
         runs = runs_of(own.batch.spans, own.place, buckets, groups, count, own.prefix_bytes)
         for at in np.flatnonzero(np.diff(runs.bounds)).tolist():
             start, end = int(runs.bounds[at]), int(runs.bounds[at + 1])
-            self._files[at].write(runs.data.slice(start, end - start))
+            with in_temporary_files():
+                self._files[at].write(runs.data.slice(start, end - start))
 
     def part(self, at: int) -> Iterator[StateBatch]:
         """The records of a part; its file is read once."""

@@ -6,6 +6,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
@@ -158,15 +159,8 @@ class KeyedSections:
     def _spill_if_full(self) -> None:
         if self._held <= self.memory:
             return
-        try:
+        with in_temporary_files(f": expected {size_text(self._held)} more"):
             self._spill()
-        except OSError as error:
-            raise StorageError(
-                f"Records cannot be written to the folder for temporary files, "
-                f"{tempfile.gettempdir()} ({error.strerror}): expected {size_text(self._held)} "
-                f"more; set TMPDIR to a folder on a larger disk, and run the command again.",
-                errno=error.errno,
-            ) from error
 
     def _spill(self) -> None:
         if self._spilled is None:
@@ -366,6 +360,24 @@ class KeyedStream:
         if len(self._offsets) != len(self.key_groups):
             raise InvariantViolation("the stream was not written")
         return KeyGroupRangeOffsets(self.key_groups, tuple(self._offsets))
+
+
+@contextmanager
+def in_temporary_files(more: str = "") -> Iterator[None]:
+    """For writes of records to temporary files. ``more`` says what was expected.
+
+    Raises:
+        StorageError: Their folder is full.
+    """
+    try:
+        yield
+    except OSError as error:
+        raise StorageError(
+            f"Records cannot be written to the folder for temporary files, "
+            f"{tempfile.gettempdir()} ({error.strerror}){more}; set TMPDIR to a folder on a larger "
+            f"disk, and run the command again.",
+            errno=error.errno,
+        ) from error
 
 
 def _together(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:

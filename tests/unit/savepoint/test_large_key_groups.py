@@ -6,9 +6,12 @@ The limits are so small here that every key group is a large one.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import json
 import os
+import re
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -183,6 +186,32 @@ def test_differences_have_the_same_order_in_every_process(
         orders.append([each.to_json()["key"] for each in diff_snapshots(one, two)])
     assert orders[0] == orders[1]
     assert len(orders[0]) == 50
+
+
+class Full(io.BytesIO):
+    """A file on a disk that is full."""
+
+    def write(self, data: Any) -> int:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+
+@pytest.mark.parametrize("command", ["dump", "diff"])
+def test_a_folder_for_temporary_files_that_is_full_is_named(
+    command: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    places = [str(tmp_path / name) for name in ("a", "b")]
+    for place, columns in zip(places, (BEFORE, AFTER), strict=True):
+        write(place, columns)
+    monkeypatch.setattr(
+        tempfile, "TemporaryFile", lambda mode="", **_: io.TextIOWrapper(Full()) if mode else Full()
+    )
+    with pytest.raises(SystemExit):
+        main([command, *places[: 1 + (command == "diff")], "--jobs=1"])
+    expected = "Records cannot be written to the folder for temporary files, .*; set TMPDIR to"
+    assert re.search(expected, capsys.readouterr().err)
 
 
 def test_a_migration_has_every_key(tmp_path: Path) -> None:
