@@ -357,7 +357,7 @@ class World:
         self.broken = True
         random = self.random
         share = 0.9 if argument % 10 == 1 else 0.15
-        weights = dict.fromkeys(set(Fault) - {Fault.NONE}, share / 5)
+        weights = {fault: share / 5 for fault in Fault if fault is not Fault.NONE}
         for io in (self.io, self.local_io):
             io.next_fault = seeded_faults(random, weights)
             io.delete_fails = lambda: random.random() < 0.2
