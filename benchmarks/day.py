@@ -18,7 +18,7 @@ import statistics
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +44,11 @@ NAMES = {
     "duckdb": "DuckDB rewrites Parquet",
     "polars": "Polars rewrites Parquet",
 }
+FORMS = {
+    "20000:10000000:text": ("local", "bounded", "spark", "duckdb"),
+    "20000000:10000000:text": ("local", "bounded", "duckdb"),
+}
+"""The forms of a case whose state is too large for all forms to stay in 24 GiB of memory."""
 GOALS = (
     ("2000000:1000000:text", "local", "duckdb", 2.0),
     ("2000000:1000000:text", "local", "delta", 0.4),
@@ -71,7 +76,7 @@ _ABOUT = (
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), help="rows:keys:type[:share]")
-    parser.add_argument("--forms", nargs="*", default=list(NAMES), choices=NAMES)
+    parser.add_argument("--forms", nargs="*", choices=NAMES, help="(default: all that fit)")
     parser.add_argument("--epochs", type=int, default=5, help="epochs that are measured")
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
 
@@ -87,7 +92,8 @@ def run(arguments: argparse.Namespace) -> None:
             folder = work / text.replace(":", "-")
             folder.mkdir()
             batches = _batches(folder, text, arguments.epochs + 3)
-            cases.append({"case": text, **_measure(folder, arguments.forms, batches)})
+            forms = arguments.forms or FORMS.get(text, tuple(NAMES))
+            cases.append({"case": text, **_measure(folder, forms, batches)})
             shutil.rmtree(folder)
             machine = {**before, "load_average_after": results.machine()["load_average"]}
             figures = {"machine": machine, "cases": cases}
@@ -215,7 +221,7 @@ class _Process:
         self._process.wait()
 
 
-def _measure(folder: Path, forms: list[str], batches: list[str]) -> dict[str, Any]:
+def _measure(folder: Path, forms: Sequence[str], batches: list[str]) -> dict[str, Any]:
     processes = {form: _Process(form, folder / form) for form in forms}
     try:
         for number, batch in enumerate(batches):
