@@ -21,7 +21,7 @@ COLORS = (
     *("#0891b2", "#64748b", "#be185d", "#4d7c0f", "#a16207"),
 )
 OURS = ("aggregate", "column", "row", "rocksdb")
-OF_DAY = ("local", "spark")
+OF_DAY = ("local", "bounded", "spark")
 FASTER = 1.1
 """A smaller ratio is no difference: it changes from run to run."""
 _WIDTH, _HEIGHT, _LEFT, _RIGHT, _TOP, _BOTTOM = 820, 360, 70, 540, 40, 310
