@@ -48,14 +48,15 @@ def _edited(fixture: Path, max_parallelism: int | None, folder: Path, jobs: int)
 
 def _split(name: str, folder: Path, jobs: int) -> str:
     keyed, apart = map(OperatorIdentifier.for_uid, ("a-keyed", "apart"))
-    edit = edit_savepoint(Snapshot.load(snapshot(name)))
+    edit = edit_savepoint(Snapshot.load(snapshot(name))).with_files("canonical")
     return edit.split_operator(keyed, apart, MOVED).write(folder, jobs=jobs)
 
 
 def _merged(name: str, folder: Path, jobs: int) -> str:
     keyed, apart = map(OperatorIdentifier.for_uid, ("a-keyed", "apart"))
     parts = Snapshot.load(_split(name, folder.with_name("parts"), jobs))
-    return edit_savepoint(parts).merge_operators(apart, keyed).write(folder, jobs=jobs)
+    edit = edit_savepoint(parts).with_files("canonical")
+    return edit.merge_operators(apart, keyed).write(folder, jobs=jobs)
 
 
 def _upgraded(job: Path, folder: Path, jobs: int) -> str:
