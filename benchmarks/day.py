@@ -293,7 +293,7 @@ def _compare(states: Mapping[str, str], batches: list[str], folder: Path) -> flo
             )
     changed = folder / "changed.parquet"
     connection.execute(
-        f"COPY (SELECT * FROM expected WHERE k IN (SELECT k FROM '{batches[-1]}')) TO '{changed}' "
+        f"COPY (SELECT * FROM expected WHERE k IN (SELECT k FROM '{batches[-2]}')) TO '{changed}' "
         f"(FORMAT parquet, COMPRESSION snappy)"
     )
     return round(changed.stat().st_size / 2**20, 1)
