@@ -22,7 +22,7 @@ from dstl_core.codec.state_meta import (
 )
 from dstl_core.errors import DstlError, FormatError, StorageError
 from dstl_core.job.spec.job_spec import TaskSpec
-from dstl_core.job.task.held_state import HELD
+from dstl_core.job.task.held_state import HELD, HELD_LOCK
 from dstl_core.job.task.local_copies import CopyFolder, CopyParts
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.handle import ChangelogStateHandle
@@ -129,7 +129,8 @@ class WarmStateBackend(StateBackend):
         self, parameters: KeyedStateBackendParameters, wanted: CopyParts
     ) -> KeyedStateBackend | None:
         # The state is removed first: if this task fails, it belongs to no checkpoint.
-        held: _WarmState | None = HELD.pop(self._key, None)
+        with HELD_LOCK:
+            held: _WarmState | None = HELD.pop(self._key, None)
         missing = None if held is None else wanted.since(held.parts)
         if held is None or missing is None:
             return None
@@ -150,10 +151,11 @@ class WarmStateBackend(StateBackend):
                 self._copies.max_entries,
             )
             return
-        HELD[self._key] = _WarmState(parts, state, entries)
-        HELD.move_to_end(self._key)
-        while HELD and sum(each.entries for each in HELD.values()) > self._copies.max_entries:
-            HELD.popitem(last=False)
+        with HELD_LOCK:
+            HELD[self._key] = _WarmState(parts, state, entries)
+            HELD.move_to_end(self._key)
+            while HELD and sum(each.entries for each in HELD.values()) > self._copies.max_entries:
+                HELD.popitem(last=False)
 
     def _catch_up(
         self,

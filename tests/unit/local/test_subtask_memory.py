@@ -6,7 +6,9 @@ import json
 import shutil
 import subprocess
 import sys
+from collections import OrderedDict
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pyarrow as pa
@@ -17,6 +19,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.job.spec.job_spec import TaskSpec
 from dstl_core.job.spec.operators import LocalCopies
+from dstl_core.job.task import warm_backend
 from dstl_core.local import local_engine, subtask_memory
 from dstl_core.local.subtask_memory import Room
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend
@@ -52,6 +55,24 @@ def test_bounded_memory_gives_the_same_files(tmp_path: Path, name: str) -> None:
         files.append(files_of(running))
     assert files[0] == files[1]
     assert len(files[0]) > 6
+
+
+def test_threads_keep_state_at_the_same_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    others = {("another job", number): SimpleNamespace(entries=0) for number in range(20_000)}
+    monkeypatch.setattr(warm_backend, "HELD", OrderedDict(others))
+    interval = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        running = job(tmp_path, OPERATORS["windows"](), None, parallelism=16)
+        for number in range(2):
+            keys, values, texts = zip(*random_batch(number), strict=True)
+            batch = pa.table({"k": keys, "v": values, "t": pa.array(texts, pa.string())})
+            running.run(batch, number, order_by=["v"])
+    finally:
+        sys.setswitchinterval(interval)
+    assert len(warm_backend.HELD) == len(others) + 16
 
 
 def large_texts(keys: int, size: int) -> pa.RecordBatchReader:
