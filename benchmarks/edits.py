@@ -96,6 +96,17 @@ def filled(work: Path, classpath: str, keys: int, folder: Path) -> str:
     return str(path.removeprefix("file:"))
 
 
+def source_of(arguments: argparse.Namespace, work: Path) -> Path | None:
+    """The checkpoint of ``--source``, or one that Flink fills; None, with a line, without Flink."""
+    if arguments.source is not None:
+        return Path(arguments.source)
+    classpath = flink.compiled_classpath(work)
+    if classpath is None:
+        print(f"# {arguments.name}: Flink's jars or a Java development kit are missing")
+        return None
+    return Path(filled(work, classpath, arguments.keys, work / "job"))
+
+
 def _flink(work: Path, classpath: str, *arguments: object) -> dict[str, Any]:
     options = ["-Xmx1500m", "--add-exports=java.base/sun.net.util=ALL-UNNAMED"]
     options += [f"--add-opens=java.base/{package}=ALL-UNNAMED" for package in OPENED]

@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmarks import flink, results
-from benchmarks.edits import filled, size_of
+from benchmarks import results
+from benchmarks.edits import size_of, source_of
 from benchmarks.processes import run_process
 
 COMMANDS = ("verify", "report", "rewrite")
@@ -44,17 +44,13 @@ def run(arguments: argparse.Namespace) -> None:
     before = results.machine()
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     try:
-        source = arguments.source
+        source = source_of(arguments, work)
         if source is None:
-            classpath = flink.compiled_classpath(work)
-            if classpath is None:
-                print("# runners: Flink's jars or a Java development kit are missing")
-                return
-            source = filled(work, classpath, arguments.keys, work / "job")
+            return
         measured = {
             runner: _measure(work, source, runner, arguments) for runner in arguments.runners
         }
-        size = size_of(Path(source).parent)
+        size = size_of(source.parent)
     finally:
         shutil.rmtree(work, ignore_errors=True)
     machine = {**before, "load_average_after": results.machine()["load_average"]}
@@ -63,14 +59,14 @@ def run(arguments: argparse.Namespace) -> None:
 
 
 def _measure(
-    work: Path, source: str, runner: str, arguments: argparse.Namespace
+    work: Path, source: Path, runner: str, arguments: argparse.Namespace
 ) -> dict[str, dict[str, list[dict[str, float]]]]:
     os.environ.setdefault("PYTHONPATH", os.getcwd())
     measured: dict[str, dict[str, list[dict[str, float]]]] = {}
     with _master(runner, work) as master:
         for _ in range(arguments.runs):
             for cores in ("1", "2"):
-                words = [source, master, cores, *arguments.commands]
+                words = [str(source), master, cores, *arguments.commands]
                 ran = run_process([sys.executable, "-m", "benchmarks.runners", *words], work)
                 for command in arguments.commands:
                     measured.setdefault(command, {}).setdefault(cores, []).append(ran[command])

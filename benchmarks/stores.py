@@ -22,9 +22,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks import flink, results
+from benchmarks import results
 from benchmarks.commands import GIB
-from benchmarks.edits import filled, size_of
+from benchmarks.edits import size_of, source_of
 from benchmarks.processes import run_process
 
 
@@ -68,16 +68,12 @@ def run(arguments: argparse.Namespace) -> None:
     before = results.machine()
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     try:
-        source = arguments.source
+        source = source_of(arguments, work)
         if source is None:
-            classpath = flink.compiled_classpath(work)
-            if classpath is None:
-                print("# stores: Flink's jars or a Java development kit are missing")
-                return
-            source = filled(work, classpath, arguments.keys, work / "job")
+            return
         states = {
-            "checkpoint of RocksDB": Path(source),
-            "canonical savepoint": _canonical(work, Path(source)),
+            "checkpoint of RocksDB": source,
+            "canonical savepoint": _canonical(work, source),
         }
         measured = {name: _measure(work, folder, arguments) for name, folder in states.items()}
     finally:

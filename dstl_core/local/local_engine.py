@@ -201,7 +201,9 @@ class LocalRunner:
         placed = placed_rows(
             rows, operator, order_by, task.job, engine.rows_bytes, engine.temp_folder
         )
-        task, room = self._bounded(task, {own: placed[own].bytes for own in sorted(placed)})
+        task, room = self._bounded(
+            task, {subtask: placed[subtask].bytes for subtask in sorted(placed)}
+        )
 
         def call(subtask: int, stopped: Event) -> SubtaskReport:
             batches = in_order(placed.pop(subtask), operator, order_by)

@@ -56,16 +56,16 @@ class Room:
     @contextmanager
     def taken_by(self, subtask: int) -> Iterator[None]:
         """Waits until a subtask fits beside those that run, and holds its memory."""
-        own = self.subtasks[subtask]
+        wanted = self.subtasks[subtask]
         with self._changed:
-            self._changed.wait_for(lambda: not self._taken or self._taken + own <= self._size)
-            self._taken += own
+            self._changed.wait_for(lambda: not self._taken or self._taken + wanted <= self._size)
+            self._taken += wanted
         try:
             yield
         finally:
             pa.default_memory_pool().release_unused()
             with self._changed:
-                self._taken -= own
+                self._taken -= wanted
                 self._changed.notify_all()
 
 
@@ -85,12 +85,12 @@ def room_of(task: TaskSpec, rows: Mapping[int, int], size: int) -> Room:
     taken = {}
     for subtask, own_rows in rows.items():
         state = _memory_of_state(task, subtask)
-        own = int(_ROWS * own_rows) + state.divided + state.database
-        if own > max(room, LEAST_BYTES):
+        wanted = int(_ROWS * own_rows) + state.divided + state.database
+        if wanted > max(room, LEAST_BYTES):
             text = f"{size_text(own_rows)} of rows and {size_text(state.stored)} of state"
-            raise ConfigError(_too_large(task, subtask, own, state, text, room))
+            raise ConfigError(_too_large(task, subtask, wanted, state, text, room))
         # A log may have many old values of a key: it makes a subtask run alone, and never fail.
-        taken[subtask] = max(own, min(own + state.log, room))
+        taken[subtask] = max(wanted, min(wanted + state.log, room))
     return Room(room, taken)
 
 
@@ -119,11 +119,11 @@ class StateMemory:
 
 
 def _memory_of_state(task: TaskSpec, subtask: int) -> StateMemory:
-    own, backend = task.job.key_groups(subtask), task.job.state_backend
+    key_groups, backend = task.job.key_groups(subtask), task.job.state_backend
     handles = decode_assigned(task.assigned[subtask]).managed_keyed_state
-    stored = sum(_base_bytes(handle, own) for handle in handles)
+    stored = sum(_base_bytes(handle, key_groups) for handle in handles)
     log = sum(
-        _base_bytes(part, own)
+        _base_bytes(part, key_groups)
         for handle in handles
         if isinstance(handle, ChangelogStateBackendHandle)
         for part in handle.non_materialized
@@ -139,16 +139,16 @@ def _memory_of_state(task: TaskSpec, subtask: int) -> StateMemory:
     return StateMemory(stored, int(times * stored), log=int(times * log))
 
 
-def _base_bytes(handle: KeyedStateHandle, own: KeyGroupRange) -> int:
+def _base_bytes(handle: KeyedStateHandle, key_groups: KeyGroupRange) -> int:
     """The bytes of state of some key groups, without the log on top of it."""
     match handle:
         case ChangelogStateBackendHandle():
-            return sum(_base_bytes(part, own) for part in handle.materialized)
+            return sum(_base_bytes(part, key_groups) for part in handle.materialized)
         case KeyGroupsSavepointStateHandle() | KeyGroupsStateHandle():
-            sections = handle.offsets.sections(handle.stream.state_size, own)
+            sections = handle.offsets.sections(handle.stream.state_size, key_groups)
             return sum(end - start for _, start, end in sections)
         case _:
-            common = len(handle.key_group_range.get_intersection(own))
+            common = len(handle.key_group_range.get_intersection(key_groups))
             return handle.state_size * common // max(1, len(handle.key_group_range))
 
 

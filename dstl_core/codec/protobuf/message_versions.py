@@ -88,8 +88,8 @@ class _Recoding:
                 _put(out, wire)
             elif before.type == _MESSAGE:
                 inner = wire.value if isinstance(wire.value, bytes) else b""
-                own = self.message(*self._inner(before, after), inner, depth + 1)
-                _put(out, WireField(wire.number, SIZED, own))
+                contents = self.message(*self._inner(before, after), inner, depth + 1)
+                _put(out, WireField(wire.number, SIZED, contents))
             elif before.type == after.type:
                 _put(out, wire)
             elif wire.wire_type == SIZED and _wire_type(before) != SIZED:
@@ -121,11 +121,11 @@ def _check_text(after: FieldType, value: int | bytes) -> None:
 
 def _packed(before: FieldType, value: int | bytes) -> list[int | float]:
     data = DataInput(value if isinstance(value, bytes) else b"")
-    own = _wire_type(before)
+    wire_type = _wire_type(before)
     numbers = []
     while data.remaining:
-        size = 4 if own == FIXED_32 else 8
-        raw = read_varint(data) if own == VARINT else data.read_bytes(size, "number")
+        size = 4 if wire_type == FIXED_32 else 8
+        raw = read_varint(data) if wire_type == VARINT else data.read_bytes(size, "number")
         numbers.append(_number(before, raw))
     return numbers
 

@@ -196,15 +196,15 @@ def _write_double(value: Any, out: DataOutput) -> None:
 
 def _write_float(value: Any, out: DataOutput) -> None:
     number = _number("FLOAT", value)
-    own = DataOutput()
+    stored = DataOutput()
     try:
-        own.write_f32(number)
+        stored.write_f32(number)
     except OverflowError as error:
         raise _misfit("FLOAT", value) from error
-    read = LEAVES["FLOAT"].only(own.to_bytes())
+    read = LEAVES["FLOAT"].only(stored.to_bytes())
     if not math.isnan(number) and float(str(read)) != number:
         raise _misfit("FLOAT", value)
-    out.write_bytes(own.to_bytes())
+    out.write_bytes(stored.to_bytes())
 
 
 def _number(name: str, value: Any) -> float:

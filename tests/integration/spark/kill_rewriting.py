@@ -39,8 +39,8 @@ class Noted:
         log, then, kept = self._log, self._then, self._kept
 
         def noted(unit: Unit) -> Any:
-            own = unit.key_groups
-            name = f"unit-*-{unit.handle}-{own.start_key_group}-{own.end_key_group}"
+            key_groups = unit.key_groups
+            name = f"unit-*-{unit.handle}-{key_groups.start_key_group}-{key_groups.end_key_group}"
             if any(kept.glob(name)):
                 return task(unit)
             result = task(unit)
