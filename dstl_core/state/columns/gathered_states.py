@@ -21,8 +21,10 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.state.columns.column_store import MAX_LEVELS, ColumnStore
 from dstl_core.state.columns.key_numbers import KeyNumbers
 
-MOST_WAITING_BYTES = 256 << 20
-"""Keys and values that wait."""
+MOST_WAITING_BYTES = 1 << 30
+"""Keys and values that wait: an Arrow column of texts has less than 2 GiB. A log has one state
+after the other, so each part that is put looks up all keys again, and costs time and memory.
+"""
 _LEAST_ROWS = 1 << 17
 """So many values of a state wait before older ones of their keys are dropped."""
 
