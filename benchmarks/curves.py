@@ -176,11 +176,12 @@ def _page(
         days = [
             "\n## A user's day\n",
             f"Eight aggregates of text, decimals and times by key, from Parquet to the commit "
-            f"(`python -m benchmarks day`). {of_day['machine']['date']}. "
-            f"{results.describe(of_day['machine'])} Restored: seconds of an epoch of "
+            f"(`python -m benchmarks day`; `rows:keys:type`). Restored: seconds of an epoch of "
             f"{day.COLD_ROWS:,} rows without a local copy of the state, from the log alone.\n",
             "| batch | form | seconds | peak, MiB | restored, s |\n|---|---|---|---|---|",
             *days,
+            "",
+            *(line.rstrip() for line in day.machines(of_day["cases"])),
         ]
     measured = {form for case in cases for form in case["forms"]}
     missing = ", ".join(name for form, name in NAMES.items() if form not in measured)

@@ -7,6 +7,9 @@ first batch has each key once; two epochs after it warm up. All forms take turns
 batches, each in a process of its own. Before a last, small batch, dstl loses its local copies of
 the state, so that it restores the state from its log. In the end, the states of all forms are
 compared value by value with what DuckDB computes from all batches at once.
+
+A run replaces the stored figures of its own cases, and keeps those of the others: each has the
+commit and the load that it was measured with.
 """
 
 from __future__ import annotations
@@ -83,20 +86,22 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
-    before = results.machine()
-    cases = []
+    stored = results.read("day") or {"cases": []}
+    cases = {case["case"]: case for case in stored["cases"]}
     try:
         _keep_kernels(work)
         for text in arguments.cases:
             print(f"# {text} (rows:keys:type[:share of one key])", file=sys.stderr)
+            before = results.machine()
             folder = work / text.replace(":", "-")
             folder.mkdir()
             batches = _batches(folder, text, arguments.epochs + 3)
             forms = arguments.forms or FORMS.get(text, tuple(NAMES))
-            cases.append({"case": text, **_measure(folder, forms, batches)})
+            measured = _measure(folder, forms, batches)
             shutil.rmtree(folder)
             machine = {**before, "load_average_after": results.machine()["load_average"]}
-            figures = {"machine": machine, "cases": cases}
+            cases[text] = {"case": text, "machine": machine, **measured}
+            figures = {"cases": list(cases.values())}
             results.write("day", figures, _table(figures))
     finally:
         shutil.rmtree(work, ignore_errors=True)
@@ -299,9 +304,17 @@ def _compare(states: Mapping[str, str], batches: list[str], folder: Path) -> flo
     return round(changed.stat().st_size / 2**20, 1)
 
 
+def machines(cases: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for each case: when and on what it was measured."""
+    return [
+        f"* `{case['case']}`: {case['machine']['date']}. {results.describe(case['machine'])}\n"
+        for case in cases
+    ]
+
+
 def _table(figures: dict[str, Any]) -> str:
     lines = [
-        f"# A user's day\n\n{results.describe(figures['machine'])} {_ABOUT}\n\n"
+        f"# A user's day\n\n{_ABOUT}\n\n"
         f"| rows | keys | type | share | form | warm epoch, s | first, s | peak, MiB "
         f"| logged, MiB | restored, s |\n|---|---|---|---|---|---|---|---|---|---|\n"
     ]
@@ -319,6 +332,7 @@ def _table(figures: dict[str, Any]) -> str:
                 f"{head} | {NAMES[form]} | {own['median']:.2f} ({own['min']:.2f}-{own['max']:.2f}) "
                 f"| {own['first']:.2f} | {own['peak_mib']:,} | {size} | {again} |\n"
             )
+    lines += ["\n", *machines(figures["cases"])]
     lines.append("\n| goal | ratio | at most | met |\n|---|---|---|---|\n")
     for case, form, other, at_most in GOALS:
         one, two = medians.get((case, form)), medians.get((case, other))
