@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,9 +25,13 @@ from dstl_core.spark.engine.table_frames import (
 from dstl_core.spark.engine.worker_errors import errors_of_workers
 
 _UNITS_OF_A_CORE = 4
-"""Units of one Spark job for each core: their results are in memory here, and progress is known
-when all of them are done.
+"""Units of the first Spark job for each core. A job has its start and its end alone, when cores
+wait; so each one has twice the units of the one before, up to the two limits that follow.
 """
+_JOB_SECONDS = 5.0
+"""Seconds of a Spark job: progress is known when it is done."""
+_MOST_RESULT_BYTES = 64 << 20
+"""Bytes of the results of a Spark job, which are in memory here."""
 _LONGEST_REASON = 300
 _EXCEPTION = "SparkException: "
 _SCHEMA = pa.schema([("place", pa.int64()), ("result", pa.binary())])
@@ -81,12 +86,20 @@ class SparkUnits:
         self, task: Callable[[Unit], Any], units: Sequence[Unit]
     ) -> Generator[tuple[Unit, Any], None, None]:
         call = uuid4().hex
-        at_once = _UNITS_OF_A_CORE * parallelism_of(self._spark, SMALL_BYTES + 1)
-        for start in range(0, len(units), at_once):
-            own = units[start : start + at_once]
-            yield from zip(own, self._results(_RunUnits(task, own, call)), strict=True)
+        count = _UNITS_OF_A_CORE * parallelism_of(self._spark, SMALL_BYTES + 1)
+        start = 0
+        while start < len(units):
+            part = units[start : start + count]
+            began = time.monotonic()
+            results, size = self._results(_RunUnits(task, part, call))
+            seconds = time.monotonic() - began
+            yield from zip(part, results, strict=True)
+            start += count
+            if 2 * seconds <= _JOB_SECONDS and 2 * size <= _MOST_RESULT_BYTES:
+                count *= 2
 
-    def _results(self, function: _RunUnits) -> list[Any]:
+    def _results(self, function: _RunUnits) -> tuple[list[Any], int]:
+        """The results of the units of one Spark job, and their bytes."""
         from py4j.protocol import Py4JError  # it comes with pyspark, which is missed by its name
 
         units, schema = function.units, spark_schema_of(_SCHEMA)
@@ -105,7 +118,8 @@ class SparkUnits:
         for place in range(len(units)):
             if isinstance(results[place], DstlError):
                 raise results[place]
-        return [results[place] for place in range(len(units))]
+        size = sum(len(row["result"]) for row in rows)
+        return [results[place] for place in range(len(units))], size
 
 
 def _reason_of(error: Exception) -> str:

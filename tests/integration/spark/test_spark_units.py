@@ -33,6 +33,7 @@ from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.write import work_record
+from dstl_core.spark.savepoints import spark_units
 from dstl_core.spark.savepoints.spark_units import SparkUnits
 from dstl_core.state.columns import keyed_sections
 from tests.full_disk import full_disk
@@ -72,6 +73,33 @@ def test_answers_are_those_of_one_process(spark: SparkSession) -> None:
     assert verify_snapshot(one, jobs=runner).to_json() == verify_snapshot(one).to_json()
     compared = [each.to_json() for each in diff_snapshots(one, two, jobs=runner)]
     assert compared == [each.to_json() for each in diff_snapshots(one, two)]
+
+
+def test_light_units_share_spark_jobs(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cluster may have more cores than the session says, and a job has a start and an end."""
+    monkeypatch.setattr(spark_units, "_JOB_SECONDS", 1e9)
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    units = [Unit(0, KeyGroupRange(number, number), 1) for number in range(200)]
+    done = list(SparkUnits(spark)(_first_key_group, units))
+    assert done == [(unit, unit.key_groups.start_key_group) for unit in units]
+    assert len(set(tracker.getJobIdsForGroup(None)) - before) <= 5
+
+
+def test_jobs_with_large_results_stay_small(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(spark_units, "_MOST_RESULT_BYTES", 10)
+    tracker = spark.sparkContext.statusTracker()
+    before = set(tracker.getJobIdsForGroup(None))
+    cores = spark.sparkContext.defaultParallelism
+    units = [Unit(0, KeyGroupRange(number, number), 1) for number in range(16 * cores)]
+    assert len(list(SparkUnits(spark)(_first_key_group, units))) == len(units)
+    assert len(set(tracker.getJobIdsForGroup(None)) - before) == 4
+
+
+def _first_key_group(unit: Unit) -> int:
+    return unit.key_groups.start_key_group
 
 
 class _Changed:
