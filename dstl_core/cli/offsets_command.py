@@ -72,7 +72,19 @@ KafkaSourceOption = Annotated[
         help="Turn a FlinkKafkaConsumer into a KafkaSource with this uid.",
     ),
 ]
-_EDITS = "--set, --map, --earliest, --topic and --kafka-source"
+KinesisSourceOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--kinesis-source",
+        metavar="OP=UID",
+        help="Turn a FlinkKinesisConsumer into a KinesisStreamsSource with this uid.",
+    ),
+]
+StreamArnOption = Annotated[
+    list[str] | None,
+    typer.Option("--stream-arn", metavar="ARN", help="The stream that --kinesis-source reads."),
+]
+_EDITS = "--set, --map, --earliest, --topic, --kafka-source and --kinesis-source"
 
 
 def offsets(
@@ -84,6 +96,8 @@ def offsets(
     ] = False,
     topic: TopicOption = None,
     kafka_source: KafkaSourceOption = None,
+    kinesis_source: KinesisSourceOption = None,
+    stream_arn: StreamArnOption = None,
     out: OutOption = None,
     overwrite: OverwriteOption = False,
     share: ShareOption = False,
@@ -97,10 +111,10 @@ def offsets(
     """Show where every source stands.
 
     With --set, --map or --earliest, it writes a copy to --out in which sources stand elsewhere.
-    With --topic they read topics of other names, and with --kafka-source old consumers of Kafka are
-    new sources. SPLIT and OLD are names of the snapshot. Keyed state stays as it is, so records
-    that are read again count twice. With --json, each split is one JSON object a line. The exit
-    code is 1 if a split is lost or held twice, and if where a source stands is not known.
+    With --topic they read topics of other names, and with --kafka-source and --kinesis-source old
+    consumers are new sources. SPLIT and OLD are names of the snapshot. Keyed state stays as it is,
+    so records that are read again count twice. With --json, each split is one JSON object a line.
+    The exit code is 1 if a split is lost or held twice, and if where a source stands is not known.
     """
     from dstl_core.savepoint.connectors.edited_sources import edited_sources
     from dstl_core.savepoint.connectors.source_positions import source_positions
@@ -111,13 +125,14 @@ def offsets(
     from dstl_core.savepoint.read.snapshot_names import lines_of_file
 
     positions = [*(set_ or []), *lines_of_file("--map", map_, "position")]
-    if positions or earliest or topic or kafka_source:
+    if positions or earliest or topic or kafka_source or kinesis_source or stream_arn:
         folder = required_out(out, f"{_EDITS} need")
+        names = SnapshotNames(snapshot)
         sources = edited_sources(
             snapshot,
-            kafka_sources=SnapshotNames(snapshot).renaming(
-                "--kafka-source", kafka_source, "OP=UID"
-            ),
+            kafka_sources=names.renaming("--kafka-source", kafka_source, "OP=UID"),
+            kinesis_sources=names.renaming("--kinesis-source", kinesis_source, "OP=UID"),
+            stream_arns=stream_arn or [],
             positions=cut_pairs("--set", positions, "SPLIT=POSITION", is_last),
             topics=cut_pairs("--topic", topic, "OLD=NEW", is_last),
             earliest=earliest,

@@ -23,11 +23,15 @@ from dstl_core.codec.connectors.connector_fields import (
     read_texts,
     whole,
 )
-from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.errors import FormatError
 
+SPLIT_VERSION, ENUMERATOR_VERSION = 2, 1
+"""What connectors since 5.0 write."""
 _STATUSES = (0, 1)
-_UNASSIGNED = 1
+ASSIGNED, _UNASSIGNED = _STATUSES
+TRIM_HORIZON, LATEST = "TRIM_HORIZON", "LATEST"
+AFTER, AT = "AFTER_SEQUENCE_NUMBER", "AT_SEQUENCE_NUMBER"
 
 
 def _marker(data: DataInput) -> str | int | None:
@@ -79,7 +83,7 @@ def _enumerator(version: int, raw: bytes) -> Json:
     return whole(raw, "shards of Kinesis", read)
 
 
-_WORDS = {"AFTER_SEQUENCE_NUMBER": "last", "AT_SEQUENCE_NUMBER": "next", "AT_TIMESTAMP": "from"}
+_WORDS = {AFTER: "last", AT: "next", "AT_TIMESTAMP": "from"}
 
 
 def _position(split: Json) -> Position:
@@ -99,3 +103,37 @@ def _pending(enumerator: Json) -> list[Position]:
 
 
 KINESIS = SourceFormat("kinesis", _split, _enumerator, _position, _pending)
+
+
+def write_split(split: Json) -> bytes:
+    """The bytes of a split that starts at a sequence number or a marker, as version 2 has them."""
+    out = DataOutput()
+    for field in ("streamArn", "shardId", "iterator"):
+        out.write_utf(split[field])
+    out.write_bool(split["marker"] is not None)
+    if split["marker"] is not None:
+        out.write_bool(False)  # no time
+        out.write_bool(True)
+        out.write_utf(split["marker"])
+    out.write_i32(len(split["parents"]))
+    for parent in split["parents"]:
+        out.write_utf(parent)
+    out.write_utf(split["startingHashKey"])
+    out.write_utf(split["endingHashKey"])
+    out.write_bool(False)  # not finished
+    return out.to_bytes()
+
+
+def write_enumerator(last_seen: str, splits: list[Json]) -> bytes:
+    """The bytes of an enumerator that has assigned these splits, as version 1 has them."""
+    out = DataOutput()
+    out.write_bool(True)
+    out.write_utf(last_seen)
+    out.write_i32(len(splits))
+    out.write_i32(SPLIT_VERSION)
+    for split in splits:
+        raw = write_split(split)
+        out.write_i32(len(raw))
+        out.write_bytes(raw)
+        out.write_i32(ASSIGNED)
+    return out.to_bytes()

@@ -15,6 +15,8 @@ Source: ``FlinkKafkaConsumerBase`` and recorded state of the connector for Flink
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from dstl_core.codec.connectors.connector_fields import Position
 from dstl_core.codec.data_io import DataInput, utf16_units
 from dstl_core.codec.java_stream import JavaArray, JavaObject, JavaValue, read_java_object
@@ -78,7 +80,35 @@ def kafka_partition(raw: bytes) -> Position:
     return Position(name, str(offset), "last") if marker is None else Position(name, marker)
 
 
-def kinesis_shard(raw: bytes) -> Position:
+@dataclass(frozen=True, slots=True)
+class KinesisShard:
+    """An element of the state of ``FlinkKinesisConsumer``.
+
+    Args:
+        fields: Those of its ``StreamShardMetadata``, by name; None for what is not known.
+        number: The sequence number of the last record that was read, or a marker.
+        sub_number: Its place in an aggregate of records; negative outside of one.
+    """
+
+    fields: dict[str, str | None]
+    number: str
+    sub_number: int
+
+    @property
+    def marker(self) -> str | None:
+        """The position, if it is no number."""
+        return _SHARD_MARKERS.get(self.number)
+
+    @property
+    def position(self) -> Position:
+        name = f"{self.fields['streamName']}/{self.fields['shardId']}"
+        if self.marker is not None:
+            return Position(name, self.marker)
+        value = self.number if self.sub_number < 0 else f"{self.number}-{self.sub_number}"
+        return Position(name, value, "last")
+
+
+def kinesis_shard(raw: bytes) -> KinesisShard:
     """A shard of ``FlinkKinesisConsumer``, and the last record that it read.
 
     Raises:
@@ -102,10 +132,7 @@ def kinesis_shard(raw: bytes) -> Position:
     data.expect_end("a shard of Kinesis")
     if number is None or stored_hash != _hash_of_number(number, sub_number):
         raise FormatError(_SHARD, field="hash", got=stored_hash)
-    name = f"{shard['streamName']}/{shard['shardId']}"
-    if number in _SHARD_MARKERS:
-        return Position(name, _SHARD_MARKERS[number])
-    return Position(name, number if sub_number < 0 else f"{number}-{sub_number}", "last")
+    return KinesisShard(shard, number, sub_number)
 
 
 _PARTITION, _SHARD = "Not a partition of Kafka", "Not a shard of Kinesis"

@@ -8,10 +8,10 @@ to read, a split a partition, and its enumerator says which partitions are assig
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from dstl_core.codec.connectors.connector_fields import Json, Position
-from dstl_core.codec.connectors.envelope import Versioned, write_coordinator
+from dstl_core.codec.connectors.envelope import Versioned
 from dstl_core.codec.connectors.kafka_source import (
     ASSIGNED,
     ENUMERATOR_VERSION,
@@ -20,21 +20,11 @@ from dstl_core.codec.connectors.kafka_source import (
     write_enumerator,
     write_split,
 )
-from dstl_core.codec.operator_state import list_state_meta, write_operator_stream
-from dstl_core.codec.serializers.arrays import BytePrimitiveArraySerializer
-from dstl_core.errors import SavepointError
-from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
-from dstl_core.model.handle import (
-    ByteStreamStateHandle,
-    OperatorStateMode,
-    OperatorStreamStateHandle,
-)
-from dstl_core.savepoint.connectors.kafka_topics import reader_element
-from dstl_core.savepoint.connectors.known_states import KAFKA_CONSUMER, READER_STATE
-from dstl_core.savepoint.connectors.legacy_positions import legacy_sources, read_positions
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.savepoint.connectors.known_states import KAFKA_CONSUMER
 from dstl_core.savepoint.connectors.set_positions import MovedSplit
+from dstl_core.savepoint.connectors.state_of_source import state_of_consumer, state_of_source
 from dstl_core.savepoint.edit.changed_elements import with_operators
-from dstl_core.savepoint.edit.operator_copy import check_aligned
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 
@@ -68,50 +58,15 @@ def with_kafka_sources(
     """
     states, moved, left_out = {}, list[MovedSplit](), list[str]()
     for consumer in consumers:
-        # The subtasks of the source have no in-flight data, so a later check would see none.
-        check_aligned(consumer)
-        places = _places(consumer)
-        splits = {name: _split(place) for name, (_, place) in places.items()}
+        _, read = state_of_consumer(consumer, KAFKA_CONSUMER, "KafkaSource")
+        # Flink's consumer takes the last of equal partitions, in the order of subtasks.
+        places = {place.split: place for place in read}
+        splits = {name: _split(place) for name, place in places.items()}
         held = {name: split for name, split in splits.items() if split is not None}
         states[consumer.operator_id] = _state(consumer, list(held.values()))
-        moved += [_moved(consumer, places[name][1], split) for name, split in held.items()]
+        moved += [_moved(consumer, places[name], split) for name, split in held.items()]
         left_out += sorted(splits.keys() - held.keys())
     return ConvertedConsumers(with_operators(snapshot, states), tuple(moved), tuple(left_out))
-
-
-def _places(consumer: OperatorSnapshot) -> dict[str, tuple[int, Position]]:
-    """Each partition with its subtask and position. Flink's consumer takes the last of equal ones,
-    in the order of subtasks.
-    """
-    states = [
-        state
-        for state in legacy_sources(consumer)
-        if state.known is not None and state.known.connector == KAFKA_CONSUMER
-    ]
-    places = read_positions(states[0]) if states else None
-    if places is None:
-        raise SavepointError(
-            f"Operator {consumer.label!r} cannot become a KafkaSource: it is no {KAFKA_CONSUMER}.",
-            location=str(consumer.snapshot.folder),
-        )
-    others = {info.name for info in consumer.operator_states} - {states[0].name}
-    filled = sorted(name for name in others if _elements(consumer, name))
-    if filled or consumer.keyed_handles:
-        raise SavepointError(
-            f"Operator {consumer.label!r} cannot become a KafkaSource: it holds other state "
-            f"({', '.join(filled) or 'keyed state'}), which a source does not take.",
-            location=str(consumer.snapshot.folder),
-        )
-    return {place.split: (subtask, place) for subtask, place in places}
-
-
-def _elements(operator: OperatorSnapshot, name: str) -> int:
-    return sum(
-        len(info.offsets)
-        for _, handle, _ in operator.operator_state_readers(name)
-        for info in handle.states
-        if info.name == name
-    )
 
 
 def _split(place: Position) -> Json | None:
@@ -134,21 +89,10 @@ def _moved(consumer: OperatorSnapshot, place: Position, split: Json) -> MovedSpl
 
 
 def _state(consumer: OperatorSnapshot, splits: list[Json]) -> OperatorState:
-    meta = list_state_meta(
-        READER_STATE, OperatorStateMode.SPLIT_DISTRIBUTE, BytePrimitiveArraySerializer()
-    )
-    subtasks = []
-    for index in range(consumer.parallelism):
-        own = splits[index :: consumer.parallelism]
-        elements = [reader_element(Versioned(SPLIT_VERSION, write_split(split))) for split in own]
-        raw, infos = write_operator_stream([(meta, elements)], [])
-        stream = ByteStreamStateHandle(f"{consumer.operator_id.hex}-{index}", raw)
-        handle = OperatorStreamStateHandle(infos, stream)
-        subtasks.append(OperatorSubtaskState(index, managed_operator_state=handle))
     partitions = [{**split, "status": ASSIGNED} for split in splits]
     enumerator = {"partitions": partitions, "initialDiscoveryFinished": True}
-    stored = Versioned(*write_enumerator(ENUMERATOR_VERSION, enumerator))
-    coordinator = ByteStreamStateHandle(
-        f"{consumer.operator_id.hex}-coordinator", write_coordinator(stored)
+    return state_of_source(
+        consumer,
+        [Versioned(SPLIT_VERSION, write_split(split)) for split in splits],
+        Versioned(*write_enumerator(ENUMERATOR_VERSION, enumerator)),
     )
-    return replace(consumer.state, subtasks=tuple(subtasks), coordinator_state=coordinator)

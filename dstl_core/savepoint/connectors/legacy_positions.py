@@ -61,7 +61,7 @@ def _reader_of(state: ConnectorState) -> Callable[[bytes], list[Position]] | Non
     assert state.known is not None, "only the elements of known states are read"
     by_state: dict[tuple[str, str], Callable[[bytes], list[Position]]] = {
         (KAFKA_CONSUMER, state.name): lambda raw: [kafka_partition(raw)],
-        (KINESIS_CONSUMER, state.name): lambda raw: [kinesis_shard(raw)],
+        (KINESIS_CONSUMER, state.name): lambda raw: [kinesis_shard(raw).position],
         (READ_FILE, "splits"): lambda raw: [file_split(raw)],
         (READ_FILE, "file-monitoring-state"): _folder,
         (QUEUE, state.name): acknowledged_messages,

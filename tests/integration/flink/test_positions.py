@@ -16,6 +16,7 @@ from dstl_core.savepoint.connectors.set_positions import set_positions
 from dstl_core.savepoint.edit.kept_state import Files
 from tests.golden_files import CONNECTORS, GOLDEN, LEGACY_CONNECTORS, snapshot
 from tests.integration.flink.checker import FlinkChecker, Operator, State
+from tests.unit.savepoint.test_kinesis_moves import ARN, SPLITS, consumer_of
 
 pytestmark = pytest.mark.flink
 
@@ -106,6 +107,29 @@ def test_the_state_of_a_source_that_was_a_consumer_is_restored(
     [entry] = restored.entries
     expected = [("abc", 13, 16769), ("def", 7, 987654322)]
     assert [kafka_split(raw) for raw in entry["value"]] == expected
+
+
+def test_the_shards_of_a_source_that_was_a_consumer_are_restored(
+    flink: FlinkChecker, tmp_path: Path
+) -> None:
+    source = Snapshot.load(consumer_of(tmp_path / "in"))
+    [consumer] = [operator for operator in source.operators if operator.operator_states]
+    edited = edited_sources(
+        source,
+        kafka_sources={},
+        kinesis_sources={consumer.label: "clicks"},
+        stream_arns=[ARN],
+        positions={},
+        topics={},
+    )
+    shards = State(READER_STATE, "op-list", "bytes")
+
+    restored = flink.restore(
+        edited.edit.write(tmp_path / "out"), [Operator("clicks", operator_states=[shards])]
+    )
+
+    held = [bytes.fromhex(raw) for entry in restored.entries for raw in entry["value"]]
+    assert sorted(raw[8:] for raw in held) == sorted(SPLITS)
 
 
 def kafka_split(text: str) -> tuple[str, int, int]:

@@ -467,7 +467,7 @@ def test_the_command_shows_and_drops_committables(run: Any, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("arguments", "problem"),
     [
-        (("offsets", "--set", "1=2"), "--topic and --kafka-source need --out"),
+        (("offsets", "--set", "1=2"), "--kafka-source and --kinesis-source need --out"),
         (("offsets", "--set", "1", "--out", "x"), "--set is wrong: expected SPLIT=POSITION"),
         (("committables", "--drop", "1"), "--drop needs --out"),
         (("committables", "--drop", "new", "--out", "x"), "--drop is wrong"),
