@@ -1,9 +1,9 @@
-"""``dstl upgrade`` of the job ``orders`` of Flink 1.20.5, with many keys.
+"""``dstl upgrade`` of jobs of Flink 1.20.5, with many keys.
 
-The job is a golden file of the tests. Each key of the benchmark holds what one of its eight keys
-holds: a POJO with a map, a list of POJOs and a set, which Flink 1.x leaves to Kryo; a counter; and
-three entries of a map. Nothing else converts such state, so the floor is ``cp``. The way of single
-objects is what kernels fall back to.
+The jobs are golden files of the tests. Each key of the benchmark holds what one of the eight keys
+of a job holds. In the job ``orders``, that is a POJO with a map, a list of POJOs and a set, which
+Flink 1.x leaves to Kryo; a counter; and three entries of a map. Nothing else converts such state,
+so the floor is ``cp``. The way of single objects is what kernels fall back to.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
 from dstl_core.codec.serializers import serialize_to_bytes
 from dstl_core.codec.serializers.strings import StringSerializer
-from dstl_core.codec.state_meta import write_keyed_header
+from dstl_core.codec.state_meta import BackendStateType, write_keyed_header
 from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
@@ -38,12 +38,16 @@ from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.restore.canonical import read_key_groups, read_stream_header
 
-JOB = Path(__file__).parent.parent / "tests" / "golden" / "upgrade-jobs" / "orders"
-JAR = str(JOB / "job.jar")
+GOLDEN = Path(__file__).parent.parent / "tests" / "golden"
+JOBS = {
+    path.name: path
+    for folder in ("upgrade-jobs", "jdk-jobs")
+    for path in sorted((GOLDEN / folder).iterdir())
+    if path.is_dir()
+}
 KERNELS = "dstl upgrade"
 OBJECTS = "dstl upgrade, single objects"
 COPY = "cp"
-STATES = ("order", "count", "byItem")
 WORKS = (KERNELS, OBJECTS, COPY)
 MOST_OBJECTS = 200_000
 """Keys up to which single objects are measured: five million take a quarter of an hour."""
@@ -61,6 +65,7 @@ Record = tuple[int, bytes, bytes]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", type=int, nargs="+", default=[MOST_OBJECTS, 5_000_000])
+    parser.add_argument("--job", choices=sorted(JOBS), default="orders")
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
 
 
@@ -68,21 +73,23 @@ def run(arguments: argparse.Namespace) -> None:
     work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     machine = results.machine()
     try:
-        sizes = [_measure(keys, arguments.rounds, work) for keys in arguments.keys]
+        job = JOBS[arguments.job]
+        sizes = [_measure(job, keys, arguments.rounds, work) for keys in arguments.keys]
     finally:
         shutil.rmtree(work, ignore_errors=True)
     machine["load_average_after"] = os.getloadavg()[0]
-    figures = {"machine": machine, "sizes": sizes}
-    results.write("upgrade", figures, table_of(figures))
+    figures = {"machine": machine, "job": arguments.job, "sizes": sizes}
+    name = "upgrade" if arguments.job == "orders" else f"upgrade_{arguments.job}"
+    results.write(name, figures, table_of(figures))
 
 
-def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
+def _measure(job: Path, keys: int, rounds: int, work: Path) -> dict[str, Any]:
     source = work / "source"
     with _own_process() as process:
-        size = process.submit(write_source, source, keys).result()
+        size = process.submit(write_source, job, source, keys).result()
     out = work / "out"
     plain = "--keep-compression"  # what is compared is not compressed
-    upgrade = ["upgrade", str(source), str(out), "--to", "2.2", "--jar", JAR, plain]
+    upgrade = ["upgrade", str(source), str(out), "--to", "2.2", "--jar", jar_of(job), plain]
     commands = {
         KERNELS: [sys.executable, "-m", "dstl_core.cli", *upgrade],
         OBJECTS: [sys.executable, "-c", _WITHOUT_KERNELS, *upgrade],
@@ -97,10 +104,18 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
             measured.setdefault(name, []).append(run_process(commands[name], work, as_json=False))
             if name == KERNELS and number == 0:
                 with _own_process() as process:
-                    process.submit(_check, out, keys, work).result()
+                    process.submit(_check, job, out, keys, work).result()
             shutil.rmtree(out)
     shutil.rmtree(source)
     return {"keys": keys, "mib": size >> 20, "works": measured}
+
+
+def jar_of(job: Path) -> str:
+    return str(job / "job.jar")
+
+
+def _savepoint_of(job: Path) -> Path:
+    return next(job.glob("savepoint-*"))
 
 
 def _own_process() -> ProcessPoolExecutor:
@@ -111,13 +126,13 @@ def _own_process() -> ProcessPoolExecutor:
 # --------------------------------------------------------------------------------- the source
 
 
-def write_source(path: Path, keys: int) -> int:
+def write_source(job: Path, path: Path, keys: int) -> int:
     """Writes a savepoint of the job with as many keys; returns the bytes of keyed state."""
-    job = _Stored(next(JOB.glob("savepoint-*")))
-    templates = job.templates()
-    groups: list[list[int]] = [[] for _ in range(job.operator.max_parallelism)]
+    small = _Stored(_savepoint_of(job), jar_of(job))
+    templates = small.templates()
+    groups: list[list[int]] = [[] for _ in range(small.operator.max_parallelism)]
     for number in range(keys):
-        groups[job.key_group_of(f"k{number}")].append(number)
+        groups[small.key_group_of(f"k{number}")].append(number)
     target = SavepointFolder(path)
     offsets: list[int] = []
     size = 0
@@ -125,28 +140,28 @@ def write_source(path: Path, keys: int) -> int:
     def parts() -> Iterator[bytes]:
         nonlocal size
         out = DataOutput()
-        write_keyed_header(out, job.header)
+        write_keyed_header(out, small.header)
         size = out.position
         yield out.to_bytes()
         for key_group, own in enumerate(groups):
-            section = _section(key_group, own, templates, len(job.header.states))
+            section = _section(key_group, own, templates, len(small.header.states))
             offsets.append(size if section else 0)
             size += len(section)
             yield section
 
     target.file_io.write_new(target.folder.child("state"), parts())
     new = KeyGroupsSavepointStateHandle(
-        KeyGroupRangeOffsets(job.handle.key_group_range, tuple(offsets)),
+        KeyGroupRangeOffsets(small.handle.key_group_range, tuple(offsets)),
         RelativeFileStateHandle("state", size),
     )
     states = []
-    for operator in job.snapshot.operators:
+    for operator in small.snapshot.operators:
         subtasks = [
             replace(one, managed_keyed_state=new) if one.managed_keyed_state is not None else one
             for one in operator.state.subtasks
         ]
         states.append(replace(operator.state, subtasks=tuple(subtasks)))
-    target.publish(replace(job.snapshot.metadata, operators=tuple(states)), {})
+    target.publish(replace(small.snapshot.metadata, operators=tuple(states)), {})
     return size
 
 
@@ -162,14 +177,13 @@ def _section(
     return write_section((state, run) for state, run in enumerate(runs) if run)
 
 
-def _check(path: Path, keys: int, work: Path) -> None:
+def _check(job: Path, path: Path, keys: int, work: Path) -> None:
     """Keys hold what the conversion of the small job gives, which is done by single objects."""
     small = work / "small"
-    SavepointUpgrade(Snapshot.load(next(JOB.glob("savepoint-*")), jars=[JAR])).write(
-        small, keep_compression=True
-    )
-    truth = _Stored(small).templates()
-    stored = _Stored(path)
+    source = Snapshot.load(_savepoint_of(job), jars=[jar_of(job)])
+    SavepointUpgrade(source).write(small, keep_compression=True)
+    truth = _Stored(small, jar_of(job)).templates()
+    stored = _Stored(path, jar_of(job))
     shutil.rmtree(small)
     text = StringSerializer()
     step = max(1, keys // MOST_OBJECTS)
@@ -185,10 +199,10 @@ def _check(path: Path, keys: int, work: Path) -> None:
 
 
 class _Stored:
-    """The keyed state of the job."""
+    """The keyed state of a job."""
 
-    def __init__(self, path: Path) -> None:
-        self.snapshot = Snapshot.load(path, jars=[JAR])
+    def __init__(self, path: Path, jar: str) -> None:
+        self.snapshot = Snapshot.load(path, jars=[jar])
         [self.operator] = [each for each in self.snapshot.operators if each.keyed_handles]
         [handle] = self.operator.keyed_handles
         assert isinstance(handle, KeyGroupsSavepointStateHandle)
@@ -210,7 +224,8 @@ class _Stored:
         by_key: dict[bytes, list[Record]] = {}
         for key_group in range(self.operator.max_parallelism):
             for record in self.records(key_group):
-                if self.header.states[record.state_id].name in STATES:
+                meta = self.header.states[record.state_id]
+                if meta.backend_state_type is BackendStateType.KEY_VALUE:
                     key, rest = record.key[1:4], record.key[4:]
                     by_key.setdefault(key, []).append((record.state_id, rest, record.value))
         assert sorted(by_key) == [f"\3k{number}".encode() for number in range(8)]
@@ -222,7 +237,8 @@ def table_of(figures: dict[str, Any]) -> str:
         "# Upgrades",
         "",
         f"{figures['machine']['date']}, {results.describe(figures['machine'])} "
-        "Each key holds a POJO with a map, a list of POJOs and a set, which Flink 1.20 leaves to "
+        f"Keys hold what those of the job {figures.get('job', 'orders')} hold: in orders, a POJO "
+        "with a map, a list of POJOs and a set, which Flink 1.20 leaves to "
         "Kryo, a counter, and three entries of a map. Whole processes, one after the other; "
         "medians. Single objects are what a value becomes that kernels do not know; they were "
         "measured once, and with the smaller size only. A peak counts what the benchmark itself "

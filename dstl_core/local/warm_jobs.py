@@ -142,5 +142,5 @@ def _run(folder: Path, operator: AggregateOperator | KeyedOperator, batch: pa.Ta
 
 def _convert() -> None:
     """Calls the kernels of an upgrade, which are one program, with no record."""
-    converter = SectionConverter([], lambda state, value: value)
+    converter = SectionConverter([], lambda state, key, value: (key, value))
     converter.converted(END_OF_KEY_GROUP_MARK.to_bytes(2, "big"))

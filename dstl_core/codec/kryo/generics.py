@@ -59,6 +59,11 @@ class Generics:
         self._types: list[tuple[GenericType, int]] = []
         self._bound: list[tuple[Variable, str]] = []
 
+    @property
+    def variables(self) -> set[Variable]:
+        """The type parameters that have an argument."""
+        return {variable for variable, _ in self._bound}
+
     def push(self, declared: GenericType) -> None:
         self._types.append((declared, self.depth))
 

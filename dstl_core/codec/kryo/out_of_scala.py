@@ -175,7 +175,7 @@ class OutOfScala:
                     value.is_left, (of_left if value.is_left else of_right)(value.value)
                 )
             case ScalaEnumSerializer(), _:
-                return _constants(old, new)
+                return constants_of(old, new)
             case ScalaUnitSerializer(), VoidSerializer() | UnitSerializer():
                 return _same
         return self._collection(old, new)
@@ -188,7 +188,7 @@ class OutOfScala:
             raise _refused(old, new, "a null says nothing of the Option inside")
         inner = new.inner if isinstance(new, NullableSerializer) else new
         of_content = self.of(old.inner, inner)
-        if not nullable and not _takes_null(new):
+        if not nullable and not takes_null(new):
             return lambda value: of_content(_content(value, new))
         return lambda value: of_content(value.value) if value.is_there else None
 
@@ -222,7 +222,7 @@ class OutOfScala:
         return lambda value: tuple(each(item) for each, item in zip(converts, value, strict=True))
 
     def _pojo(self, old: ScalaCaseClassSerializer | PojoSerializer, new: PojoSerializer) -> Convert:
-        parts = _fields(old, new)
+        parts = fields_by_name(old, new)
         wanted = {entry.name: entry.serializer for entry in new.fields if entry.serializer}
         lost = [name for name in parts if name not in wanted]
         if lost:
@@ -253,19 +253,9 @@ class OutOfScala:
         return convert
 
     def _field(self, old: AnySerializer, new: AnySerializer, place: str) -> Convert:
-        if self._is_primitive(*place.rpartition(".")[::2]):
+        if is_primitive(self._classes, *place.rpartition(".")[::2]):
             return self.of(old, new)
         return _or_none(self.of(old, new, nullable=True))
-
-    def _is_primitive(self, pojo: str, name: str) -> bool:
-        """Whether a field takes no null; it takes one if its class is not known."""
-        declared = self._classes.get(pojo)
-        chain = [] if declared is None else [declared, *self._classes.parents(declared)]
-        return any(
-            member.name == name and owner.type_of(member).is_primitive
-            for owner in chain
-            for member in owner.fields
-        )
 
     def _success(self, old: ScalaTrySerializer, new: AnySerializer, nullable: bool) -> Convert:
         of_value = self.of(old.left, new, nullable=nullable)
@@ -281,7 +271,7 @@ class OutOfScala:
         return convert
 
     def _collection(self, old: AnySerializer, new: AnySerializer) -> Convert:
-        pair = _pair(old)
+        pair = pair_of(old)
         if pair is not None and isinstance(new, ScalaMapSerializer):
             own, item = self._items(pair[0], new.key), self._items(pair[1], new.value)
             return lambda pairs: [(own(key), item(value)) for key, value in pairs]
@@ -289,7 +279,7 @@ class OutOfScala:
             of_key = self._items(pair[0], new.key)
             of_item = _or_none(self.of(pair[1], new.value, nullable=True))
             return lambda pairs: [(of_key(own), of_item(value)) for own, value in pairs]
-        part, wanted = _element(old), _element(new)
+        part, wanted = element_of(old), element_of(new)
         if part is None or wanted is None:
             raise _refused(old, new)
         if _is_set(new) and not _is_set(old):
@@ -301,7 +291,7 @@ class OutOfScala:
     def _items(self, old: AnySerializer, new: AnySerializer) -> Convert:
         """Elements, of which Scala's collections and Java's arrays may lack some."""
         convert = self.of(old, new)
-        if _takes_null(new):
+        if takes_null(new):
             return _or_none(convert)
 
         def present(value: Any) -> Any:
@@ -323,7 +313,18 @@ class OutOfScala:
         return from_kryo_value(old, new)
 
 
-def _fields(
+def is_primitive(classes: JobClasses, pojo: str, name: str) -> bool:
+    """Whether a field takes no null; it takes one if its class is not known."""
+    declared = classes.get(pojo)
+    chain = [] if declared is None else [declared, *classes.parents(declared)]
+    return any(
+        member.name == name and owner.type_of(member).is_primitive
+        for owner in chain
+        for member in owner.fields
+    )
+
+
+def fields_by_name(
     old: ScalaCaseClassSerializer | PojoSerializer, new: PojoSerializer
 ) -> dict[str, AnySerializer]:
     """The types of fields by name, in the order of a value."""
@@ -338,7 +339,7 @@ def _fields(
     return dict(zip(old.field_names, old.fields, strict=True))
 
 
-def _pair(old: AnySerializer) -> tuple[AnySerializer, AnySerializer] | None:
+def pair_of(old: AnySerializer) -> tuple[AnySerializer, AnySerializer] | None:
     """The types of the keys and the values of a map."""
     match old:
         case MapSerializer():
@@ -348,7 +349,8 @@ def _pair(old: AnySerializer) -> tuple[AnySerializer, AnySerializer] | None:
     return None
 
 
-def _element(serializer: AnySerializer) -> AnySerializer | None:
+def element_of(serializer: AnySerializer) -> AnySerializer | None:
+    """The type of the elements of a collection."""
     match serializer:
         case (
             ScalaCollectionSerializer()
@@ -389,7 +391,8 @@ def _with_time(stored: Any, value: Any) -> Any:
     return None if value is None else stored._replace(value=value)
 
 
-def _takes_null(new: AnySerializer) -> bool:
+def takes_null(new: AnySerializer) -> bool:
+    """Whether the bytes of a type have a form of null."""
     return isinstance(new, _NULLABLE) or new in _TAKE_NULL
 
 
@@ -399,7 +402,8 @@ def _content(value: Option, new: AnySerializer) -> Any:
     return value.value
 
 
-def _constants(old: ScalaEnumSerializer, new: AnySerializer) -> Convert:
+def constants_of(old: ScalaEnumSerializer, new: AnySerializer) -> Convert:
+    """What makes values of the names of constants."""
     if new == Types.INT:
         return dict(old.constants).__getitem__
     if new == Types.STRING:
@@ -437,7 +441,7 @@ def _into_kryo(old: AnySerializer, new: ReadableKryoSerializer) -> Convert:
 
 
 def _kind_of_collection(old: AnySerializer) -> str:
-    if _pair(old) is not None:
+    if pair_of(old) is not None:
         return "java.util.HashMap"
     return "java.util.HashSet" if _is_set(old) else "java.util.ArrayList"
 
@@ -450,7 +454,7 @@ def _object_maker(old: AnySerializer) -> Callable[[Any], KryoObject | None] | No
     if isinstance(old, ScalaOptionSerializer):
         content = _object_maker(old.inner)
         return content and (lambda value: content(value.value) if value.is_there else None)
-    pair, element = _pair(old), _element(old)
+    pair, element = pair_of(old), element_of(old)
     if pair is not None:
         key, item = map(_object_maker, pair)
         if key is None or item is None:

@@ -12,6 +12,7 @@ from typing import Any
 
 from dstl_core.codec.big_decimal import BigDecimal
 from dstl_core.codec.classfile.generic_types import JavaType, class_name_of
+from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.classfile.source_types import OF_FLINK
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer, plain_class
@@ -54,11 +55,13 @@ COLLECTIONS = tuple(_EXAMPLES)
 class TypeChange:
     """The type after the upgrade; ``convert`` makes its values of the old ones. Without it the
     bytes stay as they are. ``drops_none`` says that a None which it makes is no value at all.
+    ``classes`` are those of the new job, for a type of Scala's API.
     """
 
     new: AnySerializer
     convert: Convert | None = None
     drops_none: bool = False
+    classes: JobClasses | None = None
 
 
 class UndeclaredError(UnreadableValueError):

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
 
+from dstl_core.codec.columnar.kernels.jit import SHIPPED_FOLDER
 from dstl_core.codec.columnar.kryo.section_converter import SectionConverter, SectionRule
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
@@ -57,9 +58,9 @@ from dstl_core.state.restore.canonical import read_key_groups, read_stream_heade
 Counted = Callable[[str, int], None]
 Place = tuple[str, BackendStateType]
 _OPERATOR_STATE = (BackendStateType.OPERATOR, BackendStateType.BROADCAST)
-KERNELS_FROM_BYTES = 32 << 20
-"""Of keyed state of an operator. Where no kernel was compiled before, that takes as long as to
-convert about twice as much one by one.
+KERNELS_FROM_BYTES = (32 if SHIPPED_FOLDER is None else 4) << 20
+"""Of keyed state of an operator, or of operator state of a subtask. Where no kernel was compiled
+before, that takes as long as to convert about twice as much one by one.
 """
 
 
@@ -254,7 +255,9 @@ class _StreamConversion:
         return bool(self._ids)
 
     def _section_converter(self) -> SectionConverter | None:
-        """Kernels for the stream; None if they do not know one of its conversions."""
+        """Kernels for the stream; None if they know none of its conversions, or may leave a record
+        out.
+        """
         rules = []
         for at in range(len(self._old.states)):
             number, values = self._ids.get(at), self._values.get(at)
@@ -265,12 +268,16 @@ class _StreamConversion:
                     return None
                 rule = known
             rules.append(rule)
-        return SectionConverter(rules, self._one_value)
+        if all(rule.is_single or (rule.types, rule.key) == (None, None) for rule in rules):
+            return None
+        return SectionConverter(rules, self._one_record)
 
-    def _one_value(self, state_id: int, stored: bytes) -> bytes:
+    def _one_record(self, state_id: int, key: bytes, value: bytes) -> tuple[bytes, bytes]:
         values = self._values[state_id]
         with error_context(state=values.name):
-            return values.value(stored)
+            converted = values.converted(StoredRecord(state_id, key, value, 0))
+        assert converted is not None  # kernels know no type with values that are left out
+        return converted
 
     def sections(self, key_groups: KeyGroupRange) -> Sections:
         """The converted sections of some key groups, and how many entries of each state changed."""
@@ -380,6 +387,7 @@ def converted_operator_state(
     changed = {name for name, kind in conversions if kind in _OPERATOR_STATE}
     if handle is None or not any(info.name in changed for info in handle.states):
         return copy_managed_state(operator, handle, target)
+    by_kernels = handle.state_size >= KERNELS_FROM_BYTES
     snapshot = operator.snapshot
     raw = snapshot.resolver.read(handle.stream)
     reader = OperatorStateReader(raw, handle.states, snapshot.registry)
@@ -390,16 +398,19 @@ def converted_operator_state(
         if conversion is None and place_of(meta) in conversions:
             continue
         new = meta if conversion is None else conversion.meta(meta)
-        value = Recoded(meta.value_serializer, None if conversion is None else conversion.value)
+        recoded = Recoded(meta.value_serializer, None if conversion is None else conversion.value)
+        values = recoded.of_all if by_kernels else recoded.of_each
         with error_context(state=info.name, operator=operator.label):
             if info.mode is OperatorStateMode.BROADCAST:
                 change = None if conversion is None else conversion.key
                 key = Recoded(meta.serializer(KEY_SERIALIZER), change)
-                pairs = [(key.of_key(own), value.of(each)) for own, each in reader.raw_pairs(info)]
-                broadcasts.append((new, pairs))
+                pairs = list(reader.raw_pairs(info))
+                keys = [key.of_key(own) for own, _ in pairs]
+                items = values([each for _, each in pairs])
+                broadcasts.append((new, list(zip(keys, items, strict=True))))
                 entries = len(pairs)
             else:
-                elements = [value.of(each) for each in reader.raw_elements(info)]
+                elements = values(list(reader.raw_elements(info)))
                 lists.append((new, elements))
                 entries = len(elements)
         if conversion is not None:

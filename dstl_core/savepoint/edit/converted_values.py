@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 
-from dstl_core.codec.columnar.kryo.section_converter import Framing, SectionRule
+from dstl_core.codec.columnar.kryo.section_converter import (
+    Framing,
+    SectionConverter,
+    SectionRule,
+    StoredKeyRule,
+)
+from dstl_core.codec.columnar.kryo.type_nodes import Types
 from dstl_core.codec.data_io import DataInput
-from dstl_core.codec.keyed_canonical import StoredRecord
+from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
 from dstl_core.codec.keyed_records import LIST_DELIMITER, RecordFormat
-from dstl_core.codec.kryo.out_of_scala import holds_scala
 from dstl_core.codec.kryo.type_changes import TypeChange
 from dstl_core.codec.serializers import (
     AnySerializer,
@@ -17,11 +23,25 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
     value_text,
 )
+from dstl_core.codec.serializers.arrays import (
+    DoublePrimitiveArraySerializer,
+    FloatPrimitiveArraySerializer,
+)
+from dstl_core.codec.serializers.primitives import DoubleSerializer, FloatSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import UnreadableValueError
 
 _DELIMITER = bytes((LIST_DELIMITER,))
 _NULL = b"\1"
+_ANY_KEY = b"\0"
+_PORTION = 1 << 12
+"""Values that kernels get at once."""
+_FLOATS = (
+    FloatSerializer,
+    DoubleSerializer,
+    FloatPrimitiveArraySerializer,
+    DoublePrimitiveArraySerializer,
+)
 
 
 class StateValues:
@@ -56,16 +76,27 @@ class StateValues:
         elif self._kind is KeyedStateType.LIST:
             old, framing = old.nested[0], Framing.ELEMENTS
         self._items = Recoded(old, value)
-        self._rule = (old, value.new), framing
+        self._framing = framing
 
     def rule(self, number: int) -> SectionRule | None:
-        """How kernels convert the state; None if its keys change, or its types are of Scala."""
-        if self._kind is KeyedStateType.MAP and self._keys.changes:
+        """How kernels convert the state; None if they cannot: a record may be left out."""
+        if self._items.drops_none:
             return None
-        types, framing = self._rule
-        if holds_scala(types[0]):
+        changes_keys = self._kind is KeyedStateType.MAP and self._keys.changes
+        key = self._key_rule() if changes_keys else None
+        if changes_keys and key is None:
+            return SectionRule(number, is_single=True)
+        types = self._items.types if self._items.changes else None
+        return SectionRule(number, types, self._framing, key, classes=self._items.classes)
+
+    def _key_rule(self) -> StoredKeyRule | None:
+        """How kernels convert the stored keys of a map; None leaves them to single objects."""
+        key, namespace = self._format.key_serializer, self._format.namespace_serializer
+        user_key = self._keys.types
+        if self._format.is_ambiguous or any(map(_has_floats, user_key)):
             return None
-        return SectionRule(number, types if self._items.changes else None, framing)
+        parts = (key, key), (namespace, namespace), user_key
+        return StoredKeyRule(self._prefix, parts, self._keys.classes)
 
     def converted(self, record: StoredRecord) -> tuple[bytes, bytes] | None:
         """The stored key and value of a record; None if the new type has no value for it.
@@ -84,12 +115,6 @@ class StateValues:
                 f"State {self.name!r} cannot be converted at key {text}: {error.what}; change the "
                 f"value in the job before the upgrade, or drop the state (drop, --drop)"
             ) from error
-
-    def value(self, stored: bytes) -> bytes:
-        """The new bytes of a value for kernels, which leave no record out."""
-        value = self._content(stored)
-        assert value is not None  # kernels know no type with values that are left out
-        return value
 
     def _content(self, stored: bytes) -> bytes | None:
         match self._kind:
@@ -131,6 +156,17 @@ class Recoded:
         self._new = old if change is None else change.new
         self._convert = None if change is None else change.convert
         self._drops_none = change is not None and change.drops_none
+        self.classes = None if change is None else change.classes
+
+    @property
+    def types(self) -> Types:
+        """Before and after."""
+        return self._old, self._new
+
+    @property
+    def drops_none(self) -> bool:
+        """Whether a value may become none at all."""
+        return self._drops_none
 
     @property
     def changes(self) -> bool:
@@ -141,6 +177,24 @@ class Recoded:
         if convert is None:
             return stored
         return serialize_to_bytes(self._new, convert(deserialize_exactly(self._old, stored)))
+
+    def of_each(self, stored: Sequence[bytes]) -> list[bytes]:
+        """The bytes of many values, one by one."""
+        return [self.of(each) for each in stored]
+
+    def of_all(self, stored: Sequence[bytes]) -> list[bytes]:
+        """The bytes of many values, which kernels convert as far as they know them."""
+        if self._convert is None:
+            return list(stored)
+        rule = SectionRule(0, self.types, classes=self.classes)
+        kernels = SectionConverter([rule], lambda _, key, value: (key, self.of(value)))
+        new: list[bytes] = []
+        for start in range(0, len(stored), _PORTION):
+            records = [(_ANY_KEY, value) for value in stored[start : start + _PORTION]]
+            converted = kernels.converted(write_section([(0, records)]))
+            assert converted is not None  # the section is not damaged
+            new += [record.value for record in read_section(DataInput(converted[0]), 1)]
+        return new
 
     def of_or_none(self, stored: bytes) -> bytes | None:
         """The bytes of a value; None if it is none in the new type."""
@@ -161,3 +215,8 @@ class Recoded:
         if convert is None:
             return data.read_value(self._old)
         return serialize_to_bytes(self._new, convert(self._old.deserialize(data)))
+
+
+def _has_floats(serializer: AnySerializer) -> bool:
+    """Whether a key may hold a NaN, which has other bytes in a key than in a value."""
+    return isinstance(serializer, _FLOATS) or any(map(_has_floats, serializer.nested))

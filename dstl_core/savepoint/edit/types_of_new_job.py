@@ -164,7 +164,8 @@ class TypesOfNewJob:
         convert = self._conversions.of(old, new, nullable=nullable)
         inner = old.value if isinstance(old, TtlSerializer) else old
         drops_none = nullable and isinstance(inner, ScalaOptionSerializer)
-        return TypeChange(new, convert, drops_none and not isinstance(new, NullableSerializer))
+        drops_none = drops_none and not isinstance(new, NullableSerializer)
+        return TypeChange(new, convert, drops_none, self._types.classes)
 
     def _new_parts(self, operator: OperatorSnapshot, info: StateInfo) -> _TypeParts:
         old = _TypeParts.of(info.meta)

@@ -19,8 +19,14 @@ from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
-from dstl_core.codec.kryo.generics import Generics, GenericType
-from dstl_core.codec.kryo.jdk_bodies import SCALARS, AsListBody, FixedSizeBody, OptionalBody
+from dstl_core.codec.kryo.generics import Generics, GenericType, Variable
+from dstl_core.codec.kryo.jdk_bodies import (
+    SCALARS,
+    AsListBody,
+    EnumSetBody,
+    FixedSizeBody,
+    OptionalBody,
+)
 from dstl_core.codec.kryo.kryo_objects import (
     READABLE_IN_KRYO_5,
     UNREADABLE_IN_KRYO_5,
@@ -72,11 +78,16 @@ SCALAR_KINDS = {
     "java.sql.Timestamp": k.TIMESTAMP,
     "java.util.concurrent.atomic.AtomicInteger": k.INT,
     "java.util.concurrent.atomic.AtomicLong": k.LONG,
+    "java.util.concurrent.atomic.AtomicBoolean": k.ATOMIC_FLAG,
+    "java.util.OptionalInt": k.MAYBE_INT,
+    "java.util.OptionalLong": k.MAYBE_LONG,
+    "java.util.OptionalDouble": k.MAYBE_DOUBLE,
 }
 """The scalars that the kernels know, by class."""
 _TIME = "java.time."
 _COMPOSED: dict[str, tuple[int, tuple[str, ...]]] = {
     _TIME + "LocalDateTime": (k.DATE_TIME, ("LocalDate", "LocalTime")),
+    _TIME + "OffsetTime": (k.OFFSET_TIME, ("ZoneOffset", "LocalTime")),
     _TIME + "OffsetDateTime": (k.ZONED, ("LocalDateTime", "ZoneOffset")),
     _TIME + "ZonedDateTime": (k.ZONED, ("LocalDateTime", "ZoneOffset", "ZoneId")),
 }
@@ -102,7 +113,7 @@ def primitive_kind(type_name: str) -> int | None:
 class ClassTable:
     """Numbers of classes, and of lists of type arguments."""
 
-    words: Int64s = field(default_factory=lambda: np.zeros((k.MAX_CLASSES, 2), np.int64))
+    words: Int64s = field(default_factory=lambda: np.zeros((k.MAX_CLASSES, 3), np.int64))
     names: list[str] = field(default_factory=list)
     arguments: list[TypeArguments] = field(default_factory=lambda: [()])
     _numbers: dict[str, int] = field(default_factory=dict)
@@ -118,15 +129,17 @@ class ClassTable:
         known = self._numbers.get(name)
         if known is not None:
             return known
+        written = READABLE_IN_KRYO_5.get(name)
+        place = None if written is None else self.number(written)
         number = len(self.names)
         if number == k.MAX_CLASSES or len(name) < 2 or not name.isascii():
             raise NotInTablesError
         raw = np.frombuffer(bytearray(name, "ascii"), np.uint8)
         raw[-1] |= k.MORE
         self._kept.append(raw)
-        self.words[number] = address_of(raw), len(raw)
         self.names.append(name)
         self._numbers[name] = number
+        self.words[number] = address_of(raw), len(raw), number if place is None else place
         return number
 
     def arguments_number(self, arguments: TypeArguments) -> int:
@@ -156,19 +169,39 @@ class BodyTable:
         # The arguments of a body are of the kind that the same class made.
         self._slots: Any = (_OldSlots if self._is_old else _NewSlots)(classes, layouts)
         self._bodies: list[Int64s] = []
+        self._free: list[tuple[set[Variable], Int64s]] = []
+        self._bound: set[Variable] = set()
         self._words = np.zeros(k.MAX_CLASSES * k.MAX_ARGUMENTS, np.int64)
         self.address = address_of(self._words)
 
     def add(self, number: int) -> None:
         """Answers a kernel: ``number`` is that of a class and that of its type arguments."""
         cls, arguments = divmod(number, k.MAX_ARGUMENTS)
+        self._slots.begin()
         body = self._body(self._classes.names[cls], self._classes.arguments[arguments])
+        body = self._checked(body, self._slots.free, self._slots.bound)
         self._bodies.append(body)
         self._words[number] = address_of(body)
 
+    def _checked(self, body: Int64s, free: set[Variable], bound: set[Variable]) -> Int64s:
+        """The body, if what it takes for a type parameter without an argument is one in all values.
+
+        It is not where an object around gives the parameter an argument. Kryo 5 then takes that. So
+        such bodies are unsupported once there is a body that gives one.
+        """
+        self._bound |= bound
+        for of_other, other in self._free:
+            if of_other & bound:
+                other[0] = k.NONE
+        if free & self._bound:
+            return _NO_BODY
+        if free:
+            self._free.append((free, body))
+        return body
+
     def _body(self, name: str, arguments: TypeArguments) -> Int64s:
-        if not self._is_old and (name in READABLE_IN_KRYO_5 or name in UNREADABLE_IN_KRYO_5):
-            return _NO_BODY  # it is written as another class, or not at all
+        if not self._is_old and name in UNREADABLE_IN_KRYO_5:
+            return _NO_BODY
         try:
             return self._known(name, self._layouts.body(name), arguments)
         except (FormatError, NotInTablesError):
@@ -188,6 +221,8 @@ class BodyTable:
                 if body.has_arrays:
                     slot = k.FINAL, self._classes.number(body.component), slot[2]
                 return _words(k.ITEMS, 0, k.PLUS_ONE, 1, [slot])
+            case EnumSetBody():
+                return _words(k.ENUM_SET)
             case PrimitiveArrayBody():
                 kind = _PRIMITIVE_KINDS[component_name(body.class_name)]
                 return _words(k.PRIMITIVES, 0, k.PLUS_ONE, 1, [(k.PRIMITIVE, kind, 0)])
@@ -242,6 +277,12 @@ class _Slots:
     def __init__(self, classes: ClassTable, layouts: ClassLayouts) -> None:
         self._classes = classes
         self._layouts = layouts
+        self.begin()
+
+    def begin(self) -> None:
+        """Begins a body: which type parameters it leaves without an argument, and which get one."""
+        self.free: set[Variable] = set()
+        self.bound: set[Variable] = set()
 
     def of_class(self, name: str, arguments: TypeArguments = ()) -> Slot:
         """A part of a declared class."""
@@ -303,10 +344,11 @@ class _NewSlots(_Slots):
         return _ANY
 
     def fields(self, body: FieldsBody, arguments: NewArguments) -> list[Slot]:
-        generics = Generics()
+        generics = _AskedGenerics(self.free)
         generics.push(GenericType(body.class_name, arguments or None))
         generics.depth = 1
         generics.bind(body.parameters)
+        self.bound |= generics.variables
         return [_primitive(each) or self._field(body, each, generics) for each in body.new_slots]
 
     def _field(self, body: FieldsBody, field_: FieldSlot, generics: Generics) -> Slot:
@@ -319,18 +361,29 @@ class _NewSlots(_Slots):
 
     def _part(self, declared: GenericType, pushed: GenericType) -> Slot:
         """A part of a type, whose objects find the arguments of another."""
-        return self.of_class(str(declared.type), pushed.arguments or ())
+        if not isinstance(declared.type, str):
+            self.free.add(declared.type)
+            return k.DYNAMIC, 0, self._classes.arguments_number(pushed.arguments or ())
+        return self.of_class(declared.type, pushed.arguments or ())
+
+
+class _AskedGenerics(Generics):
+    """Type arguments of one body; ``free`` gets the type parameters that have none."""
+
+    def __init__(self, free: set[Variable]) -> None:
+        super().__init__()
+        self._asked = free
+
+    def resolve(self, declared: GenericType) -> str | None:
+        name = super().resolve(declared)
+        if name is None and not isinstance(declared.type, str):
+            self._asked.add(declared.type)
+        return name
 
 
 def _closed(declared: GenericType, generics: Generics) -> GenericType:
-    """A type whose type parameters are replaced.
-
-    Raises:
-        NotInTablesError: What it stands for depends on the objects around the value.
-    """
-    name = generics.resolve(declared)
-    if name is None:
-        raise NotInTablesError
+    """A type whose type parameters are replaced, as far as they have arguments."""
+    name = generics.resolve(declared) or declared.type
     if declared.arguments is None:
         return GenericType(name)
     return GenericType(name, tuple(_closed(each, generics) for each in declared.arguments))

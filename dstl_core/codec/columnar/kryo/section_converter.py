@@ -9,21 +9,23 @@ from enum import IntEnum
 import numpy as np
 import numpy.typing as npt
 
+from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.columnar.kernels.kryo import codes as k
 from dstl_core.codec.columnar.kernels.kryo import convert as ops
 from dstl_core.codec.columnar.kernels.kryo import convert_sections as sections
-from dstl_core.codec.columnar.kryo.type_nodes import TypeNodes
+from dstl_core.codec.columnar.kryo.scala_nodes import ScalaNodes
+from dstl_core.codec.columnar.kryo.type_nodes import TypeNodes, Types
 from dstl_core.codec.columnar.types.addresses import address_of
+from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, FIRST_BIT_MASK
-from dstl_core.codec.serializers.base import AnySerializer
 
 _OUTPUT_BYTES = 1 << 20
 _TAPE_BYTES = 1 << 16
 _MOST_TAPE_BYTES = 64 << 20
 _END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 
-ConvertOne = Callable[[int, bytes], bytes]
-"""Converts a stored value of a state; gets the number of the state in the old header."""
+ConvertOne = Callable[[int, bytes, bytes], tuple[bytes, bytes]]
+"""Converts a record: gets the number of the state in the old header, the stored key and value."""
 
 
 class Framing(IntEnum):
@@ -37,6 +39,18 @@ class Framing(IntEnum):
 
 
 @dataclass(frozen=True)
+class StoredKeyRule:
+    """How stored keys change: behind the key group stand parts, each of a type before and after.
+
+    ``classes`` are those of the new job, for types of Scala's API.
+    """
+
+    prefix_bytes: int
+    parts: tuple[Types, ...]
+    classes: JobClasses | None = None
+
+
+@dataclass(frozen=True)
 class SectionRule:
     """What happens to the records of a state.
 
@@ -44,22 +58,28 @@ class SectionRule:
         number: Of the state in the new header; None leaves the state out.
         types: The types of values before and after; None copies the values.
         framing: What a stored value is.
+        key: How stored keys change; None copies the keys.
+        is_single: Whether each record is left to the conversion of single objects.
+        classes: Those of the new job, for types of Scala's API.
     """
 
     number: int | None
-    types: tuple[AnySerializer, AnySerializer] | None = None
+    types: Types | None = None
     framing: Framing = Framing.VALUE
+    key: StoredKeyRule | None = None
+    is_single: bool = False
+    classes: JobClasses | None = None
 
 
 class SectionConverter:
     """Converts sections of one stream. Not thread-safe.
 
-    A value that the kernels do not know goes to ``convert_one``, which also says what is wrong with
-    a damaged one. Memory is bounded by the section before and after, and 64 MiB.
+    A record that the kernels do not know goes to ``convert_one``, which also says what is wrong
+    with a damaged one. Memory is bounded by the section before and after, and 64 MiB.
 
     Args:
         rules: One per state of the old header.
-        convert_one: Converts a single value.
+        convert_one: Converts a single record.
     """
 
     def __init__(self, rules: Sequence[SectionRule], convert_one: ConvertOne) -> None:
@@ -70,9 +90,12 @@ class SectionConverter:
             if rule.number is None:
                 continue
             state[:2] = sections.COPIED, rule.number
-            if rule.types is not None:
-                node = self._types.converted(*rule.types)
-                state[:4] = sections.CONVERTED, rule.number, address_of(node), int(rule.framing)
+            if rule.is_single or rule.types is not None or rule.key is not None:
+                state[0] = sections.CONVERTED
+                state[sections.STATE_FRAMING // 8] = int(rule.framing)
+                value, key = self._nodes(rule)
+                state[sections.STATE_NODE // 8] = value
+                state[sections.STATE_KEY // 8] = key
         self._block = np.zeros(k.CONTEXT_WORDS, np.int64)
         self._section = np.zeros(sections.SECTION_WORDS, np.int64)
         self._tables = {
@@ -80,12 +103,30 @@ class SectionConverter:
             k.OBJECTS: np.zeros(k.MAX_OBJECTS, np.int64),
             k.OUT_NAMES: np.zeros(k.MAX_CLASSES, np.int64),
             k.STACKS: np.zeros(k.WALKS * k.STACK_BYTES // 8, np.int64),
+            k.MARKS: np.zeros((k.DEEPEST + 2) * (k.MAX_PARTS + 1), np.int64),
             k.CLASSES: self._types.classes.words,
         }
         for word, table in self._tables.items():
             self._set(word, address_of(table))
         self._grow_tape(_TAPE_BYTES)
         self._grow_output(_OUTPUT_BYTES)
+
+    def _nodes(self, rule: SectionRule) -> tuple[int, int]:
+        """The addresses of the nodes of values and keys; 0 for what is copied."""
+        if rule.is_single:
+            return address_of(self._types.unknown()), 0
+        value = key = 0
+        if rule.types is not None:
+            value = address_of(self._node(rule.types, rule.classes))
+        if rule.key is not None:
+            parts = [self._node(each, rule.key.classes) for each in rule.key.parts]
+            key = address_of(self._types.stored_key(rule.key.prefix_bytes, parts))
+        return value, key
+
+    def _node(self, types: Types, classes: JobClasses | None) -> Int64s:
+        if classes is None:
+            return self._types.converted(*types)
+        return ScalaNodes(self._types, classes).of(*types)
 
     def converted(self, raw: bytes) -> tuple[bytes, dict[int, int]] | None:
         """The new section, and how many records of each state were converted.
@@ -123,13 +164,16 @@ class SectionConverter:
     def _one(self, raw: bytes, origin: int) -> bytes:
         """The record where the kernel stopped."""
         at, _, state, value, end, _ = self._section.tolist()
-        key = raw[at - origin : value - 4 - origin]
-        new = self._convert_one(state, raw[value - origin : end - origin])
+        marked = raw[at + 4 - origin : value - 4 - origin]
+        mark = marked[0] & FIRST_BIT_MASK
+        stored = bytes((marked[0] ^ mark,)) + marked[1:]
+        key, new = self._convert_one(state, stored, raw[value - origin : end - origin])
         self._states[state, sections.STATE_COUNT // 8] += 1
         self._section[0] = end
-        if key[4] & FIRST_BIT_MASK:
+        if mark:
             self._section[sections.SECTION_STATE // 8] = -1
-        return key + len(new).to_bytes(4, "big") + new
+            key = bytes((key[0] | mark,)) + key[1:]
+        return len(key).to_bytes(4, "big") + key + len(new).to_bytes(4, "big") + new
 
     def _answered(self, data: npt.NDArray[np.uint8], status: int, has_progress: bool) -> bool:
         """Gives the kernel what it lacks; False if the value is to be converted on its own."""
@@ -140,6 +184,8 @@ class SectionConverter:
             case k.NEED_CLASS:
                 start = first - address_of(data)
                 return self._types.add_class(data[start : start + second].tobytes())
+            case k.NEED_SUBCLASS:
+                return self._types.add_subclass(first, second)
             case k.NEED_OUTPUT:
                 if not has_progress:
                     self._grow_output(2 * len(self._output) + first)

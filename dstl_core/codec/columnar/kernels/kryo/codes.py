@@ -18,6 +18,8 @@ NEED_CLASS = 3
 """A class name comes for the first time."""
 NEED_TAPE = 4
 NEED_OUTPUT = 5
+NEED_SUBCLASS = 7
+"""The host has to say how an object of a subclass is written where another POJO is declared."""
 
 # Words of the block, as offsets in bytes.
 AT = 0
@@ -48,6 +50,7 @@ OUT_BODIES = 200
 STACKS = 208
 NEVER_NULL = 216
 """Whether a flag said that the next value is there."""
+MARKS = 224
 CONTEXT_WORDS = 32
 
 # Each walk over a value has a stack of frames: cached kernels cannot call themselves.
@@ -60,6 +63,8 @@ FRAME_BYTES = 32
 DEEPEST = 60
 STACK_BYTES = FRAME_BYTES * (DEEPEST + 2)
 
+MAX_PARTS = 256
+"""Of a value whose parts are written in another order."""
 MAX_NAMES = 256
 MAX_OBJECTS = 1 << 16
 MAX_SHARED = 1 << 22
@@ -67,8 +72,10 @@ MAX_SHARED = 1 << 22
 MAX_CLASSES = 1024
 MAX_ARGUMENTS = 64
 
-CLASS_BYTES = 16
-"""Of a class: the address of its name, whose last byte has the highest bit, and its length."""
+CLASS_BYTES = 24
+"""Of a class: the address of its name, whose last byte has the highest bit, its length, and the
+class that is written in its place.
+"""
 
 # How an object stands in the bytes.
 DYNAMIC = 0
@@ -92,7 +99,7 @@ ENUM = 2
 
 # Flags beside the number of elements, in the word COMPARATOR.
 COMPARED = 1
-"""A comparator; only null is known."""
+"""A comparator, whose entry stands behind the parts: null, or an object without fields."""
 PLUS_ONE = 2
 """The number is stored plus 1."""
 ELEMENT_CLASS = 3
@@ -116,6 +123,10 @@ ZONED = 10
 """A date and time, an offset, perhaps a zone."""
 REGION = 11
 """A zone: its name is an object."""
+OFFSET_TIME = 12
+"""An offset and a time of the day."""
+ENUM_SET = 13
+"""The class of an enum, then ordinals."""
 
 # Words of an entry: class, number in the output, kind (0 until it is complete), count, body,
 # contents.
@@ -150,6 +161,10 @@ YEAR_MONTH = 20
 MONTH_DAY = 21
 TIMESTAMP = 22
 OFFSET = 23
+ATOMIC_FLAG = 24
+MAYBE_INT = 25
+MAYBE_LONG = 26
+MAYBE_DOUBLE = 27
 
 # Forms of a text on the tape.
 UNITS = 0
@@ -228,7 +243,7 @@ def slot_of(body: int, part: int) -> int:
     """The slot of a part."""
     kind = get64(body)
     at = 0
-    if kind == FIELDS or kind == DATE_TIME or kind == ZONED:
+    if kind == FIELDS or kind == DATE_TIME or kind == ZONED or kind == OFFSET_TIME:
         at = part
     elif kind == PAIRS:
         at = part & 1

@@ -9,27 +9,42 @@ from __future__ import annotations
 from dstl_core.codec.columnar.kernels.hashing import equal_bytes
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.kryo import codes as k
+from dstl_core.codec.columnar.kernels.kryo.build_scalars import (
+    build_scalar,
+    build_small,
+    give_big,
+)
 from dstl_core.codec.columnar.kernels.kryo.codes import (
     give8,
     has,
     push,
     room,
+    stop,
     take8,
     unsupported,
 )
+from dstl_core.codec.columnar.kernels.kryo.copies import (
+    copy_big_integer,
+    copy_count,
+    copy_flag,
+    copy_input,
+    copy_local,
+    copy_mask,
+    copy_millis,
+    copy_nanos,
+    copy_numbers,
+    copy_text,
+    is_wrong_null,
+)
 from dstl_core.codec.columnar.kernels.kryo.read_objects import read_value
-from dstl_core.codec.columnar.kernels.kryo.write_objects import give_bytes, give_varint, write_value
+from dstl_core.codec.columnar.kernels.kryo.write_objects import give_bytes, write_value
 from dstl_core.codec.columnar.kernels.memory import (
+    copy,
     get64,
     load8,
     load16,
     load32,
-    load64,
-    put8,
     put64,
-    store16,
-    store32,
-    store64,
 )
 
 # Kinds of nodes.
@@ -40,31 +55,63 @@ FLAG = 2
 TEXT = 3
 POJO = 4
 """The operand is the class on the tape. In Flink's bytes the next word is the table of subclasses:
-the number of those with a tag, and of others, then for each its node, its name and its length.
+the number of those with a tag, and of others, then for each its node, its name and its length. If
+it is built, that table has an entry for each class: its node, and what stands in front of a value.
 """
 LIST = 5
+"""The operand of an array that is built is its class, and -1 of what may be of any."""
 SET = 6
 MAP = 7
 TUPLE = 8
 ARRAY = 9
-NULLABLE = 10
-"""The operand is the padding."""
-KRYO = 11
+ROW = 10
+"""The operand is the number of bits of the mask in front of those for the fields."""
+EITHER = 11
+ASSEMBLED = 12
+"""Parts that are written in another order, and bytes between them. The operand is the number of
+pieces, then for each its part, and -1 for bytes: where they are, and how many. The next word says
+whether the flags of a POJO stand in front.
+"""
+NULLABLE = 13
+"""The operand is the padding. The next word, in Flink's bytes, is what says that a value is there
+before and after, then the bytes for null and their number; without these, null is unsupported.
+"""
+KRYO = 14
 """A value of Kryo 2.24 in Flink's bytes: registered classes, bodies, then the node to build."""
-KRYO_5 = 12
+KRYO_5 = 15
 """A value of Kryo 5 to build: ids of classes, bodies."""
-LEAF = 13
+LEAF = 16
 """A scalar of the tape; the operand is its class, the next word its kind."""
-CONSTANT = 14
-"""A constant of an enum: the operand is the class, the next word the number of constants."""
-BIG_INTEGER = 15
-BIG_DECIMAL = 16
-MILLIS = 17
+CONSTANT = 17
+"""A constant of an enum: the next word is the number of constants."""
+BIG_INTEGER = 18
+BIG_DECIMAL = 19
+MILLIS = 20
 """Milliseconds; the smallest number means null."""
-NANOS = 18
-"""Milliseconds or seconds, and nanoseconds."""
-NUMBERS = 19
-"""A count, and as many times ``operand`` bytes."""
+NANOS = 21
+"""Milliseconds or seconds, and nanoseconds; the operand stands for these if it is null."""
+NUMBERS = 22
+"""A count, and as many times ``operand`` bytes. If it is built, the operand is the class of the
+array, the next word the kind of its items.
+"""
+LOCAL = 23
+"""The operand says whether there is a date, the next word whether there is a time."""
+ZERO = 24
+"""A byte that is 0."""
+CHOICE = 25
+"""A number that becomes bytes: the operand is a table, the next word its length; each entry has the
+number, where the bytes are, and how many.
+"""
+
+# What says that a value is there.
+NULL_FLAG = 0
+"""A byte, 1 if it is null."""
+THERE_FLAG = 1
+"""A byte, 1 if it is there."""
+NOTHING = 2
+"""Nothing: the bytes of a value have a form for null, or it is always there."""
+NEVER_NULL = 3
+"""Nothing, and it is always there."""
 
 PARTS = 8
 OPERAND = 16
@@ -85,217 +132,35 @@ ITSELF = 2
 SUBCLASS = 4
 TAGGED_SUBCLASS = 8
 SUBCLASS_BYTES = 24
-
-SMALLEST = -0x8000000000000000
-
-
-@kernel
-def copy_input(c: int, size: int) -> int:
-    if size < 0 or not has(c, size):
-        return unsupported(c)
-    at = get64(c + k.AT)
-    put64(c + k.AT, at + size)
-    return give_bytes(c, at, size)
-
-
-@kernel
-def copy_count(c: int) -> int:
-    """Copies a number of parts; returns it."""
-    if not has(c, 4):
-        return unsupported(c)
-    count = load32(get64(c + k.AT))
-    if count < 0 or count > get64(c + k.END) - get64(c + k.AT) - 4:
-        return unsupported(c)
-    return -1 if copy_input(c, 4) < 0 else count
-
-
-@kernel
-def copy_flag(c: int) -> int:
-    """Copies a boolean; returns it."""
-    flag = take8(c)
-    if flag < 0 or flag > 1:
-        return unsupported(c)
-    return -1 if give8(c, flag) < 0 else flag
-
-
-@kernel
-def is_wrong_null(c: int) -> bool:
-    """Whether a null here contradicts the flag in front: written anew, the flag changes."""
-    return get64(c + k.NEVER_NULL) != 0
-
-
-@kernel
-def copy_text(c: int) -> int:
-    """Copies a text whose numbers have their shortest form."""
-    start = get64(c + k.AT)
-    end = get64(c + k.END)
-    at = start
-    units = 0
-    shift = 0
-    while True:
-        if at >= end or shift > 28:
-            return unsupported(c)
-        byte = load8(at)
-        at += 1
-        units |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < k.MORE:
-            break
-    if (shift > 7 and byte == 0) or units > 1 + end - at or (units == 0 and is_wrong_null(c)):
-        return unsupported(c)
-    for _ in range(units - 1):
-        if at >= end:
-            return unsupported(c)
-        byte = load8(at)
-        at += 1
-        if byte < k.MORE:
-            continue
-        if at >= end:
-            return unsupported(c)
-        byte = load8(at)
-        at += 1
-        if byte >= k.MORE:
-            if at >= end:
-                return unsupported(c)
-            byte = load8(at)
-            at += 1
-            if byte > 3:
-                return unsupported(c)
-        if byte == 0:
-            return unsupported(c)
-    return copy_input(c, at - start)
-
-
-@kernel
-def copy_big_integer(c: int) -> int:
-    """Copies a number; returns 1 if it is null."""
-    if not has(c, 4):
-        return unsupported(c)
-    size = load32(get64(c + k.AT))
-    if size < 0 or size == 4 or (size == 0 and is_wrong_null(c)):
-        return unsupported(c)
-    if size > 4:
-        start = get64(c + k.AT) + 4
-        if not has(c, size):
-            return unsupported(c)
-        first = load8(start)
-        second = load8(start + 1) if size > 5 else 0x40
-        if (first == 0 and second < 0x80) or (first == 0xFF and second >= 0x80):
-            return unsupported(c)
-        if size == 5 and (first == 1 or first == 10 or first == 0):
-            return unsupported(c)
-    if copy_input(c, 4 + max(0, size - 4)) < 0:
-        return -1
-    return 1 if size == 0 else 0
-
-
-@kernel
-def copy_numbers(c: int, size: int) -> int:
-    if not has(c, 4):
-        return unsupported(c)
-    count = load32(get64(c + k.AT))
-    return unsupported(c) if count < 0 else copy_input(c, 4 + count * size)
-
-
-@kernel
-def copy_date(c: int, kind: int) -> int:
-    """Copies a date with or without nanoseconds that is not null."""
-    size = 8 if kind == MILLIS else 12
-    if not has(c, size):
-        return unsupported(c)
-    at = get64(c + k.AT)
-    if load64(at) == SMALLEST:
-        return unsupported(c)
-    if kind == NANOS and (load32(at + 8) < 0 or load32(at + 8) >= 1_000_000_000):
-        return unsupported(c)
-    return copy_input(c, size)
-
-
-# ----------------------------------------------------------------- what entries of the tape become
-
-
-@kernel
-def give_big(c: int, value: int, size: int) -> int:
-    """A number of fixed width, its highest byte first."""
-    if not room(c, size):
-        return -1
-    out = get64(c + k.OUT)
-    if size == 1:
-        put8(out, value)
-    elif size == 2:
-        store16(out, value)
-    elif size == 4:
-        store32(out, value)
-    else:
-        store64(out, value)
-    put64(c + k.OUT, out + size)
-    return 0
-
-
-@kernel
-def build_small(c: int, kind: int, value: int) -> int:
-    """A number, boolean or character of one word."""
-    if kind == k.BOOLEAN or kind == k.BYTE:
-        return give_big(c, value, 1)
-    if kind == k.CHAR or kind == k.SHORT:
-        return give_big(c, value, 2)
-    if kind == k.INT or kind == k.FLOAT:
-        return give_big(c, value, 4)
-    if kind == k.LONG or kind == k.DOUBLE or kind == k.MILLIS:
-        return give_big(c, value, 8)
-    return unsupported(c)
-
-
-@kernel
-def build_text(c: int, content: int) -> int:
-    start = get64(content)
-    size = get64(content + 8)
-    form = get64(content + 16)
-    if give_varint(c, get64(content + 24) + 1) < 0:
-        return -1
-    if form != k.UNITS:
-        if give_bytes(c, start, size) < 0:
-            return -1
-        if form == k.MARKED:
-            last = get64(c + k.OUT) - 1
-            put8(last, load8(last) & 0x7F)
-        return 0
-    if not room(c, size):  # no unit becomes longer
-        return -1
-    at = start
-    out = get64(c + k.OUT)
-    while at < start + size:
-        unit = load8(at)
-        if unit >= 0xE0:
-            unit = (unit & 0x0F) << 12 | (load8(at + 1) & 0x3F) << 6 | load8(at + 2) & 0x3F
-            at += 3
-        elif unit >= 0x80:
-            unit = (unit & 0x1F) << 6 | load8(at + 1) & 0x3F
-            at += 2
-        else:
-            at += 1
-        while unit >= k.MORE:
-            put8(out, unit & 0x7F | k.MORE)
-            out += 1
-            unit >>= 7
-        put8(out, unit)
-        out += 1
-    put64(c + k.OUT, out)
-    return 0
+"""Of an entry of a table of subclasses, of pieces and of choices."""
 
 
 @kernel
 def build_leaf(c: int, node: int, entry: int) -> int:
-    """A scalar or a constant; the object must be of the class of the node."""
+    """A scalar, a constant or an array; the object must be of the class of the node."""
     content = entry + k.ENTRY_BYTES
-    if get64(entry) != get64(node + OPERAND):
-        return unsupported(c)
     extra = get64(node + EXTRA)
-    if get64(node) == CONSTANT:
-        if get64(content) >= extra:
+    if get64(node) == CONSTANT:  # one with a body has a class of its own
+        if get64(entry + k.ENTRY_KIND) != k.CONSTANT or get64(content) >= extra:
             return unsupported(c)
         return give_big(c, get64(content), 4)
-    return build_text(c, content) if extra == k.TEXT else build_small(c, extra, get64(content))
+    if get64(entry) != get64(node + OPERAND):
+        return unsupported(c)
+    if get64(node) == NUMBERS:
+        return build_numbers(c, extra, entry)
+    return build_scalar(c, extra, content)
+
+
+@kernel
+def build_numbers(c: int, kind: int, entry: int) -> int:
+    """An array of numbers, characters or booleans."""
+    count = get64(entry + k.ENTRY_COUNT)
+    if get64(entry + k.ENTRY_KIND) != k.PRIMITIVES or give_big(c, count, 4) < 0:
+        return unsupported(c)
+    for item in range(count):
+        if build_small(c, kind, get64(entry + k.ENTRY_BYTES + 8 * item)) < 0:
+            return -1
+    return 0
 
 
 @kernel
@@ -312,6 +177,9 @@ def open_build(c: int, node: int, entry: int) -> int:
         return -1 if kind == POJO and give8(c, ITSELF) < 0 else parts
     if shape != (k.PAIRS if kind == MAP else k.ITEMS):
         return unsupported(c)
+    cls = get64(node + OPERAND)
+    if (kind == LIST or kind == ARRAY) and cls >= 0 and get64(entry) != cls:
+        return unsupported(c)
     count = parts // 2 if kind == MAP else parts
     return -1 if give_big(c, count, 4) < 0 else parts
 
@@ -321,7 +189,7 @@ def part_of(node: int, part: int) -> int:
     """The node of a part."""
     kind = get64(node)
     at = 0
-    if kind == POJO or kind == TUPLE:
+    if kind == POJO or kind == TUPLE or ROW <= kind <= ASSEMBLED:
         at = part
     elif kind == MAP:
         at = part & 1
@@ -354,9 +222,24 @@ def begin_build(c: int, node: int, entry: int) -> int:
         if kind == LEAF and get64(node + EXTRA) == k.TEXT:
             return give8(c, 0)
         return unsupported(c)
-    if kind == LEAF or kind == CONSTANT:
+    if kind == LEAF or kind == CONSTANT or kind == NUMBERS:
         return build_leaf(c, node, entry)
-    return unsupported(c) if kind < POJO or kind >= ARRAY else node
+    if kind == POJO and get64(entry) != get64(node + OPERAND):
+        return begin_subclass(c, node, entry)
+    return unsupported(c) if kind < POJO or kind > ARRAY else node
+
+
+@kernel
+def begin_subclass(c: int, node: int, entry: int) -> int:
+    """Writes what says that an object is of a subclass; returns the node of that, or -1."""
+    table = get64(node + EXTRA)
+    if table == 0:
+        return unsupported(c)
+    known = table + SUBCLASS_BYTES * get64(entry)
+    subclass = get64(known)
+    if subclass == 0:
+        return stop(c, k.NEED_SUBCLASS, get64(entry), node)
+    return -1 if give_bytes(c, get64(known + 8), get64(known + 16)) < 0 else subclass
 
 
 @kernel
@@ -375,7 +258,7 @@ def next_build(c: int, frame: int) -> int:
         is_primitive = get64(inner) == FIXED
         if has_flag(kind, part):
             null = 1 if item == 0 and not is_primitive else 0
-            if give8(c, null) < 0:
+            if give8(c, 1 - null if kind == ARRAY else null) < 0:
                 return -1
             if null != 0:
                 part += 1
@@ -421,10 +304,18 @@ def build(c: int, node: int, entry: int) -> int:
 
 @kernel
 def open_convert(c: int, node: int) -> int:
-    """Copies the header of a composite value; returns the number of its parts, or -1."""
+    """Copies the header of a composite value; returns the number behind its last part, or -1."""
     kind = get64(node)
-    if kind == TUPLE:
+    if kind == ASSEMBLED and get64(node + EXTRA) != 0 and take8(c) != ITSELF:
+        return unsupported(c)
+    if kind == TUPLE or kind == ASSEMBLED:
         return get64(node + PARTS)
+    if kind == ROW:
+        parts = get64(node + PARTS)
+        return -1 if copy_mask(c, get64(node + OPERAND) + parts) < 0 else parts
+    if kind == EITHER:
+        left = copy_flag(c)
+        return left if left < 0 else 2 - left
     if kind != POJO:
         count = copy_count(c)
         return 2 * count if kind == MAP and count > 0 else count
@@ -446,10 +337,18 @@ def convert_leaf(c: int, node: int) -> int:
         return copy_text(c)
     if kind == NUMBERS:
         return copy_numbers(c, get64(node + OPERAND))
-    if kind == MILLIS or kind == NANOS:
-        return copy_date(c, kind)
+    if kind == MILLIS:
+        return copy_millis(c)
+    if kind == NANOS:
+        return copy_nanos(c, get64(node + OPERAND))
+    if kind == LOCAL:
+        return copy_local(c, get64(node + OPERAND), get64(node + EXTRA))
     if kind == FLAG:
         return min(copy_flag(c), 0)
+    if kind == CHOICE:
+        return convert_choice(c, node)
+    if kind == ZERO:
+        return 0 if copy_flag(c) == 0 and not is_wrong_null(c) else unsupported(c)
     if kind == CONSTANT:
         if not has(c, 4):
             return unsupported(c)
@@ -466,6 +365,45 @@ def convert_leaf(c: int, node: int) -> int:
             return -1
         return copy_input(c, 4) if kind == BIG_DECIMAL and null == 0 else 0
     return unsupported(c)
+
+
+@kernel
+def convert_choice(c: int, node: int) -> int:
+    """Writes the bytes for a number."""
+    if not has(c, 4):
+        return unsupported(c)
+    number = load32(get64(c + k.AT))
+    table = get64(node + OPERAND)
+    for at in range(get64(node + EXTRA)):
+        entry = table + SUBCLASS_BYTES * at
+        if get64(entry) == number:
+            put64(c + k.AT, get64(c + k.AT) + 4)
+            return give_bytes(c, get64(entry + 8), get64(entry + 16))
+    return unsupported(c)
+
+
+@kernel
+def convert_flag(c: int, node: int) -> int:
+    """Converts what says that a value is there; returns 1 if it is null, 0, or -1."""
+    how = get64(node + EXTRA)
+    before = get64(how)
+    after = get64(how + 8)
+    null = 0
+    if before == NULL_FLAG or before == THERE_FLAG:
+        flag = take8(c)
+        if flag < 0 or flag > 1:
+            return unsupported(c)
+        null = flag if before == NULL_FLAG else 1 - flag
+    if null != 0:
+        size = get64(how + 24)
+        if size == 0 or get64(node + OPERAND) != 0 or is_wrong_null(c):
+            return unsupported(c)
+        return -1 if give_bytes(c, get64(how + 16), size) < 0 else 1
+    if after != NOTHING:
+        put64(c + k.NEVER_NULL, 1)
+    if after == NULL_FLAG or after == THERE_FLAG:
+        return give8(c, 0 if after == NULL_FLAG else 1)
+    return 0
 
 
 @kernel
@@ -509,42 +447,96 @@ def begin_convert(c: int, node: int) -> int:
     -1.
     """
     while get64(node) == NULLABLE:
-        null = copy_flag(c)
-        if null > 0 and (get64(node + OPERAND) != 0 or is_wrong_null(c)):
-            return unsupported(c)
+        null = convert_flag(c, node)
         if null != 0:
             return min(null, 0)
-        put64(c + k.NEVER_NULL, 1)
         node = get64(node + FIRST_PART)
     kind = get64(node)
     if kind == POJO:
         return enter_subclass(c, node)
-    return convert_leaf(c, node) if kind < POJO or kind > ARRAY else node
+    return convert_leaf(c, node) if kind < POJO or kind > ASSEMBLED else node
+
+
+@kernel
+def part_flag(c: int, frame: int, kind: int, part: int) -> int:
+    """What a flag or mask says of a part: 1 if it is null, 0 if not, -1 if nothing does; -2 is
+    unsupported.
+    """
+    if kind == ROW:
+        bit = get64(get64(frame) + OPERAND) + part
+        return load8(get64(frame + 24) + bit // 8) >> (7 - bit % 8) & 1
+    if not has_flag(kind, part):
+        return -1
+    flag = copy_flag(c)
+    if flag < 0:
+        return -2
+    return 1 - flag if kind == ARRAY else flag
 
 
 @kernel
 def next_convert(c: int, frame: int) -> int:
     """Converts parts up to the next one that has parts itself; returns its node, 0 at the end, or
-    -1. The frame: node, next part, number of parts.
+    -1. The frame: node, next part, number behind the last part, where the header begins.
     """
     node = get64(frame)
     part = get64(frame + 8)
     parts = get64(frame + 16)
     kind = get64(node)
+    marks = marks_of(c, frame)
     while part < parts:
-        flag = 0
-        if has_flag(kind, part):
-            flag = copy_flag(c)
-            if flag < 0:
-                return -1
-            if kind == ARRAY:
-                flag = 1 - flag
-        put64(c + k.NEVER_NULL, 1 if has_flag(kind, part) else 0)
+        if kind == ASSEMBLED:
+            put64(marks + 8 * part, get64(c + k.OUT))
+        flag = part_flag(c, frame, kind, part)
+        if flag == -2:
+            return -1
+        put64(c + k.NEVER_NULL, 0 if flag < 0 else 1)
         part += 1
         started = 0 if flag == 1 else begin_convert(c, part_of(node, part - 1))
         if started != 0:
             put64(frame + 8, part)
             return started
+    if kind != ASSEMBLED:
+        return 0
+    put64(marks + 8 * parts, get64(c + k.OUT))
+    return assemble(c, get64(node + OPERAND), marks, parts)
+
+
+@kernel
+def marks_of(c: int, frame: int) -> int:
+    """Where the parts of a frame begin in the output, and where the last one ends."""
+    depth = (frame - get64(c + k.STACKS)) % k.STACK_BYTES // k.FRAME_BYTES
+    return get64(c + k.MARKS) + 8 * (k.MAX_PARTS + 1) * depth
+
+
+@kernel
+def assemble(c: int, pieces: int, marks: int, parts: int) -> int:
+    """Writes parts of the output in another order, with bytes between them."""
+    start = get64(marks)
+    total = get64(marks + 8 * parts) - start
+    count = get64(pieces)
+    size = 0
+    for at in range(count):
+        piece = pieces + 8 + SUBCLASS_BYTES * at
+        part = get64(piece)
+        mark = marks + 8 * part
+        size += get64(piece + 16) if part < 0 else get64(mark + 8) - get64(mark)
+    if size < total:
+        return unsupported(c)
+    if not room(c, size):
+        return -1
+    copy(start + size, start, total)  # behind what is written
+    out = start
+    for at in range(count):
+        piece = pieces + 8 + SUBCLASS_BYTES * at
+        part = get64(piece)
+        if part < 0:
+            copy(out, get64(piece + 8), get64(piece + 16))
+            out += get64(piece + 16)
+        else:
+            mark = marks + 8 * part
+            copy(out, get64(mark) + size, get64(mark + 8) - get64(mark))
+            out += get64(mark + 8) - get64(mark)
+    put64(c + k.OUT, out)
     return 0
 
 
@@ -558,9 +550,11 @@ def convert(c: int, node: int) -> int:
         if node < 0:
             return -1
         if node > 0:
+            start = get64(c + k.AT)
             parts = open_convert(c, node)
+            first = parts - 1 if get64(node) == EITHER else 0
             depth += 1
-            frame = -1 if parts < 0 else push(c, k.CONVERTING, depth, node, 0, parts, 0)
+            frame = -1 if parts < 0 else push(c, k.CONVERTING, depth, node, first, parts, start)
         else:
             depth -= 1
             if depth <= 0:
@@ -573,7 +567,7 @@ def convert(c: int, node: int) -> int:
 
 @kernel
 def convert_stored(c: int, node: int, framing: int) -> int:
-    """Converts the bytes of one record."""
+    """Converts the stored value or key of one record."""
     if framing == MAP_VALUE:
         if not has(c, 1) or load8(get64(c + k.AT)) != 0:
             return copy_input(c, get64(c + k.END) - get64(c + k.AT))

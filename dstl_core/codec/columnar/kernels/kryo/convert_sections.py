@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.kryo import codes as k
+from dstl_core.codec.columnar.kernels.kryo.build_scalars import give_big
 from dstl_core.codec.columnar.kernels.kryo.codes import stop
-from dstl_core.codec.columnar.kernels.kryo.convert import convert_stored, give_big
+from dstl_core.codec.columnar.kernels.kryo.convert import VALUE, convert_stored
 from dstl_core.codec.columnar.kernels.kryo.write_objects import give_bytes
 from dstl_core.codec.columnar.kernels.memory import get64, load8, load16, load32, put64, store32
 
@@ -14,12 +15,14 @@ DROPPED = 0
 COPIED = 1
 CONVERTED = 2
 
-# Words of a state: what happens, its new number, its node, its framing, how many were converted.
-STATE_BYTES = 40
+# Words of a state: what happens, its new number, the node of its values, its framing, how many were
+# converted, the node of its stored keys. What has no node is copied.
+STATE_BYTES = 48
 STATE_ID = 8
 STATE_NODE = 16
 STATE_FRAMING = 24
 STATE_COUNT = 32
+STATE_KEY = 40
 
 # Words of a section: where it goes on, its end, the state there (-1: its number is next).
 SECTION_END = 8
@@ -64,6 +67,22 @@ def part_end(at: int, end: int) -> int:
 
 
 @kernel
+def convert_part(c: int, node: int, framing: int, at: int, end: int) -> int:
+    """Writes the new length of a key or value, and the key or value."""
+    if node == 0:
+        return give_bytes(c, at - 4, end - at + 4)
+    if give_big(c, 0, 4) < 0:
+        return -1
+    start = get64(c + k.OUT)
+    put64(c + k.AT, at)
+    put64(c + k.END, end)
+    if convert_stored(c, node, framing) < 0 or get64(c + k.STATUS) != k.DONE:
+        return -1
+    store32(start - 4, get64(c + k.OUT) - start)
+    return 0
+
+
+@kernel
 def convert_record(c: int, section: int, state: int) -> int:
     """Writes the next record; returns 1 if it is the last of its run, 0, or -1."""
     at = get64(section)
@@ -80,15 +99,13 @@ def convert_record(c: int, section: int, state: int) -> int:
     elif action == CONVERTED:
         put64(section + SECTION_VALUE, key_end + 4)
         put64(section + SECTION_VALUE + 8, after)
-        if give_bytes(c, at, key_end - at) < 0 or give_big(c, 0, 4) < 0:
+        key = get64(state + STATE_KEY)
+        node = get64(state + STATE_NODE)
+        framing = get64(state + STATE_FRAMING)
+        if convert_part(c, key, VALUE, at + 4, key_end) < 0:
             return -1
-        start = get64(c + k.OUT)
-        put64(c + k.AT, key_end + 4)
-        put64(c + k.END, after)
-        done = convert_stored(c, get64(state + STATE_NODE), get64(state + STATE_FRAMING))
-        if done < 0 or get64(c + k.STATUS) != k.DONE:
+        if convert_part(c, node, framing, key_end + 4, after) < 0:
             return -1
-        store32(start - 4, get64(c + k.OUT) - start)
         put64(state + STATE_COUNT, get64(state + STATE_COUNT) + 1)
     put64(section, after)
     return last

@@ -21,6 +21,8 @@ from dstl_core.codec.columnar.kernels.memory import get64, load8, load16, load32
 from dstl_core.codec.columnar.kernels.text import skip_if_ascii
 
 NULL_CLASS = -2
+KNOWN = 1
+"""Beside the address of an entry: nothing of it is left to read here."""
 
 
 @kernel
@@ -274,6 +276,14 @@ def read_time(c: int, entry: int) -> int:
 
 
 @kernel
+def number_kind(kind: int) -> int:
+    """The kind of the number that an optional one holds."""
+    if kind == k.MAYBE_INT:
+        return k.INT
+    return k.LONG if kind == k.MAYBE_LONG else k.DOUBLE
+
+
+@kernel
 def read_scalar(c: int, kind: int, entry: int) -> int:
     """Reads the contents of a scalar: up to four words."""
     if kind == k.TEXT:
@@ -309,6 +319,11 @@ def read_scalar(c: int, kind: int, entry: int) -> int:
         millis = take_varlong(c)
         put64(entry, millis - millis % 1000)
         put64(entry + 8, take_varint(c))
+    elif kind == k.ATOMIC_FLAG:
+        put64(entry, 1 if zigzag(c) != 0 else 0)
+    elif k.MAYBE_INT <= kind <= k.MAYBE_DOUBLE:
+        put64(entry, read_small(c, k.BOOLEAN))
+        put64(entry + 8, read_small(c, number_kind(kind)))
     else:
         return unsupported(c)
     return 0 if get64(c + k.STATUS) == k.DONE else -1
@@ -325,8 +340,6 @@ def count_parts(c: int, body: int) -> int:
     if comparator == k.FIXED_COUNT:
         return get64(body + k.NULLS)
     if kind != k.ITEMS and kind != k.PAIRS and kind != k.PRIMITIVES:
-        return unsupported(c)
-    if comparator == k.COMPARED and take8(c) != 0:
         return unsupported(c)
     parts = take_varint(c)
     if comparator == k.PLUS_ONE:
@@ -357,16 +370,14 @@ def open_entry(c: int, cls: int, body: int, parts: int, words: int) -> int:
 
 @kernel
 def known_object(c: int, number: int, cls: int) -> int:
-    """The entry of an object that was read before."""
+    """The entry of an object that was read before, or is being read, plus ``KNOWN``."""
     count = get64(c + k.OBJECT_COUNT)
     references = get64(c + k.REFERENCES) + 1
     put64(c + k.REFERENCES, references)
     if number >= count or references * count > k.MAX_SHARED:
         return unsupported(c)
     entry = get64(get64(c + k.OBJECTS) + 8 * number)
-    if get64(entry) != cls or get64(entry + k.ENTRY_KIND) == 0:
-        return unsupported(c)
-    return entry
+    return unsupported(c) if entry == 0 or get64(entry) != cls else entry + KNOWN
 
 
 @kernel
@@ -376,23 +387,81 @@ def reserve_object(c: int) -> int:
     if count == k.MAX_OBJECTS:
         return unsupported(c)
     put64(c + k.OBJECT_COUNT, count + 1)
-    return get64(c + k.OBJECTS) + 8 * count
+    place = get64(c + k.OBJECTS) + 8 * count
+    put64(place, 0)  # until there is an entry
+    return place
+
+
+@kernel
+def body_of(c: int, cls: int, arguments: int) -> int:
+    """How a class is stored, or -1."""
+    bodies = get64(c + k.BODIES)
+    number = cls * k.MAX_ARGUMENTS + arguments
+    body = get64(bodies + 8 * number)
+    return stop(c, k.NEED_BODY, number, bodies) if body == 0 else body
+
+
+@kernel
+def read_comparator(c: int) -> int:
+    """Reads an object without fields. Returns its entry, 0 for null, or -1."""
+    cls = read_class(c)
+    if cls == NULL_CLASS:
+        return 0
+    body = -1 if cls < 0 else body_of(c, cls, 0)
+    if body < 0:
+        return -1
+    if get64(body) != k.FIELDS or get64(body + k.NULLS) != 0:
+        return unsupported(c)
+    reference = take_varint(c)
+    if reference > 1:
+        known = known_object(c, reference - 2, cls)
+        return known if known < 0 else known - KNOWN
+    place = reserve_object(c) if reference == 1 else unsupported(c)
+    entry = -1 if place < 0 else open_entry(c, cls, body, 0, 0)
+    if entry > 0:
+        put64(entry + k.ENTRY_KIND, k.FIELDS)
+        put64(place, entry)
+    return entry
+
+
+@kernel
+def read_enum_set(c: int, cls: int, body: int) -> int:
+    """The entry of a set of constants, or -1."""
+    enum = read_class(c)
+    constants = unsupported(c) if enum < 0 else body_of(c, enum, 0)
+    if constants < 0:
+        return -1
+    count = take_varint(c)
+    if get64(constants) != k.CONSTANT or count < 0 or not has(c, count):
+        return unsupported(c)
+    entry = open_entry(c, cls, body, count, count + 1)
+    if entry < 0:
+        return -1
+    content = entry + k.ENTRY_BYTES
+    put64(content, enum)
+    for at in range(1, count + 1):
+        ordinal = take_varint(c) - 1
+        if ordinal < 0 or ordinal >= get64(constants + k.NULLS):
+            return unsupported(c)
+        put64(content + 8 * at, ordinal)
+    put64(entry + k.ENTRY_KIND, k.ENUM_SET)
+    return entry
 
 
 @kernel
 def begin_object(c: int, mode: int, cls: int, arguments: int) -> int:
-    """Reads an object up to its parts. Returns its entry, 0 for null, or -1."""
+    """Reads an object up to its parts. Returns its entry, 0 for null, or -1; ``KNOWN`` is added to
+    the entry of an object that was read before.
+    """
     if mode == k.DYNAMIC:
         cls = read_class(c)
         if cls == NULL_CLASS:
             return 0
         if cls < 0:
             return -1
-    bodies = get64(c + k.BODIES)
-    number = cls * k.MAX_ARGUMENTS + arguments
-    body = get64(bodies + 8 * number)
-    if body == 0:
-        return stop(c, k.NEED_BODY, number, bodies)
+    body = body_of(c, cls, arguments)
+    if body < 0:
+        return -1
     kind = get64(body)
     if kind == k.NONE:
         return unsupported(c)
@@ -414,11 +483,20 @@ def begin_object(c: int, mode: int, cls: int, arguments: int) -> int:
         entry = open_entry(c, cls, body, 0, k.SCALAR_WORDS)
         if entry < 0 or read_leaf(c, body, entry) < 0:
             return -1
-    else:
-        parts = unsupported(c) if place == 0 else count_parts(c, body)
-        entry = -1 if parts < 0 else open_entry(c, cls, body, parts, parts)
+    elif kind == k.ENUM_SET:
+        entry = read_enum_set(c, cls, body)
         if entry < 0:
             return -1
+    else:
+        is_compared = get64(body + k.COMPARATOR) == k.COMPARED
+        comparator = read_comparator(c) if is_compared else 0
+        parts = unsupported(c) if place == 0 or comparator < 0 else count_parts(c, body)
+        words = parts + 1 if is_compared else parts
+        entry = -1 if parts < 0 else open_entry(c, cls, body, parts, words)
+        if entry < 0:
+            return -1
+        if is_compared:
+            put64(entry + k.ENTRY_BYTES + 8 * parts, comparator)
     if place != 0:
         put64(place, entry)
     return entry
@@ -456,14 +534,18 @@ def read_object(c: int) -> int:
         if entry < 0:
             return -1
         slot = 0
-        if entry > 0 and get64(entry + k.ENTRY_KIND) == 0:
+        closes = False  # whether the object of the frame is complete
+        if entry > 0 and entry & KNOWN != 0:
+            entry -= KNOWN
+        elif entry > 0 and get64(entry + k.ENTRY_KIND) == 0:
             depth += 1
             frame = push(c, k.READING, depth, entry, 0, 0, 0)
             if frame < 0:
                 return -1
             slot = next_object(c, frame)
+            closes = True
         while slot == 0:  # the object is complete
-            if depth > 0 and get64(frame) == entry:
+            if closes:
                 depth -= 1
                 frame -= k.FRAME_BYTES
             if depth == 0:
@@ -472,6 +554,7 @@ def read_object(c: int) -> int:
             put64(get64(frame) + k.ENTRY_BYTES + 8 * part, entry)
             put64(frame + 8, part + 1)
             slot = next_object(c, frame)
+            closes = True
             if slot == 0:
                 entry = get64(frame)
         if slot < 0:

@@ -203,6 +203,11 @@ def give_scalar(c: int, kind: int, content: int) -> int:
         return give_varint(c, second)
     if kind == k.OFFSET:
         return give_offset(c, first)
+    if kind == k.ATOMIC_FLAG:
+        return give_fixed(c, first, 1)
+    if k.MAYBE_INT <= kind <= k.MAYBE_DOUBLE:
+        give_fixed(c, first, 1)
+        return 0 if first == 0 else give_fixed(c, second, 4 if kind == k.MAYBE_INT else 8)
     return give_two_parts(c, kind, first, second)
 
 
@@ -233,6 +238,7 @@ def give_two_parts(c: int, kind: int, first: int, second: int) -> int:
 
 @kernel
 def give_class(c: int, cls: int) -> int:
+    cls = get64(get64(c + k.CLASSES) + k.CLASS_BYTES * cls + 16)
     ids = get64(c + k.IDS)
     number = get64(ids + 8 * cls)
     if number >= 0:
@@ -268,43 +274,6 @@ def element_classes(entry: int) -> int:
         elif cls >= 0 and get64(item) != cls:
             cls = -2
     return 4 * cls + null
-
-
-@kernel
-def open_items(c: int, body: int, entry: int) -> int:
-    """Writes the header of a collection; returns the encoding of its elements."""
-    count = get64(entry + k.ENTRY_COUNT)
-    compared = get64(body + k.COMPARATOR)
-    if compared == k.FIXED_COUNT:
-        return k.DYNAMIC
-    if compared == k.PLUS_ONE:  # an array
-        return -1 if give_varint(c, count + 1) < 0 else get64(body + k.SLOTS)
-    classes = element_classes(entry)
-    null = classes & 1
-    cls = classes >> 2
-    final = get64(body + k.SLOTS) == k.FINAL
-    nulls = get64(body + k.NULLS)
-    if null != 0 and nulls == 0:
-        return unsupported(c)
-    flag = 0
-    if count > 0 and (null != 0 if final else cls != -2):
-        flag = 1
-    if final and nulls == 0:
-        give_varint(c, count + 1)
-    else:
-        give_count(c, count + 1, flag)
-    if compared == k.COMPARED:
-        give8(c, 0)
-    if not final and flag == 0:
-        return k.DYNAMIC
-    if not final:
-        if cls == -1:
-            give8(c, 0)
-            return NOTHING
-        give_class(c, cls)
-        if nulls != 0:
-            give8(c, null)
-    return k.FINAL if null != 0 else k.OBJECT
 
 
 @kernel
@@ -349,7 +318,60 @@ def begin_write(c: int, mode: int, arguments: int, entry: int) -> int:
         return give_date_time(c, entry)
     if kind == k.REGION:
         return give_region(c, entry)
+    if kind == k.OFFSET_TIME:
+        return give_offset_time(c, entry)
+    if kind == k.ENUM_SET:
+        return give_enum_set(c, content, get64(entry + k.ENTRY_COUNT))
     return give_zoned(c, entry) if kind == k.ZONED else body
+
+
+@kernel
+def give_comparator(c: int, entry: int) -> int:
+    """The comparator of a sorted collection or map."""
+    comparator = 0
+    if get64(get64(entry + k.ENTRY_BODY) + k.COMPARATOR) == k.COMPARED:
+        comparator = get64(entry + k.ENTRY_BYTES + 8 * get64(entry + k.ENTRY_COUNT))
+    body = begin_write(c, k.DYNAMIC, 0, comparator)
+    if body > 0 and (get64(body) != k.FIELDS or get64(body + k.NULLS) != 0):
+        return unsupported(c)
+    return min(body, 0)
+
+
+@kernel
+def open_items(c: int, body: int, entry: int) -> int:
+    """Writes the header of a collection; returns the encoding of its elements."""
+    count = get64(entry + k.ENTRY_COUNT)
+    compared = get64(body + k.COMPARATOR)
+    if compared == k.FIXED_COUNT:
+        return k.DYNAMIC
+    if compared == k.PLUS_ONE:  # an array
+        return -1 if give_varint(c, count + 1) < 0 else get64(body + k.SLOTS)
+    classes = element_classes(entry)
+    null = classes & 1
+    cls = classes >> 2
+    final = get64(body + k.SLOTS) == k.FINAL
+    nulls = get64(body + k.NULLS)
+    if null != 0 and nulls == 0:
+        return unsupported(c)
+    flag = 0
+    if count > 0 and (null != 0 if final else cls != -2):
+        flag = 1
+    if final and nulls == 0:
+        give_varint(c, count + 1)
+    else:
+        give_count(c, count + 1, flag)
+    if compared == k.COMPARED and give_comparator(c, entry) < 0:
+        return -1
+    if not final and flag == 0:
+        return k.DYNAMIC
+    if not final:
+        if cls == -1:
+            give8(c, 0)
+            return NOTHING
+        give_class(c, cls)
+        if nulls != 0:
+            give8(c, null)
+    return k.FINAL if null != 0 else k.OBJECT
 
 
 @kernel
@@ -368,8 +390,8 @@ def open_parts(c: int, body: int, entry: int) -> int:
         return -1 if give_varint(c, parts + plus) < 0 else k.PRIMITIVE
     if kind == k.PAIRS and get64(body + k.COMPARATOR) != k.FIXED_COUNT:
         give_varint(c, parts // 2 + 1)
-        if get64(body + k.COMPARATOR) == k.COMPARED:
-            give8(c, 0)
+        if get64(body + k.COMPARATOR) == k.COMPARED and give_comparator(c, entry) < 0:
+            return -1
     return VARIED
 
 
@@ -446,6 +468,26 @@ def give_date_time(c: int, entry: int) -> int:
         return unsupported(c)
     give_date(c, date + k.ENTRY_BYTES)
     return give_time(c, time + k.ENTRY_BYTES)
+
+
+@kernel
+def give_enum_set(c: int, content: int, count: int) -> int:
+    give_class(c, get64(content))
+    give_varint(c, count)
+    for at in range(1, count + 1):
+        if give_varint(c, get64(content + 8 * at) + 1) < 0:
+            return -1
+    return 0
+
+
+@kernel
+def give_offset_time(c: int, entry: int) -> int:
+    """A time of the day and an offset, which Kryo 2.24 stores the other way round."""
+    offset = part_at(entry, 0, k.SCALAR)
+    time = part_at(entry, 1, k.SCALAR)
+    if offset == 0 or time == 0 or give_time(c, time + k.ENTRY_BYTES) < 0:
+        return unsupported(c)
+    return give_offset(c, get64(offset + k.ENTRY_BYTES))
 
 
 @kernel
