@@ -42,7 +42,11 @@ from dstl_core.codec.serializers.base import (
     write_snapshot,
 )
 from dstl_core.codec.serializers.collections import ListSerializer, MapSerializer, TupleSerializer
-from dstl_core.codec.serializers.libraries import flink_scala_api, roaring_bitmap
+from dstl_core.codec.serializers.libraries import (
+    flink_scala_api,
+    flink_scala_types,
+    roaring_bitmap,
+)
 from dstl_core.codec.serializers.names import Types
 from dstl_core.codec.serializers.operators import (
     cep,
@@ -103,5 +107,6 @@ BUILT_IN = SerializerRegistry(
     | two_phase_commit.READERS
     | scala.READERS
     | flink_scala_api.READERS
+    | flink_scala_types.READERS
     | roaring_bitmap.READERS
 )

@@ -49,7 +49,8 @@ from dstl_core.codec.serializers.strings import read_string_value, write_string_
 from dstl_core.errors import UnreadableValueError, UnsupportedVersionError
 
 PACKAGE = "org.apache.flinkx.api.serializer."
-_NULL_ARITY = -(1 << 31)
+NULL_MARK = -(1 << 31)
+"""In place of a number of fields, elements or seconds."""
 _NULL_INDEX = -128
 _WITH_NAMES = 3
 _UUID_BYTES = 16
@@ -74,7 +75,7 @@ class CaseClassSerializer(ScalaCaseClassSerializer):
 
     def serialize(self, value: tuple[Any, ...] | None, out: DataOutput) -> None:
         if value is None:
-            out.write_i32(_NULL_ARITY)
+            out.write_i32(NULL_MARK)
             out.write_bytes(bytes(max(0, self._fields_length)))
             return
         out.write_i32(len(value))
@@ -86,7 +87,7 @@ class CaseClassSerializer(ScalaCaseClassSerializer):
             raise UnreadableValueError(self.problem, offset=data.position)
         at = data.position
         arity = data.read_i32("number of fields")
-        if arity == _NULL_ARITY:
+        if arity == NULL_MARK:
             data.read_bytes(max(0, self._fields_length), "fields of null")
             return None
         if not 0 <= arity <= len(self.fields):
@@ -216,9 +217,20 @@ class FlinkScalaEitherSerializer(ScalaEitherSerializer):
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaEitherSerializerSnapshot"
 
 
+def read_size(data: DataInput, field: str, item_bytes: int) -> int | None:
+    """The size of a collection that may be null."""
+    at = data.position
+    if data.read_i32(field) == NULL_MARK:
+        return None
+    data.seek(at)
+    return data.read_count(field, item_bytes)
+
+
 @dataclass(frozen=True)
-class CollectionSerializer(TypeSerializer[list[Any]]):
-    """A list, set, array or another collection; ``serializer_class`` says which."""
+class CollectionSerializer(TypeSerializer[list[Any] | None]):
+    """A list, set, array or another collection; ``serializer_class`` says which. A mutable one may
+    be null.
+    """
 
     serializer_class: str
     element_class: str
@@ -235,21 +247,23 @@ class CollectionSerializer(TypeSerializer[list[Any]]):
     def nested(self) -> tuple[AnySerializer, ...]:
         return (self.element,)
 
-    def serialize(self, value: list[Any], out: DataOutput) -> None:
-        out.write_i32(len(value))
-        for item in value:
+    def serialize(self, value: list[Any] | None, out: DataOutput) -> None:
+        out.write_i32(NULL_MARK if value is None else len(value))
+        for item in value or ():
             self.element.serialize(item, out)
 
-    def deserialize(self, data: DataInput) -> list[Any]:
-        count = data.read_count("collection size", int(self.element.length != 0))
-        return [self.element.deserialize(data) for _ in range(count)]
+    def deserialize(self, data: DataInput) -> list[Any] | None:
+        count = read_size(data, "collection size", int(self.element.length != 0))
+        return None if count is None else [self.element.deserialize(data) for _ in range(count)]
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_utf(self.serializer_class)
         out.write_utf(self.element_class)
         write_snapshot(out, self.element)
 
-    def to_text(self, value: list[Any]) -> JsonValue:
+    def to_text(self, value: list[Any] | None) -> JsonValue:
+        if value is None:
+            return None
         texts = [self.element.to_text(item) for item in value]
         return sorted(texts, key=text_key) if "SetSerializer" in self.serializer_class else texts
 
