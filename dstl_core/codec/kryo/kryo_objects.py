@@ -83,10 +83,21 @@ SCALA_IDS = {
     29: _IMMUTABLE + "Range$Inclusive",
     33: _MUTABLE + "HashMap",
     34: _MUTABLE + "HashSet",
+    10: "scala.collection.convert.Wrappers$SeqWrapper",
+    12: "scala.collection.convert.Wrappers$MapWrapper",
+    13: "scala.collection.convert.Wrappers$JListWrapper",
+    14: "scala.collection.convert.Wrappers$JMapWrapper",
+    32: _MUTABLE + "BitSet",
     70: "scala.Symbol",
+    72: "scala.runtime.BoxedUnit",
     **{18 + count: f"{_IMMUTABLE}Set$Set{count}" for count in range(1, 5)},
     **{23 + count: f"{_IMMUTABLE}Map$Map{count}" for count in range(1, 5)},
     **{35 + count: f"scala.Tuple{count}" for count in range(1, 23)},
+    **{58 + at: f"scala.Tuple1$mc{kind}$sp" for at, kind in enumerate("JID")},
+    **{
+        61 + at: f"scala.Tuple2$mc{kinds}$sp"
+        for at, kinds in enumerate(["JJ", "JI", "JD", "IJ", "II", "ID", "DJ", "DI", "DD"])
+    },
 }
 """Class names by id in Kryo of Flink 1.x, where Flink's jar of Scala is on the class path."""
 

@@ -182,6 +182,10 @@ class KryoValueReader:
     def object(self, name: str, arguments: Arguments = ()) -> KryoObject | None:
         return self._object(name, self._layouts.body(name), arguments)
 
+    def object_as(self, name: str, body: Body) -> KryoObject | None:
+        """An object of a class that is stored as no class file has to say."""
+        return self._object(name, body, ())
+
     def body(self, name: str) -> Body:
         """How objects of a class are stored."""
         return self._layouts.body(name)

@@ -10,15 +10,18 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import accumulate, product
 from typing import Any, ClassVar
 
 from dstl_core.codec.big_decimal import big_decimal_text
 from dstl_core.codec.classfile.generic_types import JavaType
+from dstl_core.codec.kryo.kryo_input import KryoInput
 from dstl_core.codec.kryo.kryo_objects import KryoObject
 from dstl_core.codec.kryo.kryo_reader import Arguments, KryoValueReader, KryoValueWriter
 from dstl_core.codec.kryo.object_bodies import FieldsBody, slot
 from dstl_core.codec.serializers.base import JsonValue
 from dstl_core.codec.serializers.collections import text_key
+from dstl_core.codec.serializers.primitives import float_text
 from dstl_core.errors import FormatError, UnreadableValueError
 
 PREFIX = "scala."
@@ -88,6 +91,98 @@ class PartsBody(ScalaBody):
 
 
 @dataclass(frozen=True)
+class PrimitivesBody(ScalaBody):
+    """A tuple of primitives, for which Scala has a class of its own.
+
+    Args:
+        kinds: Of each part: J long, I int, D double, C char, Z boolean.
+        is_packed: Whether chill stores it. Others have the fields that the class for objects has,
+            which are null, and numbers of variable length.
+    """
+
+    kinds: str
+    is_packed: bool
+
+    def get(self, reader: KryoValueReader) -> list[Any]:
+        parts: list[Any] = []
+        for kind in self.kinds:
+            if self.is_packed:
+                parts.append(reader.input.fixed(_CODES[kind], "number of a tuple"))
+                continue
+            reader.class_and_object()
+            parts.append(_FIELDS[kind](reader.input))
+        return parts
+
+    def text(self, value: list[Any], of: TextOf) -> JsonValue:
+        return [float_text(each) if isinstance(each, float) else each for each in value]
+
+
+@dataclass(frozen=True)
+class BitsBody(ScalaBody):
+    """A bit set that does not change: a count, its last number, and the steps between numbers."""
+
+    def get(self, reader: KryoValueReader) -> list[int]:
+        count = reader.input.count("size of a bit set")
+        if count:
+            reader.input.varint("last number of a bit set")
+        steps = (reader.input.varint("step of a bit set") for _ in range(count))
+        return list(accumulate(steps))
+
+    def text(self, value: list[int], of: TextOf) -> JsonValue:
+        return sorted(value, key=text_key)
+
+
+@dataclass(frozen=True)
+class ConstantBody(ScalaBody):
+    """A value of an ``Enumeration``: its object, and an id. Only code knows the id's name."""
+
+    def get(self, reader: KryoValueReader) -> tuple[str, int]:
+        name = reader.class_name()
+        if name is None or reader.object_as(name, SingletonBody(name)) is None:
+            raise FormatError("A constant of Kryo has no Enumeration")
+        return name, int(reader.input.fixed("i", "id of a constant"))
+
+    def text(self, value: tuple[str, int], of: TextOf) -> JsonValue:
+        return {"enumeration": value[0], "id": value[1]}
+
+
+@dataclass(frozen=True)
+class ViewBody(ScalaBody):
+    """A view of a collection: its last part."""
+
+    parts: int
+
+    def get(self, reader: KryoValueReader) -> KryoObject | None:
+        return [reader.class_and_object() for _ in range(self.parts)][-1]
+
+    def text(self, value: KryoObject | None, of: TextOf) -> JsonValue:
+        return of(value)
+
+
+@dataclass(frozen=True)
+class ArrayBody(ScalaBody):
+    """An array that is a sequence of Scala: the class of its elements, and the array."""
+
+    def get(self, reader: KryoValueReader) -> KryoObject | None:
+        reader.object("java.lang.Class")
+        return reader.class_and_object()
+
+    def text(self, value: KryoObject | None, of: TextOf) -> JsonValue:
+        return of(value)
+
+
+@dataclass(frozen=True)
+class UnitBody(ScalaBody):
+    """The one value of ``Unit``, which has no bytes."""
+
+    def get(self, reader: KryoValueReader) -> None:
+        return None
+
+    def text(self, value: None, of: TextOf) -> JsonValue:
+        return None
+
+
+@dataclass(frozen=True)
 class ItemsBody(ScalaBody):
     """A count and the elements, behind the ordering of a sorted collection. Those of a map are
     tuples.
@@ -110,6 +205,18 @@ class ItemsBody(ScalaBody):
         if self.is_map:
             return sorted(texts, key=lambda pair: text_key(pair[0] if pair else pair))
         return sorted(texts, key=text_key) if self.is_set else texts
+
+
+@dataclass(frozen=True)
+class OneItemBody(ScalaBody):
+    """A set of one element, behind its hash."""
+
+    def get(self, reader: KryoValueReader) -> KryoObject | None:
+        reader.input.zigzag("hash")
+        return reader.class_and_object()
+
+    def text(self, value: KryoObject | None, of: TextOf) -> JsonValue:
+        return [of(value)]
 
 
 @dataclass(frozen=True)
@@ -141,14 +248,16 @@ class ScalaFieldsBody(ScalaBody):
 
 
 @dataclass(frozen=True)
-class SymbolBody(ScalaBody):
-    """The name of a symbol."""
+class TextBody(ScalaBody):
+    """The name of a symbol, or a regular expression."""
+
+    mark: str = ""
 
     def get(self, reader: KryoValueReader) -> str:
-        return reader.input.text("symbol")
+        return reader.input.text("text")
 
     def text(self, value: str, of: TextOf) -> JsonValue:
-        return f"'{value}"
+        return self.mark + value
 
 
 def not_in_flink_2(name: str) -> UnreadableValueError:
@@ -192,14 +301,45 @@ def _parts(name: str, count: int) -> dict[str, PartsBody]:
     return {PREFIX + name: PartsBody(PREFIX + name, count)}
 
 
+_CODES = {"I": "i", "J": "q", "D": "d"}
+_FIELDS: dict[str, Callable[[KryoInput], Any]] = {
+    "I": KryoInput.zigzag,
+    "J": KryoInput.zigzag_long,
+    "D": lambda source: source.fixed("d"),
+    "C": lambda source: chr(int(source.fixed("H"))),
+    "Z": KryoInput.boolean,
+}
+_OF_PRIMITIVES = {
+    name: PrimitivesBody(name, kinds, is_packed=set(kinds) <= set(_CODES))
+    for kinds in (*"JID", *map("".join, product("JIDCZ", repeat=2)))
+    for name in (f"scala.Tuple{len(kinds)}$mc{kinds}$sp",)
+}
+_VIEWS = {
+    "scala.collection.convert.Wrappers$" + name: 2
+    for name in ("SeqWrapper", "MapWrapper", "JListWrapper", "JMapWrapper")
+} | {_IMMUTABLE + "Stack": 1}
+_ARRAYS = ("Byte", "Short", "Int", "Long", "Float", "Double", "Boolean", "Char", "Ref")
 _EMPTY = ("scala.None$", _IMMUTABLE + "Set$EmptySet$", _IMMUTABLE + "HashSet$EmptyHashSet$")
-_SIDES = {"scala.util.Left": "left", "scala.util.Right": "right"}
+_SIDES = {
+    "scala.util.Left": "left",
+    "scala.util.Right": "right",
+    "scala.util.Success": "success",
+    "scala.util.Failure": "failure",
+}
 _TUPLES = {f"scala.Tuple{count}": PartsBody(f"scala.Tuple{count}", count) for count in range(1, 23)}
 SCALA_BODIES: dict[str, Any] = (
     _parts("Some", 1)
     | _parts("util.Left", 1)
     | _parts("util.Right", 1)
+    | _parts("util.Success", 1)
+    | _parts("util.Failure", 1)
     | _TUPLES
+    | _OF_PRIMITIVES
+    | {name: ViewBody(name, parts) for name, parts in _VIEWS.items()}
+    | {name: ArrayBody(name) for name in (f"{_MUTABLE}WrappedArray$of{kind}" for kind in _ARRAYS)}
+    | {name: BitsBody(name) for name in (f"{_IMMUTABLE}BitSet$BitSet{size}" for size in "12N")}
+    | {"scala.Enumeration$Val": ConstantBody("scala.Enumeration$Val")}
+    | {"scala.runtime.BoxedUnit": UnitBody("scala.runtime.BoxedUnit")}
     | _classes(_IMMUTABLE, "$colon$colon Nil$ Vector Queue")
     | _classes(_MUTABLE, "ListBuffer ArrayBuffer Queue")
     | _classes(
@@ -208,14 +348,22 @@ SCALA_BODIES: dict[str, Any] = (
         "ListSet$EmptyListSet$",
         is_set=True,
     )
-    | _classes(_MUTABLE, "HashSet LinkedHashSet", is_set=True)
+    | {_IMMUTABLE + "HashSet$HashSet1": OneItemBody(_IMMUTABLE + "HashSet$HashSet1")}
+    | _classes(_MUTABLE, "HashSet LinkedHashSet TreeSet BitSet", is_set=True)
     | _classes(
         _IMMUTABLE,
         "Map$Map1 Map$Map2 Map$Map3 Map$Map4 HashMap$HashTrieMap ListMap$Node Map$EmptyMap$ "
-        "HashMap$EmptyHashMap$ ListMap$EmptyListMap$",
+        "HashMap$EmptyHashMap$ ListMap$EmptyListMap$ HashMap$HashMap1 HashMap$HashMapCollision1 "
+        "IntMap$Tip IntMap$Bin IntMap$Nil$ LongMap$Tip LongMap$Bin LongMap$Nil$ "
+        "Map$WithDefault MapLike$$anon$1 MapLike$$anon$2",
         is_map=True,
     )
-    | _classes(_MUTABLE, "HashMap LinkedHashMap", is_map=True)
+    | _classes(
+        _MUTABLE,
+        "HashMap LinkedHashMap TreeMap ListMap OpenHashMap LongMap AnyRefMap Map$WithDefault",
+        is_map=True,
+    )
+    | _classes(_COLLECTION + "concurrent.", "TrieMap", is_map=True)
     | _classes(_IMMUTABLE, "TreeMap TreeSet", is_sorted=True)
     | {
         _IMMUTABLE + "Range$Inclusive": ScalaFieldsBody(
@@ -224,7 +372,8 @@ SCALA_BODIES: dict[str, Any] = (
         _IMMUTABLE + "Range": ScalaFieldsBody(
             _IMMUTABLE + "Range", _RANGE, lambda fields: _range(fields, inclusive=False)
         ),
-        "scala.Symbol": SymbolBody("scala.Symbol"),
+        "scala.Symbol": TextBody("scala.Symbol", "'"),
+        "scala.util.matching.Regex": TextBody("scala.util.matching.Regex"),
         "scala.math.BigDecimal": ScalaFieldsBody(
             "scala.math.BigDecimal",
             _BIG_DECIMAL,

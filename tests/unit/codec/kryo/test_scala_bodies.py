@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from typing import Any
 
 import pytest
@@ -54,6 +55,14 @@ VALUES: list[tuple[str, str, Any]] = [
     ("set", "16" + "01" + "02" + "03018262" + "03018261", ["a", "b"]),
     ("map", "1a" + "01" + "01" + "2701" + "0301826b" + "0202", [["k", 1]]),
     ("range", "1f" + "01" + "0a000a0a0202", [1, 2, 3, 4, 5]),
+    ("pair of numbers", "42" + "01" + "00000001" + "0000000000000002", [1, 2]),
+    ("pair of booleans", name("scala.Tuple2$mcZI$sp") + "01" + "0001" + "0002", [True, 1]),
+    ("bit set", name(IMMUTABLE + "BitSet$BitSet1") + "01" + "02" + "05" + "0104", [1, 5]),
+    ("constant", name("scala.Enumeration$Val") + "01" + name("a.Color$", 1) + "01" + "00000007",
+     {"enumeration": "a.Color$", "id": 7}),
+    ("success", name("scala.util.Success") + "01" + "0206", {"success": 3}),
+    ("array", name("scala.collection.mutable.WrappedArray$ofInt") + "01" + "010201"
+     + name("[I", 1) + "01" + "03" + "0204", [1, 2]),
     ("symbol", "48" + "01" + "73b0", "'s0"),
     ("object", name("adt.Empty$") + "01", "adt.Empty$"),
     ("case class", name("adt.Circle") + "01" + "3ff0000000000000",
@@ -81,6 +90,44 @@ def test_values_have_the_bytes_of_chill(case: str, raw: str, text: Any) -> None:
 def test_numbers_of_scala_are_their_digits(java_class: str, raw: str, text: str) -> None:
     own = serializer(java_class)
     assert own.to_text(deserialize_exactly(own, bytes.fromhex(raw))) == text
+
+
+def leaves(text: Any) -> list[str]:
+    """What a value holds: numbers, texts and booleans, as Scala writes them."""
+    match text:
+        case None:
+            return []
+        case dict():
+            return [leaf for each in text.values() for leaf in leaves(each)]
+        case list():
+            return [leaf for each in text for leaf in leaves(each)]
+        case bool():
+            return [str(text).lower()]
+    return [str(text)]
+
+
+RANGES = {"range": [1, 2, 3, 4], "rangeBy": [1, 3, 5, 7]}
+CONSTANTS = {
+    name: {"enumeration": "vec.Color$", "id": number}
+    for name, number in (("enum", 1), ("enum7", 7))
+}
+TOLD: dict[str, Any] = RANGES | CONSTANTS
+TOLD["enums"] = [{"enumeration": "vec.Color$", "id": number} for number in (0, 7, 0)]
+TOLD["regex"] = "a.b"
+
+
+def test_values_hold_what_scala_reads_of_the_same_bytes() -> None:
+    lines = (GOLDEN / "chill-vectors" / "values.tsv").read_text().splitlines()
+    own = serializer()
+    for line in lines:
+        case, _, raw, of_scala = line.split("\t")
+        text = own.to_text(deserialize_exactly(own, bytes.fromhex(raw)))
+        if case in TOLD:
+            assert text == TOLD[case]
+            continue
+        held = re.findall(r"-?\b(?:\d+(?:\.\d+)?|[a-z]+)\b", of_scala)
+        assert (case, sorted(leaves(text))) == (case, sorted(held))
+    assert len(lines) > 100
 
 
 @pytest.mark.parametrize(("case", "raw", "text"), VALUES, ids=[case for case, *_ in VALUES])
