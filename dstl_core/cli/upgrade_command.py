@@ -19,6 +19,7 @@ from dstl_core.cli.options import (
     KeyTypeOption,
     OverwriteOption,
     PathArgument,
+    ProtoOption,
     RelocateOption,
     RootOption,
     ShareOption,
@@ -99,6 +100,7 @@ def upgrade(
     ] = None,
     to: VersionOption = "2.2",
     jar: JarOption = None,
+    proto: ProtoOption = None,
     plan: Annotated[
         bool, typer.Option("--plan", help="Show what happens to each state; write nothing.")
     ] = False,
@@ -124,24 +126,23 @@ def upgrade(
     """Convert a savepoint of Flink 1.x for Flink 2.x.
 
     Kryo values and collections get the types that the same job has in Flink 2.x, and types of
-    Scala's API those that you name or that a savepoint of the new job has. All else is copied byte
-    for byte. Keyed state gets canonical form, or native form with --format native. With --copy,
-    --share or --format native, an operator with nothing to convert keeps its form, and RocksDB's
-    files of states with nothing to convert stay. With --plan, the exit code
-    is 1 if a state is blocked.
+    Scala's API those that you name or that a savepoint of the new job has. Messages in Kryo become
+    byte[] (--proto, --type STATE=byte[]). All else is copied. Keyed state gets canonical form, or
+    native form with --format native. With --copy, --share or --format native, an operator with
+    nothing to convert keeps its form, and RocksDB's files of unchanged states stay. With --plan,
+    the exit code is 1 if a state is blocked.
     """
     from dstl_core.savepoint.edit.upgrade import BLOCKED, SavepointUpgrade
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
     if out is None and not plan:
         raise ConfigError("OUT is missing: give the folder of the new savepoint, or --plan.")
-    snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
-    named = cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last)
+    source = load(path, allow_root, relocate, changelog_base, key_type, jar, proto=proto)
     planned = SavepointUpgrade(
-        snapshot,
+        source,
         to,
         drop or (),
-        named,
+        cut_pairs("--type", types, "NAME=TYPE, e.g. 'items=List<shop.Line>'", is_last),
         files=files_of(share=share, copy=copy, canonical=False),
         format=form_of(form) or "canonical",
         new_jars=new_jar or (),

@@ -131,7 +131,6 @@ SMALL = {
     "dstl_core.savepoint.access.record_lookup": COMPILER,
     "dstl_core.savepoint.columns.job_columns": "reads jars, which its caller does not know",
     "dstl_core.savepoint.columns.shown_columns": "chooses for its caller, which knows no forms",
-    "dstl_core.savepoint.expressions.recoded_column": "knows foreign types, and its caller none",
     "dstl_core.savepoint.connectors.position_table": "loads Arrow; positions are shown without",
     "dstl_core.savepoint.report.growth": COMPILER,
     "dstl_core.sinks": FACE,

@@ -51,6 +51,7 @@ from dstl_core.codec.kryo.scala_bodies import (
     not_in_flink_2,
 )
 from dstl_core.codec.protobuf.descriptors import Messages
+from dstl_core.display import option_text
 from dstl_core.errors import UnreadableValueError
 
 _COLLECTION = CollectionBody()
@@ -292,7 +293,7 @@ class ClassLayouts:
             return name in _FINAL_CLASSES
         if name.startswith(PREFIX) and self.classes.get(name) is None:
             return name in FINAL_SCALA
-        if self._message(name) is not None:
+        if self.message(name) is not None:
             return True  # protoc makes final classes
         if self.classes.get(name) is None:
             raise _unknown(name)
@@ -373,16 +374,19 @@ class ClassLayouts:
         return str(ordinal)
 
     def _find(self, name: str) -> Body:
-        message = self._message(name)
+        message = self.message(name)
         if message is not None:
             return message
         supertypes = self.classes.supertypes(name)
         for above in (name, *sorted(supertypes)):
             if above in self._custom:
-                raise UnreadableValueError(
-                    f"Class {name} has a Kryo serializer of its own ({self._custom[above]}), which "
-                    f"only Java can run"
-                )
+                what = f"Class {name} has a Kryo serializer of its own ({self._custom[above]})"
+                if self.holds_message(name):
+                    raise UnreadableValueError(
+                        f"{what}, of messages; give the descriptor set that has its message "
+                        f"({option_text('--proto', 'FILE')})"
+                    )
+                raise UnreadableValueError(f"{what}, which only Java can run")
         known: Body | None = _KNOWN.get(name)
         if known is not None:
             return known
@@ -405,13 +409,17 @@ class ClassLayouts:
             raise UnreadableValueError(f"Class {name} writes its own Kryo form")
         return self._of_class(class_file, supertypes)
 
-    def _message(self, name: str) -> MessageBody | None:
+    def message(self, name: str) -> MessageBody | None:
         """How chill's serializer of messages stores a class, if the message is known."""
-        stored_by = self._custom.get(name, "").replace("$", ".").rpartition(".")[2]
         message = None if self.messages is None else self.messages.of_java_class(name)
-        if self.messages is None or message is None or stored_by != MESSAGE_SERIALIZER:
+        if self.messages is None or message is None or not self.holds_message(name):
             return None
         return MessageBody(name, self.messages, message)
+
+    def holds_message(self, name: str) -> bool:
+        """Whether chill's serializer of messages stores a class."""
+        serializer = self._custom.get(name, "").replace("$", ".").rpartition(".")[2]
+        return serializer == MESSAGE_SERIALIZER
 
     def _check_annotations(self, name: str, supertypes: set[str]) -> None:
         """Raises UnreadableValueError if annotations of Kryo decide the form of a class."""

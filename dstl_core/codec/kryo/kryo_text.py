@@ -70,7 +70,7 @@ class _Text:
             return leaf(content)
         body: Any = self._layouts.body(name)
         if isinstance(body, MessageBody):
-            return content
+            return content.text
         if isinstance(body, ScalaBody):
             return body.text(content, self.of)
         if isinstance(body, FieldsBody):

@@ -18,6 +18,7 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.kryo.flink_types import FlinkTypes, JobPojoSerializer, plain_class
 from dstl_core.codec.kryo.kryo_objects import KryoObject, expect_readable
 from dstl_core.codec.kryo.kryo_serializer import KryoValue, ReadableKryoSerializer
+from dstl_core.codec.kryo.message_body import StoredMessage
 from dstl_core.codec.kryo.object_bodies import items_of
 from dstl_core.codec.serializers.arrays import GenericArraySerializer
 from dstl_core.codec.serializers.base import AnySerializer, OpaqueValue
@@ -28,6 +29,7 @@ from dstl_core.codec.serializers.collections import (
     TupleSerializer,
 )
 from dstl_core.codec.serializers.dates import Instant, SqlTimestamp
+from dstl_core.codec.serializers.names import Types
 from dstl_core.codec.serializers.optional_map import OptionalSnapshot
 from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
@@ -49,6 +51,7 @@ _EXAMPLES = {
     "java.util.Collection": "Collection<..>",
 }
 COLLECTIONS = tuple(_EXAMPLES)
+_BYTES = "[B"
 
 
 @dataclass(frozen=True)
@@ -153,6 +156,11 @@ class TypeChanges:
     def _kryo(self, old: ReadableKryoSerializer, declared: JavaType | None) -> TypeChange:
         new: AnySerializer
         expect_readable(old.java_class)
+        message = old.classes.layouts.message(old.java_class)
+        if message is not None:
+            if declared is None or declared.name != _BYTES:
+                raise message.not_in_flink_2()
+            return TypeChange(Types.BYTES, _message_bytes)
         if old.java_class in COLLECTIONS:
             if declared is None:
                 raise UndeclaredError(old.java_class)
@@ -382,6 +390,13 @@ def flink_values(new: AnySerializer) -> Convert:
         return make(read) if isinstance(read, KryoObject) else read
 
     return value
+
+
+def _message_bytes(value: KryoValue | None) -> bytes:
+    if value is None:
+        raise UnreadableValueError("A null has no form in byte[]")
+    message: StoredMessage = value.content.value
+    return message.raw
 
 
 def _maker(new: AnySerializer) -> Callable[[KryoObject], Any]:

@@ -11,6 +11,7 @@ from dstl_core.codec.protobuf.descriptors import Messages, MessageType
 from dstl_core.codec.protobuf.message_text import message_text
 from dstl_core.codec.protobuf.wire import read_sized
 from dstl_core.codec.serializers.base import AnySerializer, JsonValue, OpaqueValue, value_text
+from dstl_core.codec.serializers.collections import text_key
 from dstl_core.codec.serializers.runtime import TtlValue
 from dstl_core.errors import FormatError, UnreadableValueError
 from dstl_core.model.shown_state import ShownState
@@ -52,7 +53,8 @@ class MessageStates:
             return None
         if kind == "map" and isinstance(value, list):
             key_type = value_type.nested[-2]
-            text: JsonValue = [[value_text(key_type, key), reader.of(each)] for key, each in value]
+            pairs = [[value_text(key_type, key), reader.of(each)] for key, each in value]
+            text: JsonValue = sorted(pairs, key=lambda pair: text_key(pair[0]))
         elif kind == "list" and isinstance(value, list):
             text = [reader.of(each) for each in value]
         else:

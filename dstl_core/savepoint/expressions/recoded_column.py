@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 
 import pyarrow as pa
 
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_serializer import ReadableKryoSerializer
+from dstl_core.codec.kryo.message_body import with_messages
 from dstl_core.codec.protobuf.descriptors import Messages
 from dstl_core.codec.protobuf.message_versions import message_recoder
 from dstl_core.codec.pyflink.declared import PythonStateType, parse_python_type
@@ -21,9 +25,20 @@ _MESSAGE_NAME = re.compile(r"\w+(\.\w+)+")
 
 
 def recoded_column(
-    recode: Recode, column: pa.Array, where: str, messages: Versions = (None, None)
+    recode: Recode,
+    column: pa.Array,
+    where: str,
+    messages: Versions = (None, None),
+    stored: object = None,
 ) -> pa.Array:
     """The column with its values in the new type.
+
+    Args:
+        recode: The types.
+        column: The values.
+        where: The place in the declaration, for messages.
+        messages: Of Protocol Buffers.
+        stored: The type of the values in the savepoint, which may be Kryo of messages.
 
     Raises:
         ConfigError: The column has no bytes, or the types do not go together.
@@ -38,11 +53,23 @@ def recoded_column(
         recoded = _recoder(recode, messages)
     except ConfigError as error:
         raise ConfigError(f"{where} is wrong: {error.message}") from error
+    if holds_messages(stored):
+        recoded = partial(with_messages, change=recoded)
     try:
         values = [None if raw is None else recoded(raw) for raw in column.to_pylist()]
     except FormatError as error:
         raise ColumnValueError(f"{where} fails: {error.message}") from error
     return pa.array(values, pa.binary())
+
+
+def holds_messages(stored: object) -> bool:
+    """Whether values of a type are messages behind the head that Kryo of Flink 1.x puts in front.
+    In columns they are bytes.
+    """
+    if not isinstance(stored, ReadableKryoSerializer):
+        return False
+    classes = stored.classes
+    return classes.dialect is Dialect.KRYO_2 and classes.layouts.holds_message(stored.java_class)
 
 
 def _recoder(recode: Recode, messages: Versions) -> Callable[[bytes], bytes]:

@@ -40,7 +40,7 @@ from dstl_core.savepoint.expressions.expression import (
     Undecided,
     columns_of,
 )
-from dstl_core.savepoint.expressions.recoded_column import Versions, recoded_column
+from dstl_core.savepoint.expressions.recoded_column import Versions, holds_messages, recoded_column
 from dstl_core.savepoint.expressions.sql_cast import (
     OPTIONS,
     arrow_type_of,
@@ -115,6 +115,8 @@ def kind_of(serializer: AnySerializer) -> Kind:
 def arrow_of(kind: Kind) -> pa.DataType:
     if kind is None:
         return pa.null()
+    if holds_messages(kind):
+        return pa.binary()
     return (
         arrow_type_of(kind)
         if isinstance(kind, LogicalType)
@@ -241,7 +243,8 @@ class Conversion:
                 return self._null_if(expression, scope, rows, where)
             case Recode():
                 of = self.value_of(expression.of, scope, rows, where)
-                return Values(recoded_column(expression, of.column, where, self.messages), of.kind)
+                recoded = recoded_column(expression, of.column, where, self.messages, of.kind)
+                return Values(recoded, of.kind)
             case ListAggregate():
                 raise ConfigError(
                     f"{where} is wrong: {expression} is over the elements of a list state; it "

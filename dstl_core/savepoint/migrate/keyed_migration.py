@@ -377,10 +377,10 @@ class KeyedMigration:
         key: Values,
         shown: pa.Array | None,
     ) -> None:
-        assert state.value is not None
+        assert state.value is not None and state.old is not None
         name = next(each for each in _VALUES if each in columns)
         others = {"key": key}
-        if MAP_KEY_COLUMN in columns and state.old is not None:
+        if MAP_KEY_COLUMN in columns:
             old_map = state.old.meta.as_key_value().value_serializer
             others["map_key"] = Values(columns[MAP_KEY_COLUMN], kind_of(old_map.nested[0]))
         del migrated[name]
@@ -389,7 +389,9 @@ class KeyedMigration:
             map_keys = columns.get(MAP_KEY_COLUMN, columns[name])
             scope = dict(others, value=Values(columns[name], kind_of(state.value.old)))
             migrated[MAP_KEY_COLUMN] = state.map_key.apply(map_keys, scope, shown)
-        new = _VALUE_OF.get(state.new.kind, VALUE_COLUMN)
+        # A list whose elements only their type divides is one value in its column.
+        is_same = state.new.kind == state.old.kind
+        new = name if is_same else _VALUE_OF.get(state.new.kind, VALUE_COLUMN)
         if new != LIST_VALUE_COLUMN:
             migrated.pop(LIST_INDEX_COLUMN, None)
         if new != MAP_VALUE_COLUMN:

@@ -52,7 +52,7 @@ from dstl_core.codec.serializers.libraries.flink_scala_api import (
 from dstl_core.codec.serializers.scala import ScalaNothingSerializer
 from dstl_core.codec.serializers.strings import read_string_value, write_string_value
 
-_MAX_OFFSET_SECONDS = 18 * 3600
+_FARTHEST_SECONDS = 18 * 3600
 _UNITS = ("nanosecond", "microsecond", "millisecond", "second", "minute", "hour", "day")
 """The constants of ``java.util.concurrent.TimeUnit`` in their order."""
 _NULL_DURATION, _FINITE = -1, 0
@@ -384,7 +384,7 @@ class ZoneOffsetSerializer(TypeSerializer[int | None]):
         seconds = data.read_i32("seconds of a zone")
         if seconds == NULL_MARK:
             return None
-        if abs(seconds) > _MAX_OFFSET_SECONDS:
+        if abs(seconds) > _FARTHEST_SECONDS:
             raise bad_value("A zone is too far from UTC", at, "18 hours at most", seconds)
         return seconds
 
