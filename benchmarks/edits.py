@@ -2,11 +2,13 @@
 
 Real Flink writes the checkpoint. The operator gets another uid and its state another name: by
 reference, as a copy of the files, and in canonical form, compressed and not. The
-canonical savepoint then becomes native: every record is sorted into new files of RocksDB.
+canonical savepoint then becomes native: every record is sorted into new files of RocksDB. And one
+key of 20,000 is erased, spread over all files.
 
 Expected before measuring: by reference costs the start of the command, whatever the size is, and
 Flink restores the result as fast as the checkpoint. Canonical form costs both of them a pass over
-the state, and native form only dstl.
+the state, and native form only dstl. An erasure looks at all timers, and copies each file that has
+such a key: a fifth of a rewriting.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ from benchmarks.processes import median, run_process
 NATIVE = "--format native"
 PLAIN = "--canonical --keep-compression"
 """Key groups as the checkpoint has them: without compression."""
-HOW = ("--share", "--copy", PLAIN, "--canonical", NATIVE)
+ERASE = "--erase-keys"
+ERASED_OF = 20_000
+HOW = ("--share", "--copy", PLAIN, "--canonical", NATIVE, ERASE)
 UID, STATE = ("old", "new"), ("text", "words")
 OPENED = (
     "java.io", "java.lang", "java.lang.reflect", "java.net", "java.nio", "java.text", "java.time",
@@ -66,13 +70,17 @@ def _measure(work: Path, classpath: str, keys: int, rounds: int) -> dict[str, An
             command = ["-m", "dstl_core.cli", "rewrite"]
             if how == NATIVE:
                 command += [str(places["--canonical"]), str(out), *how.split()]
+            elif how == ERASE:
+                # Flink compares each thousandth key, and these are none of them.
+                (work / "keys").write_text("".join(f"{at}\n" for at in range(1, keys, ERASED_OF)))
+                command += [str(source), str(out), f"{ERASE}={UID[0]}={work / 'keys'}"]
             else:
                 command += [str(source), str(out), *how.split(), "--rename", f"{UID[0]}={UID[1]}"]
                 command += ["--rename-state", f"{UID[0]}/{STATE[0]}={STATE[1]}"]
             ran = run_process([sys.executable, *command], work, as_json=False)
             rewrites[how].append(ran | {"bytes": size_of(out)})
         for name, place in places.items():
-            is_old = name == "checkpoint"
+            is_old = name in ("checkpoint", ERASE)
             names = (UID[0], STATE[0]) if is_old else (UID[1], STATE[1])
             ran = _flink(work, classpath, "restore", keys, work / "next", *names, f"file:{place}")
             if ran["wrong"]:
@@ -127,7 +135,8 @@ def _table(figures: dict[str, Any]) -> str:
         f"checkpoint of RocksDB with {figures['keys']:,} keys and "
         f"{figures['bytes'] / 2**20:.0f} MiB in all: a text, a counter and a timer for each key. "
         f"The operator gets another uid, and a state another name; `{NATIVE}` makes files of "
-        f"RocksDB of what `--canonical` wrote. Whole processes, one after the "
+        f"RocksDB of what `--canonical` wrote, and `{ERASE}` takes out one key of "
+        f"{ERASED_OF:,}. Whole processes, one after the "
         f"other; medians of {len(figures['restores']['checkpoint'])}. Flink's restore is the time "
         f"until both tasks of the job have opened their state, and every thousandth key was then "
         f"compared.",

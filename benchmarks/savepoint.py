@@ -29,6 +29,7 @@ from pyspark.sql import functions as F
 from benchmarks import flink, results
 from benchmarks.sessions import local_session
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_core.spark.engine.workers import uncounted_bytes
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
@@ -40,8 +41,15 @@ from dstl_core.spark.savepoints.transformations import (
 
 JAVA_MAIN = "dstl.bench.SavepointBench"
 OPENS = ["java.lang", "java.util", "java.util.concurrent", "java.net", "java.nio", "sun.nio.ch"]
-FORMS = {"plain": "hashmap", "compressed": "hashmap", "incremental": "rocksdb"}
+FORMS = {
+    "plain": "hashmap",
+    "compressed": "hashmap",
+    "incremental": "rocksdb",
+    "native": "rocksdb",
+}
 """What Flink writes, and the state backend that reads it again."""
+NATIVE = "ours-native"
+RESTORED = "read flink, native of ours"
 UID = OperatorIdentifier.for_uid("bench")
 ROWS_PER_BATCH = 10_000
 ARROW_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100000"}
@@ -92,6 +100,9 @@ def _measure(keys: int, rounds: int, work: Path) -> dict[str, Any]:
         seconds |= _spark(spark, keys, rounds, work, sources)
     finally:
         spark.stop()
+    if classpath is not None:
+        read = _java(classpath, work, "read", keys, f"file:{work}/{NATIVE}", 2, "rocksdb")
+        seconds[RESTORED] = read["seconds"]
     return figures | {"seconds": seconds, "goals": goals_of(keys, seconds)}
 
 
@@ -113,19 +124,24 @@ def _spark(
         F.concat(F.lit("key-"), F.col("id").cast("string")).alias("k"), F.col("id").alias("v")
     )
 
-    def write(name: str, start: OneInputStateTransformation) -> None:
+    def write(name: str, start: OneInputStateTransformation, form: KeyedForm = "canonical") -> None:
         made = start.key_by("k").transform_columns()
-        SavepointWriter.new_savepoint(spark).with_operator(UID, made).write(str(work / name))
+        writer = SavepointWriter.new_savepoint(spark).with_format(form)
+        writer.with_operator(UID, made).write(str(work / name))
 
     parquet = str(work / "parquet")
     rows.write.parquet(parquet)
     write("ours", OperatorTransformation.bootstrap_with(rows))
+    write(NATIVE, OperatorTransformation.bootstrap_with(rows), "native")
     sources = sources or {"plain": str(work / "ours")}
     for path in (str(work / "ours"), *sources.values()):
         _check(spark, path, keys)
     scratch = "scratch"
     works: dict[str, Callable[[], Any]] = {
         "write ours": lambda: write(scratch, OperatorTransformation.bootstrap_with(rows)),
+        "write ours native": lambda: write(
+            scratch, OperatorTransformation.bootstrap_with(rows), "native"
+        ),
         "write parquet": lambda: rows.write.parquet(str(work / scratch)),
         "write ours from parquet files": lambda: write(
             scratch, OperatorTransformation.bootstrap_with_parquet(spark, parquet)
@@ -245,6 +261,8 @@ def goals_of(keys: int, seconds: Mapping[str, list[float]]) -> list[dict[str, An
         ("read source plain", "read parquet", "at_most", 2),
         ("sum reader plain", "sum parquet", "at_most", 3),
         ("sum source plain", "sum parquet", "at_most", 3),
+        ("write ours native", "write flink native", "at_least", 4),
+        (RESTORED, "read flink native", "at_most", 1.3),
     ]
     if large:  # where fixed costs do not rule
         wanted += [
@@ -277,8 +295,8 @@ def table_of(figures: dict[str, Any]) -> str:
         "",
         f"{machine['date']}, {machine['cpu']}, commit {machine['commit']}"
         f"{' with changes' if machine['dirty'] else ''}. String -> Long. Flink restores and reads "
-        "a savepoint in a job (plain, written with snapshot compression, and the last of several "
-        "incremental checkpoints of RocksDB), and fills and saves "
+        "a savepoint in a job (plain, written with snapshot compression, native, and the last "
+        "of several incremental checkpoints of RocksDB), and fills and saves "
         'state in another; "source" is `format("savepoint")`, "reader" `SavepointReader`; the '
         "floors move the same rows between Python and the JVM and do nothing else (with bytes "
         "counted, as Spark does by itself). Medians of the rounds after the first, which stands "

@@ -293,18 +293,6 @@ class SstFile:
         for handle, payload in zip(self._index_blocks, self.index_payloads(), strict=True):
             yield from self._entries_of(handle, payload)
 
-    def stored_index(self) -> Iterator[tuple[bytes, BlockHandle]]:
-        """The index as it is stored: keys with sequence number and kind, unless it has user keys.
-
-        Raises:
-            FormatError: The index is damaged.
-        """
-        if self.user_key_index:
-            yield from self.index
-            return
-        for handle, payload in zip(self._index_blocks, self.index_payloads(), strict=True):
-            yield from index_entries(payload, handle.offset, delta_encoded=self.delta_index)
-
     def _entries_of(
         self, handle: BlockHandle, payload: bytes
     ) -> Iterator[tuple[bytes, BlockHandle]]:

@@ -104,6 +104,10 @@ class TriedFiles(StateFiles):
             self.new_bytes += len(data)
         return RelativeFileStateHandle(self.names.new(), len(data))
 
+    def add_mended(self, parts: Iterable[bytes], size: int) -> StreamStateHandle:
+        self.copied_bytes += size
+        return RelativeFileStateHandle(self.names.new(), size)
+
     def add_copy(
         self,
         read: Callable[[int, int], bytes],

@@ -5,16 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 from dstl_core.errors import SavepointError, error_context
-from dstl_core.model.handle import (
-    FileStateHandle,
-    IncrementalRemoteKeyedStateHandle,
-    SegmentFileStateHandle,
-)
+from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
 from dstl_core.savepoint.purge.purge import Purge
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
-from dstl_core.state.restore.open_tables import OpenTables
-from dstl_core.storage.handle_resolver import HandleResolver
-from dstl_core.storage.location import Location
 
 
 def check_purged(operator: OperatorCatalog, purge: Purge) -> None:
@@ -44,16 +37,4 @@ def found_in_tables(
     """The purged entries in files of RocksDB, older versions and deletions included, by state."""
     from dstl_core.savepoint.purge.purged_tables import PurgedTables  # loads kernels
 
-    return PurgedTables(purge, _opened(operator, handle)).found(handle)
-
-
-def _opened(operator: OperatorCatalog, handle: IncrementalRemoteKeyedStateHandle) -> OpenTables:
-    """Opens files of the new savepoint, and those that it shares."""
-    snapshot = operator.snapshot
-    shared = {
-        Location.parse(stream.path).parent
-        for _, stream in (("", handle.meta_stream), *handle.shared, *handle.private)
-        if isinstance(stream, FileStateHandle | SegmentFileStateHandle)
-    }
-    resolver = HandleResolver(snapshot.file_io, snapshot.folder, allow_roots=[*shared])
-    return OpenTables(resolver, snapshot.registry)
+    return PurgedTables(purge, operator.snapshot.tables).found(handle)

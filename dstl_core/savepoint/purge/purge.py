@@ -44,6 +44,8 @@ class Purge:
     rules: Mapping[str, Rule] = field(default_factory=dict)
     counts: Counter[str] = field(default_factory=Counter, init=False)
     """Entries that went, by state."""
+    timers: dict[str, set[bytes]] = field(default_factory=dict, init=False, repr=False)
+    """Stored timers that went from files of RocksDB, by state; of each state that was read."""
     _pending: Counter[str] = field(default_factory=Counter, init=False, repr=False)
 
     def with_keys(self, operator: OperatorCatalog, keys: Iterable[Any]) -> Purge:
@@ -123,6 +125,11 @@ class Purge:
     def give(self, counts: Counter[str]) -> None:
         """Adds what went."""
         self.counts.update(counts)
+
+    def note_timers(self, timers: Mapping[str, set[bytes]]) -> None:
+        """Adds timers that go."""
+        for state, stored in timers.items():
+            self.timers.setdefault(state, set()).update(stored)
 
     def touches(self, operator: OperatorCatalog, handle: KeyedStateHandle) -> bool:
         """Whether a handle that is not files of RocksDB has an entry that goes."""

@@ -7,7 +7,7 @@ MANIFEST has the first and last keys of files that are gone, too, so it is writt
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from itertools import count, islice
 from uuid import uuid4
@@ -15,13 +15,18 @@ from uuid import uuid4
 import numpy as np
 
 from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.cut_table import (
+    KeyRanges,
+    can_be_cut,
+    count_entries,
+    cut_table,
+)
 from dstl_core.codec.columnar.keyed.spans import ROWS_PER_BATCH, SpanBatch
 from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
 from dstl_core.codec.columnar.keyed.sst_rows import TableSource
 from dstl_core.codec.columnar.keyed.sst_writer import TABLE_BYTES, FamilyWriter
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.scratch import SPARE_BYTES
-from dstl_core.codec.sst.cut_table import KeyRanges, can_be_cut, count_entries, cut_table
 from dstl_core.codec.sst.manifest import (
     ChangedFile,
     ManifestFile,
@@ -47,6 +52,9 @@ from dstl_core.state.restore.rocksdb import (
     table_number,
 )
 from dstl_core.state.restore.rocksdb_columns import open_table_records
+
+_BLOCKS_TOGETHER = 1 << 10
+"""Blocks of timers that are read at once: some megabytes."""
 
 
 @dataclass(frozen=True)
@@ -76,12 +84,15 @@ class PurgedTables:
         place, manifest = self._manifest(handle)
         streams: dict[str, StreamStateHandle] = {}
         counts: Counter[str] = Counter()
-        files = list(self._files(tables))
+        old = dict(handle.shared + handle.private)
+        timers = self._stored_timers(tables)
+        self.purge.note_timers(timers)
+        files = list(self._files(tables, timers))
         whole = {name for name in tables.families if self._drops(tables, name)}
         whole |= {
             family
             for family, member, gone in files
-            if not can_be_cut(member.file) and count_entries(member.file, gone)
+            if not can_be_cut(member.file) and count_entries(member.by_columns, gone)
         }
         changed: dict[int, ChangedFile | None] = {
             table_number(member.name): None for name in whole for member in tables.families[name]
@@ -92,16 +103,16 @@ class PurgedTables:
             if family in whole:
                 continue
             with error_context(location=member.location):
-                cut = cut_table(member.file, gone)
+                cut = cut_table(member.by_columns, gone)
             if cut is None:
                 continue
             counts[family] += cut.removed
             number = table_number(member.name)
             changed[number] = None
-            if cut.data:
-                streams[member.name] = target.add_stream(cut.data, is_copy=True)
-                size = len(cut.data)
-                changed[number] = ChangedFile(size, cut.smallest, cut.largest, cut.unique_id)
+            if cut.size:
+                read = self.opened.resolver.reader(old[member.name], 0, member.file.data_limit)
+                streams[member.name] = target.add_mended(cut.parts(read), cut.size)
+                changed[number] = ChangedFile(cut.size, cut.smallest, cut.largest, cut.unique_id)
         self.purge.give(counts)
         if not changed and not self._holds(tables, manifest):
             return replace(
@@ -113,7 +124,6 @@ class PurgedTables:
         streams[place] = target.add_stream(compacted_manifest(manifest, changed, added))
         live = (member.name for members in tables.families.values() for member in members)
         stay = {name for name in live if table_number(name) not in changed}
-        old = {name for name, _ in handle.shared + handle.private}
         new = tuple((name, stream) for name, stream in streams.items() if name not in old)
 
         return replace(
@@ -146,7 +156,7 @@ class PurgedTables:
             batches = records.records([at == state for at in range(len(states))])
         except NotInColumnsError:  # range deletions
             start = key_groups.start_key_group.to_bytes(size, "big")
-            stop = starting_with(key_groups.end_key_group.to_bytes(size, "big"))[1]
+            stop = _behind(key_groups.end_key_group, size)
             rows = merged_rows([member.file for member in members], start, stop)
             batches = _batches(rows, state, size)
         for batch in batches:
@@ -178,14 +188,16 @@ class PurgedTables:
 
     def found(self, handle: IncrementalRemoteKeyedStateHandle) -> Counter[str]:
         """The entries of the keys in all table files, older versions and deletions included, by
-        state; and under the name of the MANIFEST whether it has one.
+        state; and under the name of the MANIFEST whether it has one. Timers that ``handle`` has
+        seen are looked for by their stored keys.
         """
         left: Counter[str] = Counter()
-        for family, member, gone in self._files(self.opened.of(handle)):
-            with error_context(location=member.location):
-                left[family] += count_entries(member.file, gone)
-        place, manifest = self._manifest(handle)
         tables = self.opened.of(handle)
+        timers = self.purge.timers or self._stored_timers(tables)
+        for family, member, gone in self._files(tables, timers):
+            with error_context(location=member.location):
+                left[family] += count_entries(member.by_columns, gone)
+        place, manifest = self._manifest(handle)
         left[place] += self._holds(tables, manifest)
         for family in tables.families:
             left[family] += family in self.purge.rules and self._drops(tables, family)
@@ -208,34 +220,64 @@ class PurgedTables:
             for family, key in named_keys(manifest)
         )
 
-    def _files(self, tables: HandleTables) -> Iterator[tuple[str, TableFile, KeyRanges]]:
-        """Each table file with the ranges of keys that go from it."""
+    def _files(
+        self, tables: HandleTables, timers: Mapping[str, Set[bytes]]
+    ) -> Iterator[tuple[str, TableFile, KeyRanges]]:
+        """Each table file with the ranges of keys that go from it.
+
+        Args:
+            tables: The files.
+            timers: Stored timers of the keys, by state.
+        """
         if not self.purge.keys:
             return
         queues = {meta.name for meta in tables.header.states if is_queue(meta)}
-        ranges = KeyRanges([starting_with(key) for key in self.purge.stored_keys])
+        of_keys = KeyRanges([starting_with(key) for key in self.purge.stored_keys])
         for family, members in tables.families.items():
+            gone = of_keys
+            if family in queues:
+                gone = KeyRanges([starting_with(key) for key in timers[family]])
             for member in members:
-                yield family, member, self._timers(member) if family in queues else ranges
+                yield family, member, gone
 
-    def _timers(self, member: TableFile) -> KeyRanges:
-        """The timers of the keys in a file: those of a key group are in the order of their times,
-        so all of them are read.
+    def _stored_timers(self, tables: HandleTables) -> dict[str, set[bytes]]:
+        """The stored timers of the keys, by state. All timers of their key groups are read."""
+        queues = (meta.name for meta in tables.header.states if self.purge.keys and is_queue(meta))
+        return {
+            name: set().union(*map(self._timers, tables.families.get(name, ()))) for name in queues
+        }
+
+    def _timers(self, member: TableFile) -> set[bytes]:
+        """The stored timers of the keys in a file: those of a key group are in the order of their
+        times, so all of them are read.
         """
         size = self.purge.prefix_bytes
+        groups = KeyRanges(
+            [
+                (own.start_key_group.to_bytes(size, "big"), _behind(own.end_key_group, size))
+                for own in self.purge.ranges_of_groups()
+            ]
+        )
         keys: set[bytes] = set()
         with error_context(location=member.location):
             reader: TableReader = member.by_columns
-            for own in self.purge.ranges_of_groups():
-                start = own.start_key_group.to_bytes(size, "big")
-                stop = starting_with(own.end_key_group.to_bytes(size, "big"))[1]
-                stored = reader.read(start, stop)
-                if stored is None:
-                    continue
-                entries = stored.entries(start, stop, size)
+            parts = [
+                range(start, min(start + _BLOCKS_TOGETHER, own.stop))
+                for own in groups.blocks(reader.bounds)
+                for start in own[::_BLOCKS_TOGETHER]
+            ]
+            for at, blocks in enumerate(parts):
+                for later in parts[at : at + 2]:
+                    reader.begin_blocks(later)
+                entries = reader.entries_of(blocks, size)
                 marks = self.purge.marks.of(entries.lines, size + TIME_BYTES)
                 keys.update(entries.key(row) for row in marks.nonzero()[0].tolist())
-        return KeyRanges([starting_with(key) for key in keys])
+        return keys
+
+
+def _behind(key_group: int, prefix_bytes: int) -> bytes | None:
+    """Where the keys of a key group end."""
+    return starting_with(key_group.to_bytes(prefix_bytes, "big"))[1]
 
 
 def _files_left(

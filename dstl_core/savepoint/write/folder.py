@@ -124,6 +124,19 @@ class StateFiles:
         """Size and sha256 of the files that were written here or passed to ``learn``, by path."""
         return {**self._reported, **self._digesting.written}
 
+    def is_stored(self, name: str) -> bool:
+        """Whether a file has the bytes that were written, as far as they are known.
+
+        Raises:
+            StorageError: It cannot be read.
+        """
+        location = self.folder.child(name)
+        holds = self._digesting.holds(location)
+        if holds is None:
+            known = self.written.get(str(location))
+            holds = sha256_of(self.file_io, location) == known.sha256 if known else True
+        return holds
+
     def has_head(self, name: str) -> bool:
         """Whether a file starts with the header that was written here, as its digest shows."""
         location = self.folder.child(name)
@@ -148,6 +161,20 @@ class StateFiles:
             return ByteStreamStateHandle(name, data)
         self._write(name, data)
         return RelativeFileStateHandle(name, len(data))
+
+    def add_mended(self, parts: Iterable[bytes], size: int) -> StreamStateHandle:
+        """Stores a stream that has most of its bytes from another snapshot, part by part.
+
+        Args:
+            parts: The bytes, which are taken once.
+            size: How many they are.
+        """
+        if size <= DATA_INLINE_THRESHOLD:
+            return self.add_stream(b"".join(parts), is_copy=True)
+        name = self.names.new()
+        self.copied[name] = size
+        self._write(name, parts)
+        return RelativeFileStateHandle(name, size)
 
     def _write(self, name: str, data: Content) -> None:
         location = self.folder.child(name)

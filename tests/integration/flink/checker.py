@@ -50,7 +50,7 @@ class State:
     Args:
         kind: value, list, map, reducing, aggregating; op-list, op-union, op-broadcast.
         type: Of a value or element: string, long, int, double, float, boolean, tuple<..>,
-            list<..>, map<..,..>, rowdata<..> (a SQL row of plain types).
+            list<..>, map<..,..>, rowdata<..> (a SQL row of plain types), kryo (a UUID).
         map_key: Type of the keys of map and op-broadcast state.
         ns: Namespace of keyed state: void or timewindow.
         ttl_ms: Time to live of keyed state; 0 for none.

@@ -146,7 +146,7 @@ def test_no_file_that_is_left_has_the_bytes_of_a_key(tmp_path: Path, files: Any)
             if name.endswith(".sst"):
                 file = SstFile(lambda start, end, data=data: data[start:end], len(data))
                 raw += b"".join(entry.key for entry in file.entries(b"", None))
-                raw += b"".join(key for key, _ in file.stored_index())
+                raw += b"".join(key for key, _ in file.index)
     named = {
         stream.relative_path
         for stream in file_handles(after.metadata)
@@ -195,7 +195,7 @@ def test_what_is_left_of_a_key_is_found_before_it_is_published(
 ) -> None:
     source, out = copied(CHECKPOINT, tmp_path), tmp_path / "out"
     [first, *_] = some_keys(lines(source, "a-keyed"), 1)
-    monkeypatch.setattr(purged_tables, "cut_table", lambda file, gone: None)
+    monkeypatch.setattr(purged_tables, "cut_table", lambda table, gone: None)
     with pytest.raises(SavepointError, match="Entries that should have gone are still there"):
         rewrite_savepoint(source, out, erase_keys={"a-keyed": [text(first)]})
     assert not (out / "_metadata").exists()

@@ -30,7 +30,7 @@ import java.util.stream.Stream;
 
 /**
  * {@code write N FOLDER FORM}: a job fills keyed state ({@code key-%d} to Long) and takes a canonical savepoint
- * ({@code plain}, {@code compressed}), or incremental checkpoints with RocksDB while it fills ({@code incremental}),
+ * ({@code plain}, {@code compressed}), a native one with RocksDB ({@code native}), or incremental checkpoints with RocksDB while it fills ({@code incremental}),
  * of which the last one has every key. {@code read N PATH ROUNDS BACKEND}: a job restores it and reads every key. One
  * line of JSON each.
  */
@@ -148,8 +148,10 @@ public final class SavepointBench {
 
     private static void write(long n, String folder, String form) throws Exception {
         boolean incremental = form.equals("incremental");
+        boolean isNative = form.equals("native");
+        String backend = incremental || isNative ? "rocksdb" : "hashmap";
         StreamExecutionEnvironment environment =
-                environment(form, incremental ? "rocksdb" : "hashmap", incremental ? folder : CHECKPOINTS, null);
+                environment(form, backend, incremental ? folder : CHECKPOINTS, null);
         environment.addSource(new Numbers(n)).keyBy(i -> "key-" + i, Types.STRING).process(new Fill()).uid("bench")
                 .returns(Types.LONG).sinkTo(new DiscardingSink<>());
         long start = 0;
@@ -168,7 +170,8 @@ public final class SavepointBench {
             }
             path = folder + "/" + client.getJobID() + "/chk-" + CHECKPOINT.get();
         } else {
-            path = client.triggerSavepoint(folder, SavepointFormatType.CANONICAL).get();
+            SavepointFormatType type = isNative ? SavepointFormatType.NATIVE : SavepointFormatType.CANONICAL;
+            path = client.triggerSavepoint(folder, type).get();
         }
         double seconds = (System.nanoTime() - start) / 1e9;
         client.cancel().get();

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dstl_core.codec.columnar.kernels.tables.key_marks import mark_keys
+from dstl_core.codec.columnar.kernels.tables.key_marks import FILTER_BYTES, fill_filter, mark_keys
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 
 Mask = npt.NDArray[np.bool_]
+_WORD_BYTES = 8
 
 
 class KeyMarks:
@@ -30,6 +31,23 @@ class KeyMarks:
         self._data = np.frombuffer(b"".join(ordered) + bytes(8), np.uint8)
         self._bounds = np.zeros(self._size + 1, np.int64)
         np.cumsum([len(key) for key in ordered], out=self._bounds[1:])
+        # A few bytes in which the keys differ tell most rows that are of none of them.
+        first, last = (ordered[0], ordered[-1]) if ordered else (b"", b"")
+        pairs = enumerate(zip(first, last, strict=False))
+        shared = next((at for at, (a, b) in pairs if a != b), len(first))
+        shortest = min(map(len, ordered), default=0)
+        self._width = min(_WORD_BYTES, shortest)
+        self._place = min(shared, shortest - self._width)
+        self._filter = np.zeros(FILTER_BYTES, np.uint8)
+        fill_filter(*self._wanted, *self._filtered)
+
+    @property
+    def _wanted(self) -> tuple[int, int, int]:
+        return address_of(self._data), address_of(self._bounds), self._size
+
+    @property
+    def _filtered(self) -> tuple[int, int, int]:
+        return address_of(self._filter), self._place, self._width
 
     def of(self, rows: Int64s, skip: int) -> Mask:
         """Whether each row is of one of the keys.
@@ -45,9 +63,8 @@ class KeyMarks:
                 len(rows),
                 rows.strides[0],
                 skip,
-                address_of(self._data),
-                address_of(self._bounds),
-                self._size,
+                *self._wanted,
+                *self._filtered,
                 address_of(marks),
             )
         return marks

@@ -10,7 +10,7 @@ import ctypes
 from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import cramjam
 import numpy as np
@@ -120,8 +120,9 @@ class TableReader:
         self._key_bytes = 0
         parts = [self._unpacked_index(payload) for payload in file.index_payloads()]
         self._keys = [keys for _, keys in parts]
-        self._index = np.concatenate([np.empty((0, INDEX_WORDS), np.int64), *(p for p, _ in parts)])
-        starts, ends = self._index[:, BLOCK_START], self._index[:, BLOCK_END]
+        self.index = np.concatenate([np.empty((0, INDEX_WORDS), np.int64), *(p for p, _ in parts)])
+        """A line of ``INDEX_WORDS`` words for each data block."""
+        starts, ends = self.index[:, BLOCK_START], self.index[:, BLOCK_END]
         befores = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
         if (starts < befores).any() or (ends > file.data_limit).any() or (ends < starts).any():
             self._refuse_index()
@@ -147,6 +148,34 @@ class TableReader:
     def _refuse_index(self) -> None:
         _ = self.file.index
         raise InvariantViolation("a kernel refused an index that the decoder accepts")
+
+    @property
+    def bounds(self) -> Sequence[bytes]:
+        """For each data block, a key at or above its last one, and below the next block."""
+        return _Bounds(self.index)
+
+    def begin_blocks(self, blocks: range) -> None:
+        """Says that some blocks will be read soon, where ``reads_ahead``."""
+        if self._begin is not None:
+            last = self.index[blocks.stop - 1]
+            self._begin(int(self.index[blocks.start, BLOCK_START]), int(last[BLOCK_END]))
+
+    def entries_of(self, blocks: range, least_key: int) -> TableEntries:
+        """The entries of some blocks.
+
+        Args:
+            blocks: Their numbers, at least one.
+            least_key: Smallest number of bytes of a key.
+
+        Raises:
+            FormatError: The file is damaged.
+        """
+        places = self.index[blocks.start : blocks.stop]
+        begin = int(places[0, BLOCK_START])
+        raw = self.file.read(begin, int(places[-1, BLOCK_END]))
+        data, bounds = self._unpacked(raw, places, begin)
+        lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
+        return TableEntries(lines, [data, keys])
 
     def read(self, start: bytes, stop: bytes | None) -> StoredBlocks | None:
         """Reads the blocks that may hold keys in ``[start, stop)``; None if there are none."""
@@ -188,24 +217,15 @@ class TableReader:
 
     def places(self, start: bytes, stop: bytes | None) -> Int64s:
         """The lines of the index for these blocks."""
-        every = range(len(self._index))
-        first = bisect_left(every, start, key=self._bound)
-        last = len(every)
+        bounds = self.bounds
+        first, last = bisect_left(bounds, start), len(bounds)
         if stop is not None:
-            last = min(last, bisect_left(every, stop, key=self._bound) + 1)
-        return self._index[first:last]
+            last = min(last, bisect_left(bounds, stop) + 1)
+        return self.index[first:last]
 
     def keys_between(self, start: bytes, stop: bytes | None) -> Sequence[bytes]:
         """The last keys of these blocks, or keys after them and before the next block."""
-        places = self.places(start, stop)
-        return [
-            ctypes.string_at(int(line[KEY_START]), int(line[KEY_END] - line[KEY_START]))
-            for line in places
-        ]
-
-    def _bound(self, row: int) -> bytes:
-        start, end = int(self._index[row, KEY_START]), int(self._index[row, KEY_END])
-        return ctypes.string_at(start, end - start)
+        return list(_Bounds(self.places(start, stop)))
 
     def _unpacked(self, raw: bytes, places: Int64s, begin: int) -> tuple[Bytes, Int64s]:
         """The payloads one after the other, and where each one starts."""
@@ -288,6 +308,28 @@ class TableReader:
                 "The entries of a table file are not in order", offset=int(offsets[wrong])
             )
         return lines, keys
+
+
+class _Bounds(Sequence[bytes]):
+    """The keys of lines of an index."""
+
+    def __init__(self, lines: Int64s) -> None:
+        self._lines = lines
+
+    def __len__(self) -> int:
+        return len(self._lines)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[bytes]: ...
+
+    def __getitem__(self, at: int | slice) -> bytes | Sequence[bytes]:
+        if isinstance(at, slice):
+            return _Bounds(self._lines[at])
+        start, end = self._lines[at, :BLOCK_START].tolist()
+        return ctypes.string_at(start, end - start)
 
 
 def _declared_sizes(data: Bytes, starts: Int64s) -> Int64s:

@@ -3,9 +3,43 @@
 from __future__ import annotations
 
 from dstl_core.codec.columnar.kernels.jit import kernel
-from dstl_core.codec.columnar.kernels.memory import get64, put8
+from dstl_core.codec.columnar.kernels.memory import get64, load8, load64, put8
 from dstl_core.codec.columnar.kernels.tables.table_blocks import compare_bytes
 from dstl_core.codec.columnar.kernels.tables.table_sort import shared_bytes
+
+_FILTER_BITS = 16
+FILTER_BYTES = 1 << _FILTER_BITS - 3
+_MULTIPLIER = -0x61C8864680B583EB
+"""Spreads neighbours: 2 to the power of 64, divided by the golden ratio."""
+
+
+@kernel
+def filter_bit(at: int, width: int) -> int:
+    """The place in a filter of ``width`` bytes, at most eight."""
+    word = 0
+    if width == 8:
+        word = load64(at)
+    else:
+        for place in range(width):
+            word = word << 8 | load8(at + place)
+    return (word * _MULTIPLIER) >> 64 - _FILTER_BITS & (1 << _FILTER_BITS) - 1
+
+
+@kernel
+def fill_filter(wanted: int, bounds: int, size: int, kept: int, place: int, width: int) -> None:
+    """Sets the bit of each wanted key in a filter.
+
+    Args:
+        wanted: Address of the wanted keys, one after the other.
+        bounds: Address of ``size + 1`` positions: where each wanted key starts.
+        size: Number of wanted keys.
+        kept: Address of ``FILTER_BYTES`` bytes that are zero.
+        place: Bytes of a key before the word that is filtered by.
+        width: Bytes of the word. No key is shorter than both together.
+    """
+    for row in range(size):
+        bit = filter_bit(wanted + get64(bounds + 8 * row) + place, width)
+        put8(kept + (bit >> 3), load8(kept + (bit >> 3)) | 1 << (bit & 7))
 
 
 @kernel
@@ -17,6 +51,9 @@ def mark_keys(
     wanted: int,
     bounds: int,
     size: int,
+    kept: int,
+    place: int,
+    width: int,
     marks: int,
 ) -> int:
     """Writes a byte for each row: 1 if its key starts with a wanted one.
@@ -30,6 +67,9 @@ def mark_keys(
             another one.
         bounds: Address of ``size + 1`` positions: where each wanted key starts.
         size: Number of wanted keys.
+        kept: Address of the filter of ``fill_filter``, which had the same ``place`` and ``width``.
+        place: Bytes of a key before the word that is filtered by.
+        width: Bytes of the word.
         marks: Receives the marks.
 
     Returns:
@@ -40,20 +80,24 @@ def mark_keys(
         line = rows + row_bytes * row
         start = get64(line) + skip
         length = get64(line + 8) - start
-        low, high = 0, size if length > 0 else 0
+        low = high = 0
+        if length > 0 and length >= place + width:
+            bit = filter_bit(start + place, width)
+            if load8(kept + (bit >> 3)) >> (bit & 7) & 1:
+                high = size
         while low < high:
             middle = (low + high) // 2
-            place = get64(bounds + 8 * middle)
-            key_bytes = get64(bounds + 8 * middle + 8) - place
-            if compare_bytes(wanted + place, key_bytes, start, length) <= 0:
+            key = get64(bounds + 8 * middle)
+            key_bytes = get64(bounds + 8 * middle + 8) - key
+            if compare_bytes(wanted + key, key_bytes, start, length) <= 0:
                 low = middle + 1
             else:
                 high = middle
         is_wanted = 0
         if low > 0:
-            place = get64(bounds + 8 * low - 8)
-            key_bytes = get64(bounds + 8 * low) - place
-            if key_bytes <= length and shared_bytes(wanted + place, start, key_bytes) == key_bytes:
+            key = get64(bounds + 8 * low - 8)
+            key_bytes = get64(bounds + 8 * low) - key
+            if key_bytes <= length and shared_bytes(wanted + key, start, key_bytes) == key_bytes:
                 is_wanted = 1
         put8(marks + row, is_wanted)
         marked += is_wanted

@@ -6,9 +6,9 @@
 from __future__ import annotations
 
 from dstl_core.codec.columnar.kernels.jit import kernel
-from dstl_core.codec.columnar.kernels.memory import get64, put32, put64
+from dstl_core.codec.columnar.kernels.memory import get64, put8, put32, put64
 from dstl_core.codec.columnar.kernels.scan import SPAN_BYTES
-from dstl_core.codec.columnar.kernels.tables.table_blocks import TRAILER_BYTES
+from dstl_core.codec.columnar.kernels.tables.table_blocks import INDEX_BYTES, TRAILER_BYTES
 from dstl_core.codec.columnar.kernels.tables.table_sort import shared_bytes
 from dstl_core.codec.columnar.kernels.write import put_varint
 from dstl_core.codec.columnar.kernels.write_runs import copy_short
@@ -19,6 +19,9 @@ RESTART_INTERVAL = 16
 """A whole key is written after so many entries."""
 ENTRY_ROOM_BYTES = 3 * 5 + TRAILER_BYTES + 4 + 4
 """Bytes of an entry apart from key and value, with a restart offset and their number."""
+
+INDEX_ROOM_BYTES = 2 + 5 + TRAILER_BYTES + 2 * 10 + 4
+"""Bytes of an entry of an index apart from its key, with a restart offset."""
 
 BLOCK_WORDS = 4
 """Words of a written block: its end in the target, and after its last entry: rows, bytes of keys
@@ -98,3 +101,45 @@ def write_blocks(
             start = at
             entries = count = 0
     return written
+
+
+@kernel
+def write_index(
+    lines: int,
+    rows: int,
+    has_sizes: bool,
+    key_trailer: int,
+    block_trailer: int,
+    target: int,
+    restarts: int,
+) -> int:
+    """Writes an index block in which every key is whole; returns its size.
+
+    Args:
+        lines: Address of lines as ``unpack_index`` writes them.
+        rows: Number of lines.
+        has_sizes: Whether entries get the size of their value.
+        key_trailer: Bytes after a key that belong to it.
+        block_trailer: Bytes after a block, which its handle does not count.
+        target: Room for the keys, ``INDEX_ROOM_BYTES`` for each line, and four bytes.
+        restarts: Room for a word for each line.
+    """
+    at = target
+    for row in range(rows):
+        line = lines + INDEX_BYTES * row
+        key = get64(line)
+        size = get64(line + 8) - key + key_trailer
+        offset = get64(line + 16)
+        put64(restarts + 8 * row, at - target)
+        put8(at, 0)
+        at = put_varint(at + 1, size)
+        value_size = at
+        at += 1 if has_sizes else 0
+        copy_short(at, key, size)
+        at += size
+        value = at
+        at = put_varint(at, offset)
+        at = put_varint(at, get64(line + 24) - offset - block_trailer)
+        if has_sizes:
+            put8(value_size, at - value)
+    return end_block(at, restarts, rows) - target

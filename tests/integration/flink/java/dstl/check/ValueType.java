@@ -22,6 +22,7 @@ import java.util.HexFormat;
 import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
+import java.util.UUID;
 import java.util.function.Function;
 
 /**
@@ -45,6 +46,11 @@ abstract class ValueType {
                     Types.INSTANT,
                     value -> TextNode.valueOf(value.toString()),
                     node -> Instant.parse(node.textValue())),
+            // Flink has no type of its own for it, and leaves it to Kryo.
+            "kryo", new Scalar<>(
+                    Types.GENERIC(UUID.class),
+                    value -> TextNode.valueOf(value.toString()),
+                    node -> UUID.fromString(node.textValue())),
             "bytes", new Scalar<>(
                     PrimitiveArrayTypeInfo.BYTE_PRIMITIVE_ARRAY_TYPE_INFO,
                     value -> TextNode.valueOf(HexFormat.of().formatHex(value)),

@@ -10,15 +10,28 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from uuid import uuid4
 
 import cramjam
+import numpy as np
 
+from dstl_core.codec.columnar.kernels.tables.table_blocks import (
+    BLOCK_END,
+    BLOCK_START,
+    KEY_END,
+    KEY_START,
+    TRAILER_BYTES,
+)
+from dstl_core.codec.columnar.kernels.tables.table_write import INDEX_ROOM_BYTES, write_index
+from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
+from dstl_core.codec.columnar.types.addresses import address_of
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
 from dstl_core.codec.sst.block import (
     BLOCK_TRAILER_BYTES,
-    BlockHandle,
     block_checksum,
     block_entries,
     unpack_block,
@@ -31,6 +44,7 @@ from dstl_core.codec.sst.file import (
     MERGE,
     SINGLE_DELETION,
     TABLE_MAGIC,
+    ReadRange,
     SstFile,
     unique_id_of,
 )
@@ -38,8 +52,11 @@ from dstl_core.codec.sst.manifest import KeyRange
 from dstl_core.codec.sst.table_builder import SESSION_DIGITS, SESSION_SIZE
 
 _RESTART_INTERVAL = 16
-_TRAILER_BYTES = 8
 _NOT_PACKED, _SNAPPY = 0, 1
+_COPIED_BYTES = 8 << 20
+"""How much of a file is copied at once."""
+_BLOCKS_AHEAD = 16
+"""Blocks of a store that are read side by side."""
 
 Entry = tuple[bytes, bytes]
 """A key with its sequence number and kind, and a value."""
@@ -50,14 +67,16 @@ class CutTable:
     """A table file without some keys.
 
     Args:
-        data: The file; empty if no entry is left.
+        size: Bytes of the file; 0 if no entry is left.
+        parts: Yields them. What it gets reads the old file, from its start to its end.
         smallest: Its first key, with sequence number and kind.
         largest: Its last one.
         unique_id: What identifies its content.
         removed: Number of entries that went, older versions and deletions included.
     """
 
-    data: bytes
+    size: int
+    parts: Callable[[ReadRange], Iterator[bytes]]
     smallest: bytes
     largest: bytes
     unique_id: bytes
@@ -71,9 +90,6 @@ class KeyRanges:
         self._ranges = sorted(ranges, key=lambda own: own[0])
         self._starts = [start for start, _ in self._ranges]
 
-    def __iter__(self) -> Iterator[KeyRange]:
-        return iter(self._ranges)
-
     def hold(self, key: bytes) -> bool:
         at = bisect_right(self._starts, key) - 1
         if at < 0:
@@ -81,26 +97,43 @@ class KeyRanges:
         stop = self._ranges[at][1]
         return stop is None or key < stop
 
+    def blocks(self, bounds: Sequence[bytes]) -> Iterator[range]:
+        """The blocks of a file that may have keys of the ranges.
+
+        Args:
+            bounds: For each block, a key that is at or above its last one, and below the next one.
+        """
+        if not len(bounds):
+            return
+        # Ranges that end before the second block are looked for in the first one alone.
+        first = max(0, bisect_right(self._starts, bounds[0]) - 1)
+        if first:
+            yield range(1)
+        after = bisect_right(self._starts, bounds[-1])
+        for start, stop in self._ranges[first:after]:
+            last = len(bounds) if stop is None else min(len(bounds), bisect_left(bounds, stop) + 1)
+            yield range(bisect_left(bounds, start), last)
+
 
 def can_be_cut(file: SstFile) -> bool:
     """Whether ``cut_table`` can write the file: range deletions would need its neighbours."""
     return not file.tombstones
 
 
-def count_entries(file: SstFile, gone: KeyRanges) -> int:
+def count_entries(table: TableReader, gone: KeyRanges) -> int:
     """How many entries of a file are in the ranges, older versions and deletions included.
 
     Raises:
         FormatError: The file is damaged.
     """
     return sum(
-        gone.hold(key[:-_TRAILER_BYTES])
-        for _, entries in _blocks_with(file, gone)
+        gone.hold(key[:-TRAILER_BYTES])
+        for _, entries in _blocks_with(table, gone)
         for key, _ in entries
     )
 
 
-def cut_table(file: SstFile, gone: KeyRanges) -> CutTable | None:
+def cut_table(table: TableReader, gone: KeyRanges) -> CutTable | None:
     """The file without the keys of the ranges; None if it has none of them.
 
     Raises:
@@ -108,106 +141,124 @@ def cut_table(file: SstFile, gone: KeyRanges) -> CutTable | None:
     """
     cut: dict[int, list[Entry]] = {}
     went: list[Entry] = []
-    for at, entries in _blocks_with(file, gone):
-        left = [entry for entry in entries if not gone.hold(entry[0][:-_TRAILER_BYTES])]
+    for at, entries in _blocks_with(table, gone):
+        left = [entry for entry in entries if not gone.hold(entry[0][:-TRAILER_BYTES])]
         if len(left) < len(entries):
             cut[at] = left
-            went += [entry for entry in entries if gone.hold(entry[0][:-_TRAILER_BYTES])]
-    return _Writer(file, cut, went).table() if cut else None
+            went += [entry for entry in entries if gone.hold(entry[0][:-TRAILER_BYTES])]
+    return _Cut(table, cut, went).table() if cut else None
 
 
-def _blocks_with(file: SstFile, gone: KeyRanges) -> Iterator[tuple[int, list[Entry]]]:
+def _blocks_with(table: TableReader, gone: KeyRanges) -> Iterator[tuple[int, list[Entry]]]:
     """The number and the entries of each block that may have keys of the ranges."""
-    bounds = [key for key, _ in file.index]
-    numbers: set[int] = set()
-    for start, stop in gone:
-        last = len(bounds) if stop is None else min(len(bounds), bisect_left(bounds, stop) + 1)
-        numbers.update(range(bisect_left(bounds, start), last))
-    for at in sorted(numbers):
-        handle = file.index[at][1]
-        raw = file.read(handle.offset, handle.end)
-        payload = unpack_block(raw, file.checksum_type, handle.offset)
-        yield at, list(block_entries(payload, handle.offset))
+    numbers = sorted({at for blocks in gone.blocks(table.bounds) for at in blocks})
+    for place, at in enumerate(numbers):
+        for later in numbers[place : place + _BLOCKS_AHEAD]:
+            table.begin_blocks(range(later, later + 1))
+        yield at, _entries(table, at)
+
+
+def _entries(table: TableReader, at: int) -> list[Entry]:
+    """The entries of a block."""
+    start, end = (int(place) for place in table.index[at, [BLOCK_START, BLOCK_END]])
+    payload = unpack_block(table.file.read(start, end), table.file.checksum_type, start)
+    return list(block_entries(payload, start))
 
 
 @dataclass
-class _Writer:
-    """Writes the blocks that stay, and what belongs behind them."""
+class _Cut:
+    """Places the blocks that stay, and what belongs behind them."""
 
-    file: SstFile
+    table_reader: TableReader
     cut: dict[int, list[Entry]]
     went: list[Entry]
-    parts: list[bytes] = field(default_factory=list)
+    pieces: list[bytes | range] = field(default_factory=list)
+    """Bytes that are new, and places of the old file."""
     size: int = 0
+    held: list[bytes] = field(default_factory=list)
+    """Last keys of new blocks, whose addresses are in the index."""
+
+    @property
+    def file(self) -> SstFile:
+        return self.table_reader.file
 
     def table(self) -> CutTable:
-        file, index = self.file, list[Entry]()
-        waiting: list[tuple[bytes, BlockHandle]] = []
-        for at, (bound, handle) in enumerate(file.stored_index()):
-            if at not in self.cut:
-                waiting.append((bound, handle))
-                continue
-            index += self._copied(waiting)
-            waiting = []
-            if self.cut[at]:
-                last = self.cut[at][-1][0]
-                bound = last[:-_TRAILER_BYTES] if file.user_key_index else last
-                index.append((bound, self._added(_payload(self.cut[at]))))
-        index += self._copied(waiting)
-        if not index:
-            return CutTable(b"", b"", b"", b"", len(self.went))
+        index = self._index()
+        if not len(index):
+            return CutTable(0, lambda read: iter(()), b"", b"", b"", len(self.went))
         smallest, largest = self._first(), self._last()
         unique_id = self._finish(index)
-        return CutTable(b"".join(self.parts), smallest, largest, unique_id, len(self.went))
+        return CutTable(self.size, self._parts, smallest, largest, unique_id, len(self.went))
 
-    def _copied(self, blocks: list[tuple[bytes, BlockHandle]]) -> list[Entry]:
-        """Copies blocks that follow each other by one read; returns their entries of the index."""
-        if not blocks:
-            return []
-        begin, end = blocks[0][1].offset, blocks[-1][1].end
-        moved = self.size - begin
-        self.parts.append(self.file.read(begin, end))
-        self.size += end - begin
-        return [(bound, varint(own.offset + moved) + varint(own.size)) for bound, own in blocks]
+    def _index(self) -> Int64s:
+        """The lines of the new index."""
+        old = self.table_reader.index
+        parts: list[Int64s] = []
+        for before, at in pairwise([-1, *sorted(self.cut), len(old)]):
+            lines = old[before + 1 : at].copy()
+            if len(lines):
+                begin, end = int(lines[0, BLOCK_START]), int(lines[-1, BLOCK_END])
+                lines[:, BLOCK_START : BLOCK_END + 1] += self.size - begin
+                self.pieces.append(range(begin, end))
+                self.size += end - begin
+                parts.append(lines)
+            if self.cut.get(at):
+                parts.append(self._new_line(self.cut[at]))
+        return np.concatenate([old[:0], *parts])
+
+    def _new_line(self, entries: list[Entry]) -> Int64s:
+        """Writes a block; returns its line of the index."""
+        key, start = entries[-1][0], self.size
+        self._added(_payload(entries))
+        data = np.frombuffer(key, np.uint8)
+        self.held.append(key)
+        line = np.zeros((1, self.table_reader.index.shape[1]), np.int64)
+        line[0, KEY_START] = address_of(data)
+        line[0, KEY_END] = address_of(data) + len(key) - TRAILER_BYTES
+        line[0, BLOCK_START], line[0, BLOCK_END] = start, self.size
+        return line
 
     def _first(self) -> bytes:
-        return next(entries[0][0] for entries in self._left(range(len(self.file.index))))
+        return next(entries[0][0] for entries in self._left(range(len(self.table_reader.index))))
 
     def _last(self) -> bytes:
-        numbers = range(len(self.file.index) - 1, -1, -1)
+        numbers = range(len(self.table_reader.index) - 1, -1, -1)
         return next(entries[-1][0] for entries in self._left(numbers))
 
     def _left(self, numbers: range) -> Iterator[list[Entry]]:
         for at in numbers:
             entries = self.cut.get(at)
             if entries is None:
-                handle = self.file.index[at][1]
-                raw = self.file.read(handle.offset, handle.end)
-                payload = unpack_block(raw, self.file.checksum_type, handle.offset)
-                entries = list(block_entries(payload, handle.offset))
+                entries = _entries(self.table_reader, at)
             if entries:
                 yield entries
 
     def _added(self, payload: bytes, *, is_packed: bool = True) -> bytes:
+        """Appends a block with its trailer; returns its handle."""
         raw, kind = payload, _NOT_PACKED
         if is_packed:
             packed = bytes(cramjam.snappy.compress_raw(raw))
             if len(packed) < len(raw) - len(raw) // 8:  # as RocksDB decides
                 raw, kind = packed, _SNAPPY
         checksum = block_checksum(raw, kind, self.file.checksum_type, self.size) or 0
-        return self._placed(raw + bytes((kind,)) + checksum.to_bytes(4, "little"))
-
-    def _placed(self, block: bytes) -> bytes:
-        """Appends a block with its trailer; returns its handle."""
-        place = varint(self.size) + varint(len(block) - BLOCK_TRAILER_BYTES)
-        self.parts.append(block)
-        self.size += len(block)
+        place = varint(self.size) + varint(len(raw))
+        self.pieces.append(raw + bytes((kind,)) + checksum.to_bytes(4, "little"))
+        self.size += len(raw) + BLOCK_TRAILER_BYTES
         return place
 
-    def _finish(self, index: list[Entry]) -> bytes:
+    def _parts(self, read: ReadRange) -> Iterator[bytes]:
+        """The bytes of the file; blocks that stay are read now."""
+        for piece in self.pieces:
+            if isinstance(piece, bytes):
+                yield piece
+                continue
+            for start in piece[::_COPIED_BYTES]:
+                yield read(start, min(start + _COPIED_BYTES, piece.stop))
+
+    def _finish(self, index: Int64s) -> bytes:
         """Adds index, properties and footer; returns the unique id."""
         file, data_size = self.file, self.size
-        block = whole_key_block(index, has_sizes=not file.delta_index)
+        block = self._index_block(index)
         index_place = self._added(block, is_packed=False)
         properties, unique_id = self._properties(len(index), data_size, len(block))
         place = self._added(whole_key_block(sorted(properties.items())), is_packed=False)
@@ -215,15 +266,33 @@ class _Writer:
         meta_place = self._added(meta_index, is_packed=False)
         footer = bytes((file.checksum_type,)) + meta_place + index_place
         footer = footer.ljust(FOOTER_BYTES - 12, b"\0")
-        self.parts.append(
+        self.pieces.append(
             footer + file.format_version.to_bytes(4, "little") + TABLE_MAGIC.to_bytes(8, "little")
         )
+        self.size += FOOTER_BYTES
         return unique_id
+
+    def _index_block(self, lines: Int64s) -> bytes:
+        """An index in which every key is whole."""
+        key_bytes = int((lines[:, KEY_END] - lines[:, KEY_START]).sum())
+        room = scratch(key_bytes + INDEX_ROOM_BYTES * (len(lines) + 1))
+        restarts = scratch_words(len(lines), 1)
+        key_trailer = 0 if self.file.user_key_index else TRAILER_BYTES
+        size = write_index(
+            address_of(lines),
+            len(lines),
+            not self.file.delta_index,
+            key_trailer,
+            BLOCK_TRAILER_BYTES,
+            address_of(room),
+            address_of(restarts),
+        )
+        return room[:size].tobytes()
 
     def _properties(
         self, blocks: int, data_size: int, index_size: int
     ) -> tuple[dict[bytes, bytes], bytes]:
-        file, kinds = self.file, Counter(key[-_TRAILER_BYTES] for key, _ in self.went)
+        file, kinds = self.file, Counter(key[-TRAILER_BYTES] for key, _ in self.went)
         deleted = kinds[DELETION] + kinds[SINGLE_DELETION]
         less = {
             "num.entries": len(self.went),

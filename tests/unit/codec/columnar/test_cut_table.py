@@ -1,0 +1,90 @@
+"""A table file without some keys, and the rows of some keys; plain Python says what is left."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from dstl_core.codec.columnar.keyed.cut_table import KeyRanges, count_entries, cut_table
+from dstl_core.codec.columnar.keyed.marked_keys import KeyMarks
+from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
+from dstl_core.codec.columnar.types.addresses import address_of
+from dstl_core.codec.sst.manifest import starting_with
+from tests.unit.codec.test_sst import LAYOUTS, filled, opened, table_files
+
+
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_every_entry_of_other_keys_is_left(tmp_path: Path, layout: str) -> None:
+    filled(tmp_path, 1, **LAYOUTS[layout])
+    some = random.Random(4)
+    for file in table_files(tmp_path):
+        before = list(file.entries(b"", None))
+        keys = sorted({entry.key for entry in before})
+        gone = {*some.sample(keys, min(5, len(keys))), keys[0], keys[-1]}
+        ranges = KeyRanges([starting_with(key) for key in gone])
+        cut = cut_table(TableReader(file), ranges)
+        assert cut is not None
+        data = b"".join(cut.parts(file.read))
+        assert len(data) == cut.size
+
+        after = opened(data)
+        left = [entry for entry in before if entry.key not in gone]
+        assert list(after.entries(b"", None)) == left
+        assert cut.removed == len(before) - len(left)
+        assert after.number("rocksdb.num.entries") == len(left)
+        assert after.unique_id == cut.unique_id != file.unique_id
+        assert (cut.smallest[:-8], cut.largest[:-8]) == (left[0].key, left[-1].key)
+        assert count_entries(TableReader(after), ranges) == 0
+        for key in keys:  # RocksDB looks for a key by the index alone
+            stored = [entry for entry in left if entry.key == key]
+            assert list(after.entries(*starting_with(key))) == stored
+        assert not any(key in data[after.index[-1][1].end :] for key in gone)
+
+
+def test_a_file_of_other_keys_is_not_written_and_one_of_no_others_is_empty(tmp_path: Path) -> None:
+    filled(tmp_path, 2)
+    file = table_files(tmp_path)[0]
+    assert cut_table(TableReader(file), KeyRanges([starting_with(b"nobody")])) is None
+    cut = cut_table(TableReader(file), KeyRanges([(b"", None)]))
+    assert cut is not None
+    assert (cut.size, [*cut.parts(file.read)]) == (0, [])
+    assert cut.removed == file.number("rocksdb.num.entries")
+
+
+@pytest.mark.parametrize("bounds", [[], [b"c"], [b"c", b"f", b"m"]], ids=len)
+def test_ranges_name_the_blocks_that_may_hold_their_keys(bounds: Sequence[bytes]) -> None:
+    letters = [bytes([letter]) for letter in range(ord("a"), ord("p"))]
+    for start in letters:
+        for stop in [*letters, None]:
+            if stop is not None and stop <= start:
+                continue
+            ranges = KeyRanges([(b"A", b"B"), (start, stop)])
+            numbers = {at for blocks in ranges.blocks(bounds) for at in blocks}
+            inside = [letter for letter in letters if ranges.hold(letter)]
+            firsts = (
+                next((at for at, own in enumerate(bounds) if key <= own), -1) for key in inside
+            )
+            assert numbers >= {*firsts} - {-1}
+
+
+@pytest.mark.parametrize("common", [b"", b"x", b"customer-"], ids=len)
+@pytest.mark.parametrize("size", [1, 3, 8, 20])
+def test_rows_that_start_with_a_key_are_marked(common: bytes, size: int) -> None:
+    some = random.Random(size)
+    every = list({common + some.randbytes(size) for _ in range(2000)})
+    keys = every[: len(every) // 3]
+    rows = [b"skip" + key + some.randbytes(some.randrange(3)) for key in every]
+    rows += [b"skip" + keys[0][:-1], b"skip", b"sk", b"skip" + common]
+    data = np.frombuffer(b"".join(rows) + bytes(16), np.uint8)
+    ends = np.cumsum([len(row) for row in rows]) + address_of(data)
+    spans = np.stack([ends - [len(row) for row in rows], ends], axis=1).astype(np.int64)
+    marks = KeyMarks(keys).of(np.ascontiguousarray(spans), 4).tolist()
+    assert marks == [any(row[4:].startswith(key) for key in keys) for row in rows]
+
+
+def test_no_row_is_of_no_key() -> None:
+    assert KeyMarks([]).of(np.zeros((2, 2), np.int64), 0).tolist() == [False, False]
