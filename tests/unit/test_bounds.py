@@ -163,7 +163,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/savepoint/verify/range_check.py:MAX_FINDINGS_OF_A_KIND": Sum.SHOWN,
     "dstl_core/savepoint/connectors/kafka_topics.py:_LONGEST_TOPIC": Sum.VALUE,
     "dstl_core/savepoint/connectors/set_positions.py:_LIMIT": Sum.VALUE,
-    "dstl_core/savepoint/edit/savepoint_edit.py:DEFAULT_MAX_PARALLELISM": Sum.NAME,
+    "dstl_core/savepoint/edit/edited_savepoint.py:DEFAULT_MAX_PARALLELISM": Sum.NAME,
     f"{DECLARATION}MAX_NESTING": Sum.DEPTH,
     f"{DECLARATION}MAX_SIZE": Sum.TOTAL,
     f"{DECLARATION}_MOST_DIGITS": Sum.VALUE,

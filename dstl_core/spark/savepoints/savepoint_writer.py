@@ -14,11 +14,8 @@ from dataclasses import dataclass
 
 from pyspark.sql import SparkSession
 
-from dstl_core.savepoint.edit.savepoint_edit import (
-    DEFAULT_MAX_PARALLELISM,
-    SavepointEdit,
-    largest_max_parallelism,
-)
+from dstl_core.savepoint.edit.edited_savepoint import DEFAULT_MAX_PARALLELISM
+from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, largest_max_parallelism
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.spark.savepoints.reading import check_no_backend
 from dstl_core.state.backends.state_backend import StateBackend
