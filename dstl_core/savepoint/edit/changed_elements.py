@@ -1,9 +1,10 @@
-"""A copy of a snapshot with replaced list states, as the input of a rewrite."""
+"""Edits of the source of a rewriting: other elements of list states, other names of states."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from typing import Any, Protocol
 
 from dstl_core.codec.operator_state import write_operator_stream
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
@@ -14,6 +15,29 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 Elements = list[bytes]
 Change = Callable[[int, Elements], Elements]
 """Subtask and the bytes of its elements, to those of the copy."""
+PlanLine = dict[str, Any]
+"""What becomes of a state or of an operator, as ``SavepointEdit.plan`` says it."""
+
+
+class SourceEdit(Protocol):
+    """An edit that is made before the savepoint is written: the source gets other elements of
+    operator state, or other names of states.
+    """
+
+    def applied_to(self, snapshot: Snapshot) -> tuple[Snapshot, list[PlanLine]]:
+        """The changed snapshot, and the lines of the plan about the change."""
+        ...
+
+
+def plan_line(operator: OperatorSnapshot, action: str, state: str, **facts: Any) -> PlanLine:
+    """The line about a state that is edited in the source."""
+    return {
+        "operator": operator.label,
+        "action": action,
+        "bytes": None,
+        "states": [state],
+        **facts,
+    }
 
 
 def with_elements(operator: OperatorSnapshot, state: str, change: Change) -> OperatorState:

@@ -1,4 +1,4 @@
-"""A snapshot whose union states hold one of equal elements.
+"""The edit after which union states hold one of equal elements.
 
 Each restore gives every subtask all elements of a union state. A function that keeps them and
 stores them again multiplies the state by its parallelism with each restore.
@@ -8,81 +8,63 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from dstl_core.errors import NoSuchStateError
-from dstl_core.savepoint.edit.changed_elements import with_elements, with_operators
+from dstl_core.model.checkpoint import OperatorState
+from dstl_core.savepoint.edit.changed_elements import (
+    PlanLine,
+    plan_line,
+    with_elements,
+    with_operators,
+)
 from dstl_core.savepoint.read.entries import OP_UNION
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 
 @dataclass(frozen=True)
 class DistinctElements:
-    """What became of one union state.
-
-    Args:
-        operator: Its label.
-        state: Its name.
-        before: Its elements, over all subtasks.
-        after: Those that are left.
-    """
-
-    operator: str
-    state: str
-    before: int
-    after: int
-
-    def plan_line(self) -> dict[str, Any]:
-        """The line for the plan of an edit."""
-        return {
-            "operator": self.operator,
-            "action": "distinct",
-            "bytes": None,
-            "states": [self.state],
-            "elements": [self.before, self.after],
-        }
-
-
-def with_distinct_elements(
-    snapshot: Snapshot, states: Sequence[tuple[str, str]]
-) -> tuple[Snapshot, tuple[DistinctElements, ...]]:
-    """The snapshot with the first of equal elements of some union states, for ``edit_savepoint``.
+    """Keeps the first of equal elements of union states.
 
     Elements are equal if their bytes are. Each one that is left stays in its subtask.
 
     Args:
-        snapshot: The snapshot.
         states: Operator (uid, hash or name) and name of the state.
-
-    Raises:
-        NoSuchOperatorError: There is no such operator.
-        NoSuchStateError: The operator has no such union state; the message lists those that it
-            has.
-        FormatError: The operator state is damaged.
     """
-    changes = []
-    for name, state in states:
-        operator = snapshot[name]
-        _check_union(operator, state)
-        known: set[bytes] = set()
-        counts = [0, 0]
 
-        def change(
-            _: int,
-            elements: list[bytes],
-            known: set[bytes] = known,
-            counts: list[int] = counts,
-        ) -> list[bytes]:
-            left = [raw for raw in dict.fromkeys(elements) if raw not in known]
-            known.update(left)
-            counts[0] += len(elements)
-            counts[1] += len(left)
-            return left
+    states: Sequence[tuple[str, str]]
 
-        changed = with_elements(operator, state, change)
-        snapshot = with_operators(snapshot, {operator.operator_id: changed})
-        changes.append(DistinctElements(operator.label, state, *counts))
-    return snapshot, tuple(changes)
+    def applied_to(self, snapshot: Snapshot) -> tuple[Snapshot, list[PlanLine]]:
+        """As ``SourceEdit`` says.
+
+        Raises:
+            NoSuchOperatorError: There is no such operator.
+            NoSuchStateError: The operator has no such union state; the message lists those that it
+                has.
+            FormatError: The operator state is damaged.
+        """
+        lines: list[PlanLine] = []
+        for name, state in self.states:
+            operator = snapshot[name]
+            _check_union(operator, state)
+            changed, counts = _with_distinct(operator, state)
+            snapshot = with_operators(snapshot, {operator.operator_id: changed})
+            lines.append(plan_line(operator, "distinct", state, elements=counts))
+        return snapshot, lines
+
+
+def _with_distinct(operator: OperatorSnapshot, state: str) -> tuple[OperatorState, list[int]]:
+    """The operator, and how many elements the state has before and after."""
+    known: set[bytes] = set()
+    counts = [0, 0]
+
+    def change(_: int, elements: list[bytes]) -> list[bytes]:
+        left = [raw for raw in dict.fromkeys(elements) if raw not in known]
+        known.update(left)
+        counts[0] += len(elements)
+        counts[1] += len(left)
+        return left
+
+    return with_elements(operator, state, change), counts
 
 
 def _check_union(operator: OperatorSnapshot, state: str) -> None:

@@ -17,7 +17,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
 from dstl_core.model.key_group import check_max_parallelism
-from dstl_core.savepoint.edit.distinct_elements import DistinctElements
+from dstl_core.savepoint.edit.changed_elements import PlanLine
 from dstl_core.savepoint.edit.kept_state import (
     Files,
     can_be_kept,
@@ -39,7 +39,6 @@ from dstl_core.savepoint.edit.rewriting import (
     SavepointRewriter,
 )
 from dstl_core.savepoint.edit.tables.joined_tables import can_be_joined
-from dstl_core.savepoint.edit.tables.state_names import StateName
 from dstl_core.savepoint.purge.check_purged import check_purged
 from dstl_core.savepoint.purge.purge import Purge
 from dstl_core.savepoint.read.handle_forms import ROCKSDB_FILES
@@ -97,8 +96,7 @@ class EditedSavepoint(SavepointRewriter):
         renamed: Identifiers that change, after all other edits.
         moved: States that move to another operator.
         parallelism: Subtasks of new operators without a parallelism; None is one per core.
-        distinct: Union states of the source that have lost equal elements, for the plan.
-        state_names: States of the source that have another name or are gone, for the plan.
+        source_lines: What edits have changed in the source before, for the plan.
         files: What becomes of state that does not change; None decides by the source and the edit:
             see ``with_files``.
         checkpoint_id: The number of the new snapshot; None leaves that of the source.
@@ -116,8 +114,7 @@ class EditedSavepoint(SavepointRewriter):
     renamed: Mapping[OperatorIdentifier, OperatorIdentifier] = field(default_factory=dict)
     parallelism: int | None = None
     moved: tuple[StateMove, ...] = ()
-    distinct: tuple[DistinctElements, ...] = ()
-    state_names: tuple[StateName, ...] = ()
+    source_lines: tuple[PlanLine, ...] = ()
     files: Files | None = None
     checkpoint_id: int | None = None
     form: KeyedForm | None = None
@@ -269,7 +266,7 @@ class EditedSavepoint(SavepointRewriter):
         own = [each.states or () for each in self.moved if each.from_ == operator_id]
         return frozenset().union(*own)
 
-    def plan(self) -> list[dict[str, Any]]:
+    def plan(self) -> list[PlanLine]:
         """Describes what ``write`` would do, per operator, and checks the edit.
 
         Raises:
@@ -298,8 +295,7 @@ class EditedSavepoint(SavepointRewriter):
             }
             for key, purge in self.purges.items()
         ]
-        lines += [each.plan_line() for each in self.state_names]
-        lines += [each.plan_line() for each in self.distinct]
+        lines += self.source_lines
         lines += [
             {"operator": str(identifier), "action": "add", "bytes": None}
             for identifier in self.operators
@@ -316,9 +312,9 @@ class EditedSavepoint(SavepointRewriter):
         self._check()
         return lines
 
-    def _plan_of(self, operator: OperatorSnapshot) -> dict[str, Any]:
+    def _plan_of(self, operator: OperatorSnapshot) -> PlanLine:
         new = self.renamed.get(OperatorIdentifier(operator.operator_id))
-        line: dict[str, Any] = {
+        line: PlanLine = {
             "operator": operator.label,
             "action": "keep" if new is None else "rename",
             "bytes": operator.state.state_size,

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint.access.units import Jobs
-from dstl_core.savepoint.edit.distinct_elements import with_distinct_elements
+from dstl_core.savepoint.edit.changed_elements import SourceEdit
+from dstl_core.savepoint.edit.distinct_elements import DistinctElements
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
-from dstl_core.savepoint.edit.tables.state_names import with_state_names
+from dstl_core.savepoint.edit.tables.state_names import StateNames
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.folder import KeyedForm, Mode
 
@@ -35,6 +35,7 @@ def edit_by_names(
     erase_keys: Mapping[str, Iterable[Any]] | None = None,
     where: Mapping[tuple[str, str], str] | None = None,
     drop_expired: Mapping[tuple[str, str], tuple[int, int]] | None = None,
+    edits: Sequence[SourceEdit] = (),
 ) -> SavepointEdit:
     """Starts an edit by names of operators (uid, hash or name).
 
@@ -46,15 +47,14 @@ def edit_by_names(
         NoSuchStateError: An operator lacks a state to move.
         ConfigError: A new uid is empty.
     """
-    snapshot, names = with_state_names(snapshot, rename_states or {}, drop_states)
-    snapshot, changes = with_distinct_elements(snapshot, distinct)
 
     def known(name: str) -> OperatorIdentifier:
         operator = snapshot[name]
         return OperatorIdentifier(operator.operator_id, operator.uid or None)
 
-    edit = edit_savepoint(snapshot).with_files(files).with_format(form)
-    edit = replace(edit, distinct=changes, state_names=names)
+    names = StateNames(rename_states or {}, drop_states)
+    edit = edit_savepoint(snapshot, names, DistinctElements(distinct), *edits)
+    edit = edit.with_files(files).with_format(form)
     if checkpoint_id is not None:
         edit = edit.with_checkpoint_id(checkpoint_id)
     for (name, new), states in (split or {}).items():
@@ -101,6 +101,7 @@ def rewrite_savepoint(
     erase_keys: Mapping[str, Iterable[Any]] | None = None,
     where: Mapping[tuple[str, str], str] | None = None,
     drop_expired: Mapping[tuple[str, str], tuple[int, int]] | None = None,
+    edits: Sequence[SourceEdit] = (),
 ) -> str:
     """Writes an edited copy of a snapshot; returns the path of the new savepoint.
 
@@ -124,6 +125,7 @@ def rewrite_savepoint(
         erase_keys: Operator to keys that go with all that it holds of them.
         where: (Operator, keyed state) to a condition: entries stay for which it is true.
         drop_expired: (Operator, keyed state) to its time to live and the present time, in ms.
+        edits: Further edits, made after those of names and elements.
 
     Raises:
         NoSuchOperatorError: The snapshot lacks an operator to edit.
@@ -146,5 +148,6 @@ def rewrite_savepoint(
         erase_keys=erase_keys,
         where=where,
         drop_expired=drop_expired,
+        edits=edits,
     )
     return edit.write(out, mode, jobs=jobs, keep_compression=keep_compression)

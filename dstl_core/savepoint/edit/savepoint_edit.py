@@ -13,6 +13,7 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import check_max_parallelism
+from dstl_core.savepoint.edit.changed_elements import PlanLine, SourceEdit
 from dstl_core.savepoint.edit.edited_savepoint import (
     DEFAULT_MAX_PARALLELISM,
     EditedSavepoint,
@@ -304,12 +305,20 @@ class SavepointEdit(EditedSavepoint):
         return operator, key_type.serializer, known
 
 
-def edit_savepoint(source: Snapshot) -> SavepointEdit:
+def edit_savepoint(source: Snapshot, *edits: SourceEdit) -> SavepointEdit:
     """Starts an edit that keeps all operators of a snapshot.
 
     New operators get the largest max parallelism of the snapshot.
+
+    Args:
+        source: The snapshot.
+        edits: Edits of elements and of names of states, in their order.
     """
-    return SavepointEdit(largest_max_parallelism(source), source)
+    lines: list[PlanLine] = []
+    for edit in edits:
+        source, more = edit.applied_to(source)
+        lines += more
+    return SavepointEdit(largest_max_parallelism(source), source, source_lines=tuple(lines))
 
 
 def largest_max_parallelism(source: Snapshot) -> int:

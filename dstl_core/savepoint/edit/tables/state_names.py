@@ -7,13 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError, error_context
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
-from dstl_core.savepoint.edit.changed_elements import with_operators
+from dstl_core.savepoint.edit.changed_elements import PlanLine, plan_line, with_operators
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.write.table_parts import part_of
 from dstl_core.state.restore.rocksdb import DEFAULT_FAMILY
@@ -21,64 +20,49 @@ from dstl_core.state.restore.rocksdb import DEFAULT_FAMILY
 _OF_TIMERS = "_timer_state/"
 
 
-@dataclass(frozen=True, slots=True)
-class StateName:
-    """A state that gets another name; None if it is dropped."""
-
-    operator: str
-    state: str
-    new: str | None
-
-    def plan_line(self) -> dict[str, Any]:
-        """The line for the plan of an edit."""
-        line: dict[str, Any] = {
-            "operator": self.operator,
-            "action": "drop" if self.new is None else "rename",
-            "bytes": None,
-            "states": [self.state],
-        }
-        return line if self.new is None else {**line, "new_state": self.new}
-
-
-def with_state_names(
-    snapshot: Snapshot,
-    renamed: Mapping[tuple[str, str], str],
-    dropped: Sequence[tuple[str, str]] = (),
-) -> tuple[Snapshot, tuple[StateName, ...]]:
-    """The snapshot with other names of keyed states, or without some, for ``edit_savepoint``.
+@dataclass(frozen=True)
+class StateNames:
+    """Gives keyed states other names, or leaves them out.
 
     Args:
-        snapshot: The snapshot.
         renamed: Operator (uid, hash or name) and state to its new name. Two states may swap theirs.
         dropped: Operator and state that are left out; timers are states, too:
             ``_timer_state/event_user-timers``.
-
-    Raises:
-        NoSuchOperatorError: There is no such operator.
-        NoSuchStateError: The operator has no such keyed state.
-        SavepointError: The keyed state is in another form than RocksDB's files, two states would
-            have one name, or an operator would have no keyed state.
-        ConfigError: A name is empty, or a state is renamed and dropped.
     """
-    changes: list[StateName] = []
-    by_operator: dict[str, dict[str, str | None]] = {}
-    for (name, state), new in [*renamed.items(), *((each, None) for each in dropped)]:
-        operator = snapshot[name]
-        own = by_operator.setdefault(f"hash:{operator.operator_id.hex}", {})
-        _check_state(operator, state, new)
-        if state in own:
-            raise ConfigError(
-                f"State {state!r} of operator {operator.label!r} is renamed or dropped twice; say "
-                f"once what becomes of it."
-            )
-        own[state] = new
-        changes.append(StateName(operator.label, state, new))
-    changed = {}
-    for name, names in by_operator.items():
-        operator = snapshot[name]
-        _check_names(operator, names)
-        changed[operator.operator_id] = _changed(operator, names)
-    return (with_operators(snapshot, changed) if changed else snapshot), tuple(changes)
+
+    renamed: Mapping[tuple[str, str], str]
+    dropped: Sequence[tuple[str, str]] = ()
+
+    def applied_to(self, snapshot: Snapshot) -> tuple[Snapshot, list[PlanLine]]:
+        """As ``SourceEdit`` says.
+
+        Raises:
+            NoSuchOperatorError: There is no such operator.
+            NoSuchStateError: The operator has no such keyed state.
+            SavepointError: The keyed state is in another form than RocksDB's files, two states
+                would have one name, or an operator would have no keyed state.
+            ConfigError: A name is empty, or a state is renamed and dropped.
+        """
+        lines: list[PlanLine] = []
+        by_operator: dict[str, dict[str, str | None]] = {}
+        for (name, state), new in [*self.renamed.items(), *((e, None) for e in self.dropped)]:
+            operator = snapshot[name]
+            names = by_operator.setdefault(f"hash:{operator.operator_id.hex}", {})
+            _check_state(operator, state, new)
+            if state in names:
+                raise ConfigError(
+                    f"State {state!r} of operator {operator.label!r} is renamed or dropped twice; "
+                    f"say once what becomes of it."
+                )
+            names[state] = new
+            action, facts = ("drop", {}) if new is None else ("rename", {"new_state": new})
+            lines.append(plan_line(operator, action, state, **facts))
+        changed = {}
+        for name, names in by_operator.items():
+            operator = snapshot[name]
+            _check_names(operator, names)
+            changed[operator.operator_id] = _changed(operator, names)
+        return (with_operators(snapshot, changed) if changed else snapshot), lines
 
 
 def _check_state(operator: OperatorSnapshot, state: str, new: str | None) -> None:
