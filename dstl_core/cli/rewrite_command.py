@@ -128,6 +128,14 @@ DistinctOption = Annotated[
         help="Keep one of equal elements of a union state, which multiplies with restores.",
     ),
 ]
+EmptyStateOption = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--empty-state",
+        metavar="OP/STATE",
+        help="Leave all elements of a list or union state out.",
+    ),
+]
 CheckpointIdOption = Annotated[
     int | None,
     typer.Option(
@@ -150,6 +158,7 @@ def rewrite(
     rename_state: RenameStateOption = None,
     drop_state: DropStateOption = None,
     distinct: DistinctOption = None,
+    empty_state: EmptyStateOption = None,
     erase_keys: EraseKeysOption = None,
     where: WhereOption = None,
     drop_expired: DropExpiredOption = None,
@@ -174,17 +183,17 @@ def rewrite(
     """Write an edited copy of a snapshot.
 
     Edits rename, remove, rescale, split and merge operators, rename and drop states, erase keys,
-    entries and expired values, shrink union states, and change the number of the checkpoint. Native
-    keyed state that no edit changes stays native: files of a checkpoint are shared with the copy,
-    files of a savepoint are copied. Otherwise the copy is canonical, or native with --format
-    native, and needs no file of the original.
+    entries and expired values, shrink or empty list states, and change the number of the
+    checkpoint. Native keyed state that no edit changes stays native: files of a checkpoint are
+    shared with the copy, files of a savepoint are copied. Otherwise the copy is canonical, or
+    native with --format native, and needs no file of the original.
     """
+    from dstl_core.savepoint.edit.element_edits import EmptiedStates
     from dstl_core.savepoint.edit.rewrite import edit_by_names
     from dstl_core.savepoint.read.snapshot_names import SnapshotNames
 
     snapshot = load(path, allow_root, relocate, changelog_base, key_type, jar)
     names = SnapshotNames(snapshot)
-    expiring = _expiring(snapshot, names, drop_expired or (), now)
     edit = edit_by_names(
         snapshot,
         rename=names.renaming("--rename", rename),
@@ -200,7 +209,8 @@ def rewrite(
         form=form_of(form),
         erase_keys=names.keys_of_files("--erase-keys", erase_keys or ()),
         where=names.renaming_states("--where", where or (), "OP/STATE=EXPR"),
-        drop_expired=expiring,
+        drop_expired=_expiring(snapshot, names, drop_expired or (), now),
+        edits=[EmptiedStates(names.places("--empty-state", empty_state or ()))],
     )
     plan = edit.plan()
     how = Encoding(runner_of(jobs, spark), keep_compression)

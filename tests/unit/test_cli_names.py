@@ -85,9 +85,10 @@ def test_a_union_state_is_found_or_missed_by_its_name(
     run: Any, tmp_path: Path, source: tuple[str, str]
 ) -> None:
     path, uid = source
-    error = run("rewrite", path, str(tmp_path / "out"), f"--distinct={uid}/a").err
-    assert f"{uid!r}" in error
-    assert "'a'" in error
+    for option in ("--distinct", "--empty-state"):
+        error = run("rewrite", path, str(tmp_path / "out"), f"{option}={uid}/a").err
+        assert f"{uid!r}" in error
+        assert "'a'" in error
 
 
 def test_a_dump(run: Any, source: tuple[str, str]) -> None:
@@ -204,7 +205,8 @@ NAMED = {
 TRIED = {
     "--distinct OP/STATE", "--drop CHECKPOINT", "--drop-state OP/STATE", "--drop OP[/STATE]",
     "--drop STATE", "--new-key OP=TYPE", "--drop-expired [[OP/]STATE=]TTL",
-    "--erase-keys [OP=]FILE", "--keys [OP=]FILE", "--output-column OP=COLUMN",
+    "--empty-state OP/STATE", "--erase-keys [OP=]FILE", "--keys [OP=]FILE",
+    "--output-column OP=COLUMN",
     "--key-type OP=TYPE", "--merge OP=INTO", "--op OP", "--relocate OLD=NEW", "--remove OP",
     "--topic OLD=NEW", "--kafka-source OP=UID", "--kinesis-source OP=UID",
     "--rename OLD=NEW", "--rename-state OP/STATE=NEW", "--set SPLIT=POSITION",

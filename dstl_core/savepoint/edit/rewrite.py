@@ -10,7 +10,7 @@ from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.changed_elements import SourceEdit
-from dstl_core.savepoint.edit.distinct_elements import DistinctElements
+from dstl_core.savepoint.edit.element_edits import DistinctElements
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.edit.tables.state_names import StateNames
@@ -128,8 +128,7 @@ def rewrite_savepoint(
         edits: Further edits, made after those of names and elements.
 
     Raises:
-        NoSuchOperatorError: The snapshot lacks an operator to edit.
-        NoSuchStateError: An operator lacks a state to edit.
+        NoSuchOperatorError, NoSuchStateError: The snapshot lacks what is edited.
         SavepointError: Two operators would get one uid, none is left, or states cannot be merged.
     """
     edit = edit_by_names(

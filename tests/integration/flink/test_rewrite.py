@@ -9,6 +9,7 @@ import pytest
 
 from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint.edit.element_edits import EmptiedStates
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from tests.golden_files import COMPRESSED_OPERATOR_STATE, UNION_GROWTH
 from tests.integration.flink.checker import (
@@ -65,13 +66,16 @@ def test_renamed_and_rescaled_restores_under_the_new_uid(
 
 
 @pytest.mark.parametrize("parallelism", [1, 4])
-def test_a_union_state_that_multiplied_restores_with_one_of_equal_elements(
+def test_a_union_state_that_multiplied_restores_with_one_of_equal_elements_or_none(
     flink: FlinkChecker, tmp_path: Path, parallelism: int
 ) -> None:
     source = Snapshot.load(UNION_GROWTH / "restored")
     out = rewrite_savepoint(source, tmp_path / "out", distinct=[("writer", "commit_user_state")])
     state = State("commit_user_state", "op-union", "string")
     declared = [Operator("writer", operator_states=[state])]
+
+    emptied = EmptiedStates([("writer", "commit_user_state")])
+    empty = rewrite_savepoint(source, tmp_path / "empty", edits=[emptied])
 
     counts = [
         [
@@ -80,10 +84,10 @@ def test_a_union_state_that_multiplied_restores_with_one_of_equal_elements(
                 path, declared, strict=False, parallelism=parallelism
             ).entries
         ]
-        for path in (UNION_GROWTH / "restored", out)
+        for path in (UNION_GROWTH / "restored", out, empty)
     ]
 
-    assert counts == [[16], [1]]
+    assert counts == [[16], [1], [0]]
 
 
 @pytest.mark.parametrize("version", ["1.18.0", "1.18.1"])

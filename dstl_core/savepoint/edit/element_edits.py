@@ -1,8 +1,4 @@
-"""The edit after which union states hold one of equal elements.
-
-Each restore gives every subtask all elements of a union state. A function that keeps them and
-stores them again multiplies the state by its parallelism with each restore.
-"""
+"""Edits of the elements of list and union states."""
 
 from __future__ import annotations
 
@@ -17,13 +13,16 @@ from dstl_core.savepoint.edit.changed_elements import (
     with_elements,
     with_operators,
 )
-from dstl_core.savepoint.read.entries import OP_UNION
+from dstl_core.savepoint.read.entries import OP_LIST, OP_UNION
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 
 @dataclass(frozen=True)
 class DistinctElements:
     """Keeps the first of equal elements of union states.
+
+    Each restore gives every subtask all elements of a union state. A function that keeps them and
+    stores them again multiplies the state by its parallelism with each restore.
 
     Elements are equal if their bytes are. Each one that is left stays in its subtask.
 
@@ -67,6 +66,41 @@ def _with_distinct(operator: OperatorSnapshot, state: str) -> tuple[OperatorStat
     return with_elements(operator, state, change), counts
 
 
+@dataclass(frozen=True)
+class EmptiedStates:
+    """Leaves out all elements of list and union states, as in a job that starts anew.
+
+    Args:
+        states: Operator (uid, hash or name) and name of the state.
+    """
+
+    states: Sequence[tuple[str, str]]
+
+    def applied_to(self, snapshot: Snapshot) -> tuple[Snapshot, list[PlanLine]]:
+        """As ``SourceEdit`` says.
+
+        Raises:
+            NoSuchOperatorError: There is no such operator.
+            NoSuchStateError: The operator has no such list or union state; the message lists those
+                that it has.
+            FormatError: The operator state is damaged.
+        """
+        lines: list[PlanLine] = []
+        for name, state in self.states:
+            operator = snapshot[name]
+            _check_list(operator, state)
+            counts = [0, 0]
+
+            def emptied(_: int, elements: list[bytes], counts: list[int] = counts) -> list[bytes]:
+                counts[0] += len(elements)
+                return []
+
+            changed = with_elements(operator, state, emptied)
+            snapshot = with_operators(snapshot, {operator.operator_id: changed})
+            lines.append(plan_line(operator, "empty", state, elements=counts))
+        return snapshot, lines
+
+
 def _check_union(operator: OperatorSnapshot, state: str) -> None:
     unions = [info.name for info in operator.operator_states if info.kind == OP_UNION]
     if state not in unions:
@@ -74,5 +108,16 @@ def _check_union(operator: OperatorSnapshot, state: str) -> None:
         raise NoSuchStateError(
             f"Operator {operator.label!r} has no union state {state!r} to keep one of equal "
             f"elements; its union states: {known}.",
+            location=str(operator.snapshot.folder),
+        )
+
+
+def _check_list(operator: OperatorSnapshot, state: str) -> None:
+    lists = [info.name for info in operator.operator_states if info.kind in (OP_LIST, OP_UNION)]
+    if state not in lists:
+        known = ", ".join(map(repr, lists)) or "none"
+        raise NoSuchStateError(
+            f"Operator {operator.label!r} has no list or union state {state!r} to empty; it has: "
+            f"{known}.",
             location=str(operator.snapshot.folder),
         )
