@@ -16,20 +16,14 @@ from dstl_core.clock import Clock, SystemClock
 from dstl_core.closing import Closing
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.config import ChangelogOptions, plain
-from dstl_core.errors import ConfigError, StateFileNotFoundError
+from dstl_core.errors import StateFileNotFoundError
 from dstl_core.flink_text import parse_duration_ms
-from dstl_core.job.coordination.definitions import (
-    check_definitions,
-    check_nothing_lost,
-    continued_definitions,
-    definitions_of,
-)
 from dstl_core.job.coordination.engine import Engine
-from dstl_core.job.coordination.epoch import EpochRun, InputEpoch
 from dstl_core.job.coordination.exclusive_use import ExclusiveUse
 from dstl_core.job.coordination.job_backfill import Batches, Recomputation
-from dstl_core.job.coordination.job_checks import check_input_id, check_job, check_run
+from dstl_core.job.coordination.job_checks import check_input_id, check_job
 from dstl_core.job.coordination.job_coordinator import JobCoordinator, PersistedCheckpoint
+from dstl_core.job.coordination.job_epochs import JobEpochs
 from dstl_core.job.coordination.job_materialization import (
     BackgroundMaterialization,
     adopt,
@@ -37,10 +31,8 @@ from dstl_core.job.coordination.job_materialization import (
     materialize_beside,
 )
 from dstl_core.job.coordination.job_migration import migrate_job, plan_of_changes
-from dstl_core.job.coordination.key_counts import keys_before, no_keys
 from dstl_core.job.coordination.micro_batches import micro_batch
 from dstl_core.job.coordination.result import EpochResult, JobHistory
-from dstl_core.job.coordination.same_input import committed_before
 from dstl_core.job.coordination.savepoint import (
     check_no_snapshot,
     start_from_savepoint,
@@ -48,25 +40,18 @@ from dstl_core.job.coordination.savepoint import (
 )
 from dstl_core.job.coordination.stored_output import StoredOutput
 from dstl_core.job.coordination.tasks import JobTasks
-from dstl_core.job.spec.job_spec import JobSpec, TaskSpec, task_changelog_options
+from dstl_core.job.spec.job_spec import JobSpec, task_changelog_options
 from dstl_core.job.spec.lineage import (
-    check_nothing_undone,
-    check_order_of_inputs,
     commit_before,
-    find_input,
 )
-from dstl_core.job.spec.operators import LocalCopies, Operator, output_columns_of
-from dstl_core.job.spec.read_columns import ReadColumns
+from dstl_core.job.spec.operators import LocalCopies, Operator
 from dstl_core.job.spec.state_changes import ChangePlan, StateChanges
-from dstl_core.job.task.reports import SubtaskReport, epoch_facts
-from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
 from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_core.state.backends.changelog_backend import ValueLogging
 from dstl_core.state.backends.state_backend import HashMapStateBackend, StateBackend
-from dstl_core.storage.json_document import as_read_back
 from dstl_core.storage.location import Location
 
 _LOG = logging.getLogger(__name__)
@@ -161,7 +146,6 @@ class JobOnEngine(Closing):
         )
         self.base_path, self.job_id = self._spec.base_path, self._spec.job_id
         self._exclusive_use = ExclusiveUse(f"The job {self.name!r}")
-        self._implied_start: CompletedCheckpoint | None = None
         self._output = StoredOutput(self.engine, self._spec)
         self._coordinator = JobCoordinator(
             self._spec.layout,
@@ -178,6 +162,7 @@ class JobOnEngine(Closing):
             coordinator=self._coordinator,
             runner=self._runner,
         )
+        self._epochs = JobEpochs(self.engine, self._tasks, self.columns, self.ignore_columns)
 
     def __repr__(self) -> str:
         return (
@@ -269,7 +254,7 @@ class JobOnEngine(Closing):
             if (existing := self.latest()) is not None:
                 return existing
             if savepoint is None:
-                return self._start_empty(after=None)
+                return self._epochs.start_empty(after=None)
             names = {**({} if uid is None else {self.operator.uid: uid}), **(uids or {})}
             allowed = allow_non_restored_state
             if allowed is None:
@@ -277,20 +262,6 @@ class JobOnEngine(Closing):
             return start_from_savepoint(
                 self._tasks, savepoint, names, allow_non_restored_state=allowed
             )
-
-    def _start_empty(self, *, after: int | None, implied: bool = False) -> CompletedCheckpoint:
-        facts = EpochFacts(kind="start", implied=implied, keys=no_keys(self.operators))
-        return self._tasks.full_checkpoint(self._tasks.root_specs(), facts, after=after)
-
-    def _start_for_input(self) -> None:
-        """Commits an empty checkpoint if no input was committed yet, unless this job has done so.
-
-        The empty checkpoint of another job has the types and the max parallelism of that job.
-        """
-        latest = self.latest()
-        if latest is None or (latest.facts.implied and latest != self._implied_start):
-            after = None if latest is None else latest.checkpoint_id
-            self._implied_start = self._start_empty(after=after, implied=True)
 
     # ------------------------------------------------------------------------------- epoch
 
@@ -328,7 +299,9 @@ class JobOnEngine(Closing):
         """
         started = time.monotonic()
         with self._exclusive_use("run"):
-            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
+            epoch = self._epochs.begin(
+                rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes
+            )
             if isinstance(epoch, CompletedCheckpoint):
                 return self._result(epoch, started, committed_before=True)
             checkpoint = self._coordinator.checkpoint(
@@ -355,7 +328,9 @@ class JobOnEngine(Closing):
         the files. Arguments and errors are those of ``run``.
         """
         with self._exclusive_use("persist"):
-            epoch = self._begin(rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes)
+            epoch = self._epochs.begin(
+                rows, input_id, order_by, watermark_ms, rewind=rewind, notes=notes
+            )
             if isinstance(epoch, CompletedCheckpoint):
                 return PersistedCheckpoint(epoch.checkpoint_id, "", (), NO_FACTS, is_committed=True)
             return self._coordinator.persist(
@@ -389,59 +364,6 @@ class JobOnEngine(Closing):
         if commit is None or persisted.is_committed:
             return commit
         return commit if replace(commit.facts, metadata_bytes=None) == persisted.facts else None
-
-    def _begin(
-        self,
-        rows: Any,
-        input_id: str | int,
-        order_by: Sequence[str] | None,
-        watermark_ms: int | None,
-        *,
-        rewind: bool,
-        notes: Mapping[str, Any] | None,
-    ) -> InputEpoch | CompletedCheckpoint:
-        """The epoch of an input, ready to run, or its commit."""
-        started = time.monotonic()
-        check_input_id(input_id)
-        check_run(self.name, order_by, watermark_ms)
-        reads = ReadColumns.of(self.operators, order_by, self.columns, self.ignore_columns)
-        rows = self.engine.batch_of(rows, "The batch", reads)
-        if self.latest() is None:
-            self._epoch_run(self._tasks.root_specs(), {}, rows, order_by, watermark_ms).check()
-        self._start_for_input()
-        place = self._coordinator.find(lambda commits: find_input(lineage(commits), input_id))
-        assert place is not None, "a started pipeline has a commit"
-        self._check_running(place.latest)
-        before = committed_before(place, rows, reads, input_id, self.engine, rewind=rewind)
-        outputs = output_columns_of(self.operators)
-        # A rewind runs an input again also for an output that its epoch did not store.
-        if before is not None and not (rewind and before.facts.outputs not in (None, outputs)):
-            return before
-        parent = place.latest
-        if rewind:
-            parent = self._coordinator.find(
-                lambda commits: commit_before(lineage(commits), input_id)
-            )
-        else:
-            check_order_of_inputs(place.last_input, input_id)
-            self._coordinator.find(lambda commits: check_nothing_undone(lineage(commits), input_id))
-        defined = definitions_of(self.operators)
-        if defined:
-            recorded = continued_definitions(self._tasks, parent)
-            check_definitions(recorded, defined)
-            check_nothing_lost(recorded, defined)
-        read = self.engine.select(rows, reads.of_batch(self.name, self.engine.columns_of(rows)))
-        epoch = self._prepare(parent, read, order_by, watermark_ms)
-        epoch.check()
-        return InputEpoch(
-            epoch,
-            input_id,
-            parent.checkpoint_id,
-            started,
-            place.latest.checkpoint_id,
-            keys_before(parent, self.operators),
-            as_read_back(notes or {}, "The notes of an input"),
-        )
 
     def foreach_batch(self, order_by: Sequence[str] | None = None) -> Callable[[Any, int], None]:
         """Returns a callback for ``foreachBatch``, which applies a batch once.
@@ -523,51 +445,6 @@ class JobOnEngine(Closing):
             checkpoint, committed_before, last, seconds, outputs, commit, output_retired=retired
         )
 
-    def _check_running(self, latest: CompletedCheckpoint) -> None:
-        if latest.facts.is_stopped:
-            raise ConfigError(
-                f"The pipeline {self.name!r} was stopped with savepoint "
-                f"{latest.facts.savepoint}; start a pipeline of another name from it, or call "
-                f"resume()."
-            )
-
-    def _prepare(
-        self,
-        parent: CompletedCheckpoint,
-        rows: Any,
-        order_by: Sequence[str] | None,
-        watermark_ms: int | None,
-        *,
-        drain: bool = False,
-    ) -> EpochRun:
-        file = self._tasks.load(parent)
-        by_id = {each.operator_id: each for each in file.metadata.operators}
-        parents = {each.uid: by_id.get(each.operator_id) for each in self.operators}
-        specs = self._tasks.specs_of(parent, file)
-        return self._epoch_run(specs, parents, rows, order_by, watermark_ms, drain=drain)
-
-    def _epoch_run(
-        self,
-        specs: Sequence[TaskSpec],
-        parents: Mapping[str, OperatorState | None],
-        rows: Any,
-        order_by: Sequence[str] | None,
-        watermark_ms: int | None,
-        *,
-        drain: bool = False,
-    ) -> EpochRun:
-        return EpochRun(
-            job=self._spec,
-            engine=self.engine,
-            runner=self._runner,
-            specs=specs,
-            parents=parents,
-            rows=rows,
-            order_by=order_by,
-            watermark=watermark_ms,
-            drain=drain,
-        )
-
     # --------------------------------------------------------------- materialize, savepoint
 
     def migrate(
@@ -646,7 +523,7 @@ class JobOnEngine(Closing):
         latest = self.latest()
         if latest is None:
             return None
-        self._check_running(latest)
+        self._epochs.check_running(latest)
         if before_input is None:
             return latest
         return self._coordinator.find(lambda commits: commit_before(lineage(commits), before_input))
@@ -727,7 +604,7 @@ class JobOnEngine(Closing):
                 return str(latest.facts.savepoint)
             if drain and latest.facts.kind != "drain":
                 check_no_snapshot(path)  # before event time ends, which nothing takes back
-                self._drain(latest)
+                self._epochs.drain(latest)
             written = self.savepoint(path)
             self._tasks.carry(EpochFacts(kind="stop", savepoint=written))
             return written
@@ -737,24 +614,3 @@ class JobOnEngine(Closing):
         with self._exclusive_use("resume"):
             if self._coordinator.require_latest().facts.is_stopped:
                 self._tasks.carry(EpochFacts(kind="resume"))
-
-    def _drain(self, latest: CompletedCheckpoint) -> None:
-        epoch = self._prepare(latest, None, None, None, drain=True)
-
-        def facts(reports: Sequence[SubtaskReport]) -> EpochFacts:
-            return epoch_facts(
-                "drain",
-                reports,
-                watermarks=latest.facts.watermarks,
-                restored_from=latest.checkpoint_id,
-                keys_before=keys_before(latest, self.operators),
-                outputs=output_columns_of(self.operators),
-            )
-
-        self._coordinator.checkpoint(
-            self.job_id,
-            self._tasks.plans(),
-            lambda run: epoch.run(run, "drain"),
-            facts,
-            after=latest.checkpoint_id,
-        )
