@@ -175,9 +175,9 @@ def segment_reader(
     """Makes a function that reads whole segment files below the roots, by their path's scheme."""
     resolvers = {}
     for scheme, file_io in file_ios.items():
-        own = [root for root in roots if root.scheme == scheme]
-        if own:
-            resolvers[scheme] = HandleResolver(file_io, own[0], allow_roots=own[1:])
+        of_scheme = [root for root in roots if root.scheme == scheme]
+        if of_scheme:
+            resolvers[scheme] = HandleResolver(file_io, of_scheme[0], allow_roots=of_scheme[1:])
 
     def read_segment(handle: StreamStateHandle) -> bytes:
         if not isinstance(handle, FileStateHandle):

@@ -377,8 +377,8 @@ class FsStateChangelogWriter(Closing):
 
     def wait_for(self, done: threading.Event, timeout_s: float | None) -> None:
         """Waits for an event; on the owner's thread by draining until it is set."""
-        own = get_ident() == self._owner
-        if not (self._inbox.wait_for(done, timeout_s) if own else done.wait(timeout_s)):
+        is_owner = get_ident() == self._owner
+        if not (self._inbox.wait_for(done, timeout_s) if is_owner else done.wait(timeout_s)):
             raise TimeoutError(f"A persist is not done after {timeout_s} s.")
 
     def _take(self, outcome: UploadOutcome) -> None:

@@ -187,16 +187,16 @@ def java_object_of(kind: LogicalType) -> bytes:
             f"The SQL type {kind} cannot be written by its name; take it from a template savepoint."
         )
     stream = _Stream()
-    own: tuple[tuple[str, str], ...] = tuple(("I", name) for name in how.fields)
+    members: tuple[tuple[str, str], ...] = tuple(("I", name) for name in how.fields)
     if how.kind is not None:
-        own += ((_PACKAGE + "TimestampKind", "kind"),)
+        members += ((_PACKAGE + "TimestampKind", "kind"),)
     above = (("Z", "isNullable"), (_PACKAGE + "LogicalTypeRoot", "typeRoot"))
     stream.parts.append(b"s")
     stream.class_of(
         f"{_PACKAGE}{how.name}Type",
         1,
         _SERIALIZABLE,
-        own,
+        members,
         (_PACKAGE + "LogicalType", 1, _SERIALIZABLE, above),
     )
     stream.new()

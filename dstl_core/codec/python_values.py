@@ -145,20 +145,20 @@ def _expected(what: str) -> TypeError:
     return TypeError(f"give {what}")
 
 
-def _not_in_python(what: str, own: str) -> ConfigError:
+def _not_in_python(what: str, type_name: str) -> ConfigError:
     return ConfigError(
         f"A stored value is outside the range or precision of Python's {what}; declare the type as "
-        f"Types.{own} to get Flink's exact values."
+        f"Types.{type_name} to get Flink's exact values."
     )
 
 
 # ----------------------------------------------------------------------------------- leaves
 
 
-def _micros(nanos: int, what: str, own: str) -> int:
+def _micros(nanos: int, what: str, type_name: str) -> int:
     micros, rest = divmod(nanos, 1000)
     if rest:
-        raise _not_in_python(what, own)
+        raise _not_in_python(what, type_name)
     return micros
 
 

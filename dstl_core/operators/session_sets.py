@@ -51,13 +51,13 @@ class SessionSet:
 
     def find(self, owners: Int64s, windows: Int64s) -> Int64s:
         """The positions of the sessions with these windows; -1 for a window that is no session."""
-        own, wanted = (
+        known, wanted = (
             np.column_stack(pair) for pair in ((self.owners, self.windows), (owners, windows))
         )
-        distinct, numbers = np.unique(np.concatenate([own, wanted]), axis=0, return_inverse=True)
+        distinct, numbers = np.unique(np.concatenate([known, wanted]), axis=0, return_inverse=True)
         position = np.full(len(distinct), -1)
-        position[numbers[: len(own)]] = np.arange(len(own))
-        positions: Int64s = position[numbers[len(own) :]]
+        position[numbers[: len(known)]] = np.arange(len(known))
+        positions: Int64s = position[numbers[len(known) :]]
         return positions
 
     def joined(self, other: SessionSet) -> SessionSet:

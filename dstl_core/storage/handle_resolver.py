@@ -277,9 +277,9 @@ class HandleResolver:
     def _parsed(self, path: str) -> Location:
         """A path as a location of the snapshot's file system, which may have several schemes."""
         location = Location.parse(path)
-        own = self._folder.scheme
-        same = protocol_of(location.scheme) == protocol_of(own)
-        return Location(own, location.path) if same else location
+        scheme = self._folder.scheme
+        same = protocol_of(location.scheme) == protocol_of(scheme)
+        return Location(scheme, location.path) if same else location
 
     def _is_allowed(self, location: Location) -> bool:
         real = self._real.of(location)
@@ -335,13 +335,13 @@ class HandleResolver:
         """Whether a file of S3 would lie in the snapshot's folders without one random folder."""
         if protocol_of(location.scheme) != "s3":
             return False
-        own = [self._folder] if self._job_folder is None else [self._folder, self._job_folder]
+        roots = [self._folder] if self._job_folder is None else [self._folder, self._job_folder]
         parts = location.path.split("/")
         return any(
             root.contains(Location(location.scheme, "/".join([*parts[:at], *parts[at + 1 :]])))
             for at in range(2, len(parts) - 1)  # after the bucket, and before the name
             if _ENTROPY.fullmatch(parts[at])
-            for root in own
+            for root in roots
         )
 
     def _checked(self, location: Location, looked_at: Sequence[Location] = ()) -> Location:

@@ -191,22 +191,22 @@ class Owner:
             parts = list(restored.assignment.subtasks[OPERATOR])
             world.observe()
             expected = world.expected_of(restored.checkpoint)
-        for own, part in zip(tasks, parts, strict=True):
+        for attempt, part in zip(tasks, parts, strict=True):
             function = CounterFunction()
             subtask = OperatorSubtask(
                 world.setup(parallelism),
                 world.environment(self.changelog),
-                own.subtask_index,
+                attempt.subtask_index,
                 function,
                 part,
             )
-            task = Task(own, subtask, function, split=function.split.get())
+            task = Task(attempt, subtask, function, split=function.split.get())
             task.keyed = {
                 key: list(changes)
                 for key, changes in expected.keyed.items()
                 if subtask.key_groups.contains(world.key_group(key))
             }
-            self.tasks[own.attempt_id] = task
+            self.tasks[attempt.attempt_id] = task
             world.check_task(task)
 
     # ---------------------------------------------------------------- as the tasks of the job
@@ -217,24 +217,24 @@ class Owner:
         checkpoint: CheckpointMetaData,
         options: CheckpointOptions,
     ) -> None:
-        for own in tasks:
-            self._send(own.attempt_id, lambda task: self._snapshot(task, checkpoint, options))
+        for attempt in tasks:
+            self._send(attempt.attempt_id, lambda task: self._snapshot(task, checkpoint, options))
 
     def notify_checkpoint_complete(
         self, tasks: Sequence[CheckpointTask], checkpoint_id: int, timestamp: int
     ) -> None:
-        for own in tasks:
+        for attempt in tasks:
             self._send(
-                own.attempt_id,
+                attempt.attempt_id,
                 lambda task: task.subtask.notify_checkpoint_complete(checkpoint_id),
             )
 
     def notify_checkpoint_subsumed(
         self, tasks: Sequence[CheckpointTask], checkpoint_id: int
     ) -> None:
-        for own in tasks:
+        for attempt in tasks:
             self._send(
-                own.attempt_id,
+                attempt.attempt_id,
                 lambda task: task.subtask.notify_checkpoint_subsumed(checkpoint_id),
             )
 
@@ -245,9 +245,9 @@ class Owner:
         latest_completed: int | None,
         reason: CheckpointFailureReason,
     ) -> None:
-        for own in tasks:
+        for attempt in tasks:
             self._send(
-                own.attempt_id,
+                attempt.attempt_id,
                 lambda task: task.subtask.notify_checkpoint_aborted(checkpoint_id),
             )
 

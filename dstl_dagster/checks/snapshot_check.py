@@ -100,13 +100,13 @@ def check_source(what: str, source: Any) -> None:
         )
 
 
-def operator_of(check: str, own: str | None, uid: str | None) -> str:
+def operator_of(check: str, of_check: str | None, uid: str | None) -> str:
     """The operator that a check is about.
 
     Raises:
         ConfigError: Neither the check nor what it is given to names one.
     """
-    operator = own or uid
+    operator = of_check or uid
     if operator is None:
         raise ConfigError(
             f"The check {check} names no operator, and a snapshot may have several: expected a uid."

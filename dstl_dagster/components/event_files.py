@@ -41,9 +41,9 @@ def rows_of_window(engine: LocalEngine, path: str, column: str, key: str) -> Arr
     """
     folders = _partition_folders(Location.parse(path), column)
     # Two writers may escape one value in two ways.
-    own = [str(folder) for name, folder in folders if name == key and _has_files(folder)]
-    other = None if own else next((each for _, each in folders if _has_files(each)), None)
-    if not own and other is None:
+    of_window = [str(folder) for name, folder in folders if name == key and _has_files(folder)]
+    other = None if of_window else next((each for _, each in folders if _has_files(each)), None)
+    if not of_window and other is None:
         rows = engine.batch_of(path, _BATCH)
         if column in rows.schema.names:
             kind = rows.schema.field(column).type
@@ -51,8 +51,8 @@ def rows_of_window(engine: LocalEngine, path: str, column: str, key: str) -> Arr
             check_partition_column(column, spark_name(kind), is_text=is_text)
         return RowsWithValue(rows, column, key)
     value = _value_in_names(column, folders, key)
-    if own:
-        return RowsOfFolder(engine.batch_of(own, _BATCH), column, value)
+    if of_window:
+        return RowsOfFolder(engine.batch_of(of_window, _BATCH), column, value)
     # The window has no rows; a folder of another one has the columns.
     others = RowsOfFolder(engine.batch_of(str(other), _BATCH), column, value)
     empty: ArrowRows = engine.batch_of(others.schema.empty_table(), _BATCH)

@@ -136,9 +136,9 @@ def first_upstream(
     context: dg.AssetExecutionContext, pipeline: StatefulPipeline
 ) -> dg.AssetKey | None:
     """The first asset that the state is made of."""
-    own = set(epoch_keys(pipeline))
+    keys_of_epochs = set(epoch_keys(pipeline))
     for spec in context.assets_def.specs:
         if spec.key == pipeline.key("state"):
-            others = [each.asset_key for each in spec.deps if each.asset_key not in own]
+            others = [each.asset_key for each in spec.deps if each.asset_key not in keys_of_epochs]
             return others[0] if others else None
     return None

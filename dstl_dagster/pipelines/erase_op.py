@@ -124,8 +124,8 @@ def _keys_in(files: Mapping[str, str]) -> dict[str, list[str]]:
 def _metadata(traces: KeyTraces) -> dict[str, Any]:
     entries = [
         f"{count:,} of {uid}/{state}"
-        for uid, own in traces.entries.items()
-        for state, count in own.items()
+        for uid, counts in traces.entries.items()
+        for state, count in counts.items()
     ]
     rows = [f"{count:,} of {output}" for output, count in traces.rows.items()]
     return {

@@ -159,9 +159,9 @@ class StatefulPipeline:
         """This pipeline, as its assets are defined: with their keys, which may have got a prefix,
         and with the retention that ``dstl_assets`` was given.
         """
-        own = [spec for spec in specs if spec.metadata.get(PIPELINE) == self.name]
-        said = next((spec.metadata for spec in own if spec.metadata[KIND] == "state"), {})
-        keys = {self._key_of(spec.metadata): spec.key for spec in own}
+        of_pipeline = [spec for spec in specs if spec.metadata.get(PIPELINE) == self.name]
+        said = next((spec.metadata for spec in of_pipeline if spec.metadata[KIND] == "state"), {})
+        keys = {self._key_of(spec.metadata): spec.key for spec in of_pipeline}
         renamed = any(key != old for old, key in keys.items())
         return replace(
             self,

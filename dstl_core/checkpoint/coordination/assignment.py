@@ -191,8 +191,8 @@ def _keyed_state(
     Handles stay whole. A subtask reads only the key groups that it owns.
     """
     if len(old) == plan.parallelism:
-        own = old[index]
-        handle = None if own is None else part(own)
+        subtask_state = old[index]
+        handle = None if subtask_state is None else part(subtask_state)
         return () if handle is None else (handle,)
     wanted = compute_key_group_range_for_operator_index(
         plan.max_parallelism, plan.parallelism, index

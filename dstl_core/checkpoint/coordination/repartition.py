@@ -113,19 +113,19 @@ def _split_one(name: str, parts: list[_Located], maps: list[_MergeMap], start: i
         target = maps[(start + turn) % len(maps)]
         while wanted > 0:
             stream, offsets = waiting.pop()
-            own, rest = offsets[:wanted], offsets[wanted:]
+            taken, rest = offsets[:wanted], offsets[wanted:]
             if rest:
-                _check_places(name, own, rest)
+                _check_places(name, taken, rest)
                 waiting.append((stream, rest))
-            wanted -= len(own)
-            meta = OperatorStateMetaInfo(name, OperatorStateMode.SPLIT_DISTRIBUTE, own)
+            wanted -= len(taken)
+            meta = OperatorStateMetaInfo(name, OperatorStateMode.SPLIT_DISTRIBUTE, taken)
             _put(target, name, (stream, meta))
     return (start + remainder) % len(maps)
 
 
-def _check_places(name: str, own: Sequence[int], rest: Sequence[int]) -> None:
+def _check_places(name: str, taken: Sequence[int], rest: Sequence[int]) -> None:
     """Refuses to separate elements with one offset: a handle cannot say which of them it means."""
-    if own and own[-1] == rest[0]:
+    if taken and taken[-1] == rest[0]:
         raise RestoreError(
             f"Elements of operator state {name!r} cannot be spread over other subtasks: several "
             f"have the offset {rest[0]}, as in compressed state of Flink 1.18; rewrite the "

@@ -146,8 +146,8 @@ def _shown(traces: KeyTraces) -> list[str]:
 def _entries(entries: Entries) -> list[str]:
     return [
         f"{count:,} of {uid}/{state}"
-        for uid, own in entries.items()
-        for state, count in sorted(own.items())
+        for uid, counts in entries.items()
+        for state, count in sorted(counts.items())
     ]
 
 

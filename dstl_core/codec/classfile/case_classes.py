@@ -58,10 +58,10 @@ def _stored_fields(
     """The first fields, if a constructor takes exactly their types."""
     stored = [each for each in fields if not each.has(Flag.STATIC)]
     outer = "".join(each.descriptor for each in stored if each.name == _OUTER)
-    own = [each for each in stored if each.name != _OUTER][:count]
-    takes = f"({outer}{''.join(each.descriptor for each in own)})V"
-    fits = len(own) == count and any(each.descriptor == takes for each in constructors)
-    return tuple(each.name for each in own) if fits else ()
+    parameters = [each for each in stored if each.name != _OUTER][:count]
+    takes = f"({outer}{''.join(each.descriptor for each in parameters)})V"
+    fits = len(parameters) == count and any(each.descriptor == takes for each in constructors)
+    return tuple(each.name for each in parameters) if fits else ()
 
 
 def _distinct(names: tuple[str, ...]) -> tuple[str, ...]:

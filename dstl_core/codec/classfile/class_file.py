@@ -385,7 +385,7 @@ def _nested_flags(body: DataInput, pool: ConstantPool, name: str, flags: int) ->
     for _ in range(_count(body, "nested classes", 8)):
         inner = pool.class_name(body)
         body.read_bytes(4, "outer class")
-        own = body.read_u16("nested class flags")
+        nested_flags = body.read_u16("nested class flags")
         if inner == name:
-            return own
+            return nested_flags
     return flags

@@ -163,7 +163,7 @@ def _reachable(classes: JobClasses, main: str) -> set[str]:
     return seen
 
 
-def _read_class(raw: bytes, own: ClassFile, job_code: JobCode) -> None:
+def _read_class(raw: bytes, class_file: ClassFile, job_code: JobCode) -> None:
     made: list[tuple[str, Expression]] = []
     texts: frozenset[str] = frozenset()
     for code in methods_with_code(raw):
@@ -179,12 +179,12 @@ def _read_class(raw: bytes, own: ClassFile, job_code: JobCode) -> None:
         return
     ttl = None if len(made) > 1 else True
     has_ttl = ttl if _TIME_TO_LIVE in texts else False
-    by_name = job_code.descriptors.setdefault(own.name, {})
+    by_name = job_code.descriptors.setdefault(class_file.name, {})
     for name, creation in made:
         by_name.setdefault(name, []).append(
-            Descriptor(creation.owner, creation.arguments, own.name, has_ttl)
+            Descriptor(creation.owner, creation.arguments, class_file.name, has_ttl)
         )
-    job_code.texts[own.name] = texts
+    job_code.texts[class_file.name] = texts
 
 
 def _forget_ttl(job_code: JobCode) -> None:

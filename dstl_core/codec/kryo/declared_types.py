@@ -138,10 +138,10 @@ class DescriptorTypes:
 
     def _check_class(self, name: str, inside: tuple[str, ...]) -> None:
         classes = self._types.classes
-        own = classes.get(name)
-        if own is None:
+        class_of_name = classes.get(name)
+        if class_of_name is None:
             raise UnreadableValueError(f"class {name} is not in the jars")
-        chain = [own, *classes.parents(own)]
+        chain = [class_of_name, *classes.parents(class_of_name)]
         for class_file in chain:
             if class_file.generic.parameters:
                 raise UnreadableValueError(f"{class_file.name} is generic")
@@ -153,9 +153,13 @@ class DescriptorTypes:
         last = chain[-1].superclass
         if last not in (None, OBJECT) and not str(last).startswith(_JDK):
             raise UnreadableValueError(f"class {last} is not in the jars")
-        if own.has(Flag.ABSTRACT) and not own.has(Flag.INTERFACE) and not _has_constructor(own):
+        if (
+            class_of_name.has(Flag.ABSTRACT)
+            and not class_of_name.has(Flag.INTERFACE)
+            and not _has_constructor(class_of_name)
+        ):
             raise UnreadableValueError(f"{name} is abstract, without a public constructor")
-        if not own.is_enum and is_pojo(chain):
+        if not class_of_name.is_enum and is_pojo(chain):
             for class_file in chain:
                 for member in class_file.fields:
                     if not member.has(Flag.STATIC) and not member.has(Flag.TRANSIENT):
@@ -206,13 +210,15 @@ class DescriptorTypes:
 _COLLECTIONS = ("java.util.List", "java.util.Map", "java.util.Set", "java.util.Collection")
 
 
-def _has_constructor(own: ClassFile) -> bool:
+def _has_constructor(class_file: ClassFile) -> bool:
     return any(
         method.name == "<init>" and method.descriptor == "()V" and method.has(Flag.PUBLIC)
-        for method in own.methods
+        for method in class_file.methods
     )
 
 
 def _has_classes(stored: AnySerializer) -> bool:
-    own = isinstance(stored, PojoSerializer | EnumSerializer | KryoSerializer | AvroSerializer)
-    return own or any(map(_has_classes, stored.nested))
+    has_class = isinstance(
+        stored, PojoSerializer | EnumSerializer | KryoSerializer | AvroSerializer
+    )
+    return has_class or any(map(_has_classes, stored.nested))

@@ -240,19 +240,19 @@ class FlinkTypes:
 
     def kryo(self, name: str) -> ReadableKryoSerializer:
         """Kryo, for a declared class."""
-        own = OptionalEntry(name, _utf(name), _utf(name) + bytes(4))
+        of_class = OptionalEntry(name, _utf(name), _utf(name) + bytes(4))
         if self._template is None:
             avro = _utf(_SERIALIZERS + "DummyAvroRegisteredClass") + (1).to_bytes(4, "big")
             value = avro + _utf(_SERIALIZERS + "DummyAvroKryoSerializerClass")
             maps: tuple[tuple[OptionalEntry, ...], ...] = (
-                (own, OptionalEntry(_AVRO, _utf(_AVRO), value)),
+                (of_class, OptionalEntry(_AVRO, _utf(_AVRO), value)),
                 (),
                 (),
             )
         else:
             first = self._template.maps[0]
             others = [each for each in first[1:] if each.name != name]
-            maps = ((own, *others), *self._template.maps[1:])
+            maps = ((of_class, *others), *self._template.maps[1:])
         names = [entry.name for entry in maps[0]]
         return ReadableKryoSerializer(name, maps, self._kryo, registered_classes(names))
 
@@ -340,24 +340,29 @@ def is_pojo(chain: list[ClassFile]) -> bool:
 
     Source: ``TypeExtractor.analyzePojo`` and ``isValidPojoField`` of Flink 1.20.5 and 2.2.1.
     """
-    own = chain[0]
+    class_file = chain[0]
     if chain[-1].superclass not in (None, OBJECT, "java.lang.Record"):
         return False
     fields = [member for each in chain for member in each.fields if _is_field(member)]
     names = [member.name for member in fields]
-    if not names or len(set(names)) < len(names) or own.has(Flag.INTERFACE):
+    if not names or len(set(names)) < len(names) or class_file.has(Flag.INTERFACE):
         return False
-    if not own.has(Flag.PUBLIC) or any(member.has(Flag.SYNTHETIC) for member in fields):
+    if not class_file.has(Flag.PUBLIC) or any(member.has(Flag.SYNTHETIC) for member in fields):
         return False
     methods = [each for each_class in chain for each in each_class.methods]
     if any(each.name in ("readObject", "writeObject") for each in methods):
         return False
-    if own.is_record:
+    if class_file.is_record:
         return True
-    makers = [each for each in own.methods if each.name == "<init>" and each.descriptor == "()V"]
+    makers = [
+        method
+        for method in class_file.methods
+        if method.name == "<init>" and method.descriptor == "()V"
+    ]
     public = [each for each in methods if each.has(Flag.PUBLIC)]
     return any(each.has(Flag.PUBLIC) for each in makers) and all(
-        member.has(Flag.PUBLIC) or _has_accessors(member, own.name, public) for member in fields
+        member.has(Flag.PUBLIC) or _has_accessors(member, class_file.name, public)
+        for member in fields
     )
 
 

@@ -360,12 +360,12 @@ class KryoValueWriter:
         self._object(value, self._body(value, name or value.class_name))
 
     def _body(self, value: KryoObject, name: str) -> Body:
-        own = value.class_name
+        class_name = value.class_name
         # Kryo writes the elements of an array as those of the array that it takes it for.
-        if own != name and not (is_object_array(own) and is_object_array(name)):
+        if class_name != name and not (is_object_array(class_name) and is_object_array(name)):
             raise UnreadableValueError(
-                f"An object of class {own} stands where Kryo of Flink 2.x takes only {name}, by "
-                f"the type arguments of the classes around it"
+                f"An object of class {class_name} stands where Kryo of Flink 2.x takes only "
+                f"{name}, by the type arguments of the classes around it"
             )
         return self._layouts.body(name)
 

@@ -87,14 +87,14 @@ def rules_of_keys(operators: Iterable[Operator]) -> dict[str, dict[str, str]]:
     for operator in operators:
         if not isinstance(operator, AggregateOperator):
             continue
-        own = rules.setdefault(operator.uid, {})
+        of_operator = rules.setdefault(operator.uid, {})
         for (_, aggregate), merge in zip(operator.items, operator.function.merges, strict=True):
             for state in merge.states:
                 is_unfit = state.serializer == Types.BIG_DEC or (
                     aggregate.of_keys != "sum" and state.serializer in FLOATING
                 )
                 if aggregate.of_keys is not None and not is_unfit:
-                    own[state.name] = aggregate.of_keys
+                    of_operator[state.name] = aggregate.of_keys
     return rules
 
 

@@ -173,8 +173,8 @@ def _changed(source: OutputSource, between: CommitsBetween) -> pa.Table | None:
 
 def _with_change(rows: pa.Table, kinds: Iterable[str]) -> pa.Table:
     """Rows with the kind of their change first, without the columns of stored rows."""
-    own = [each for each in (CHECKPOINT, INSERTED) if each in rows.column_names]
-    return rows.drop_columns(own).add_column(0, CHANGE, pa.array(list(kinds), pa.string()))
+    bookkeeping = [each for each in (CHECKPOINT, INSERTED) if each in rows.column_names]
+    return rows.drop_columns(bookkeeping).add_column(0, CHANGE, pa.array(list(kinds), pa.string()))
 
 
 def _ends_of_keys(

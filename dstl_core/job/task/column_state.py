@@ -244,14 +244,14 @@ class StateInColumns(ABC):
         any_changed = np.zeros(len(keys), np.bool_)
         changelog = self._snapshots.changelog
         groups = key_groups_of(keys.values, self._operator.key_type, self._task.job.max_parallelism)
-        for at, (meta, own) in enumerate(zip(self._metas, changed, strict=True)):
+        for at, (meta, differs) in enumerate(zip(self._metas, changed, strict=True)):
             new = one_array(after.column(meta.name))
-            any_changed |= own
-            self._changes += int(np.count_nonzero(own))
+            any_changed |= differs
+            self._changes += int(np.count_nonzero(differs))
             is_set = new.is_valid().to_numpy(zero_copy_only=False)
             for chosen, operation in (
-                (own & is_set, StateChangeOperation.SET),
-                (own & ~is_set, StateChangeOperation.CLEAR),
+                (differs & is_set, StateChangeOperation.SET),
+                (differs & ~is_set, StateChangeOperation.CLEAR),
             ):
                 if changelog is None:
                     continue

@@ -119,13 +119,13 @@ class ColumnSubtask(StateInColumns):
                 keys.values.take(places), _batch(new)
             )
         # A user's function may leave out rows, so it is not known which ones are of new keys.
-        own = isinstance(self._function, AggregateMerge)
-        output.add_columns(rows_of_changes, inserted=len(inserted) if own else None)
+        is_merge = isinstance(self._function, AggregateMerge)
+        output.add_columns(rows_of_changes, inserted=len(inserted) if is_merge else None)
 
     def _calling(self, method: str) -> AbstractContextManager[None]:
         """Names the function in errors of a user's code; declared aggregates are dstl's code."""
-        own = isinstance(self._function, AggregateMerge)
-        return nullcontext() if own else user_code(self._function, method)
+        is_merge = isinstance(self._function, AggregateMerge)
+        return nullcontext() if is_merge else user_code(self._function, method)
 
     def _checked(self, result: Any, before: pa.Table) -> pa.Table:
         """The new state of every key; columns that the function left out are unchanged."""

@@ -111,7 +111,7 @@ class CopyFolder:
     """
 
     def __init__(self, task: TaskSpec, subtask: int) -> None:
-        own = task.job.key_groups(subtask)
+        groups = task.job.key_groups(subtask)
         self._max_bytes = task.job.local_copies.max_bytes
         self._used: tuple[Path, Mapping[str, str]] | None = None
         self._root = _root(task.job.local_copies.folder)
@@ -119,7 +119,7 @@ class CopyFolder:
             self._root
             / task.job.job_id.hex
             / task.operator.operator_id.hex
-            / f"{own.start_key_group}-{own.end_key_group}-of-{task.job.max_parallelism}"
+            / f"{groups.start_key_group}-{groups.end_key_group}-of-{task.job.max_parallelism}"
         )
 
     def find(self, wanted: CopyParts) -> tuple[Path, dict[str, Any], CopyParts] | None:

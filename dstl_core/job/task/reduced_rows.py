@@ -134,12 +134,12 @@ def reduced_on_the_way(
         return None
     index = index_of(values)
     keys, numbers = len(index), index.numbers
-    own = RowsOfKeys(numbers, keys, hashes)
+    fingerprints_of_keys = RowsOfKeys(numbers, keys, hashes)
     columns = {
         operator.key_by: values.take(pa.array(index.firsts)),
         **parts_of(operator, rows, numbers, keys),
-        FINGERPRINT_COLUMN: own.sums(),
-        ROWS_COLUMN: own.counts(),
+        FINGERPRINT_COLUMN: fingerprints_of_keys.sums(),
+        ROWS_COLUMN: fingerprints_of_keys.counts(),
     }
     return pa.RecordBatch.from_pydict(columns)
 

@@ -198,8 +198,8 @@ def open_rows(task: TaskSpec, subtask: int, assigned: Assigned) -> RowSubtask | 
             raise InvariantViolation("an operator with a key has no keyed state")
         return keyed
 
-    own = task.job.key_groups(subtask)
-    empty = KeyedState(own, task.job.max_parallelism, HEAP)
+    key_groups = task.job.key_groups(subtask)
+    empty = KeyedState(key_groups, task.job.max_parallelism, HEAP)
     states = RowStates(empty, key_type, open_tables)
     try:
         with user_code(function, "open"):

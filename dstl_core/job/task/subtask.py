@@ -172,8 +172,8 @@ def _apply(
     for batch in batches:
         fingerprint += Fingerprint.of_batch(batch)
         latest_time = later(latest_time, latest_time_in(batch, time_column))
-        own = [each for each in OWN_COLUMNS if each in batch.schema.names]
-        running.apply(batch.drop_columns(own), output)
+        bookkeeping = [each for each in OWN_COLUMNS if each in batch.schema.names]
+        running.apply(batch.drop_columns(bookkeeping), output)
         _give_late(running, late)
     return fingerprint, latest_time
 

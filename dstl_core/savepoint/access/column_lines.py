@@ -107,8 +107,8 @@ class ColumnLines:
                 return None
             texts: dict[tuple[int, int], Texts] = {}
             for batch in stored.batches():
-                for key_group, own in _by_key_group(batch):
-                    for at, part in own.by_state():
+                for key_group, of_group in _by_key_group(batch):
+                    for at, part in of_group.by_state():
                         columns = stored.decoders[at].decode(part, _EVERY, check_all=True)
                         parts = texts.setdefault((key_group, at), [])
                         parts += states[at].add(key_group, columns)
@@ -384,8 +384,8 @@ def _parts(parts: Sequence[tuple[str, AnySerializer]], column: pa.Array, marks: 
 
 
 def _listed(texts: pa.Array) -> Texts:
-    own: Texts = texts.fill_null(_NULL).to_pylist()
-    return own
+    listed: Texts = texts.fill_null(_NULL).to_pylist()
+    return listed
 
 
 def _quoted(column: pa.Array) -> pa.Array:

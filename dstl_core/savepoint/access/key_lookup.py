@@ -55,11 +55,11 @@ class KeyLookup:
     def __iter__(self) -> Iterator[KeyedEntry | TimerEntry]:
         """The readable entries, by key group."""
         for group in sorted(self._wanted):
-            own = KeyGroupRange(group, group)
-            reader = EntryReader(self._operator, self._state, own)
+            key_groups = KeyGroupRange(group, group)
+            reader = EntryReader(self._operator, self._state, key_groups)
             for handle in self._operator.keyed_handles:
                 if handle.key_group_range.contains(group):
-                    entries = reader.readable_state(self._load(handle, own))
+                    entries = reader.readable_state(self._load(handle, key_groups))
                     yield from filter(self._is_wanted, entries)
             yield from filter(self._is_wanted, reader.raw_timers())
             for part in reader.unreadable:
@@ -69,28 +69,30 @@ class KeyLookup:
     def _is_wanted(self, entry: KeyedEntry | TimerEntry) -> bool:
         return serialize_key(self._type, entry.key) in self._wanted[entry.key_group]
 
-    def _load(self, handle: KeyedStateHandle, own: KeyGroupRange) -> KeyedState:
+    def _load(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> KeyedState:
         """State with the records of the wanted keys of a key group, and perhaps others."""
         operator = self._operator
         with error_context(location=str(operator.snapshot.folder), operator=operator.label):
             if isinstance(handle, IncrementalRemoteKeyedStateHandle):
-                return self._of_tables(handle, own)
+                return self._of_tables(handle, key_groups)
             if are_read_by_kernels(handle.state_size // len(handle.key_group_range)):
                 try:
-                    return self._by_columns(handle, own)
+                    return self._by_columns(handle, key_groups)
                 except (NotInColumnsError, FormatError):
                     pass  # the record-wise code reads it, or says what is wrong
-            return operator.restore([handle], own, keep_going=True)
+            return operator.restore([handle], key_groups, keep_going=True)
 
     def _of_tables(
-        self, handle: IncrementalRemoteKeyedStateHandle, own: KeyGroupRange
+        self, handle: IncrementalRemoteKeyedStateHandle, key_groups: KeyGroupRange
     ) -> KeyedState:
         snapshot = self._operator.snapshot
         header = read_meta_header(handle, snapshot.resolver, snapshot.registry)
-        state = KeyedState(own, self._operator.max_parallelism)
-        prefix = own.start_key_group.to_bytes(state.prefix_bytes, "big")
+        state = KeyedState(key_groups, self._operator.max_parallelism)
+        prefix = key_groups.start_key_group.to_bytes(state.prefix_bytes, "big")
         all_keys = [starting_with(prefix)]
-        keys = [starting_with(prefix + key) for key in sorted(self._wanted[own.start_key_group])]
+        keys = [
+            starting_with(prefix + key) for key in sorted(self._wanted[key_groups.start_key_group])
+        ]
         queues = {meta.name for meta in header.states if is_queue(meta)}
 
         def wanted(family: str) -> Sequence[KeyRange]:
@@ -102,16 +104,16 @@ class KeyLookup:
         load_rows(state, header, families, wanted)
         return state
 
-    def _by_columns(self, handle: KeyedStateHandle, own: KeyGroupRange) -> KeyedState:
+    def _by_columns(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> KeyedState:
         # Loads Arrow and the compiler, which small state does not pay for.
         from dstl_core.savepoint.access.record_lookup import rows_of_keys
 
-        state = KeyedState(own, self._operator.max_parallelism)
-        prefix = own.start_key_group.to_bytes(state.prefix_bytes, "big")
-        for meta, key_type, rows in rows_of_keys(self._operator, handle, own, self._keys):
+        state = KeyedState(key_groups, self._operator.max_parallelism)
+        prefix = key_groups.start_key_group.to_bytes(state.prefix_bytes, "big")
+        for meta, key_type, rows in rows_of_keys(self._operator, handle, key_groups, self._keys):
             table = state.table(meta, key_type)
             for key_start, key_end, start, end in rows:
                 key = ctypes.string_at(key_start, key_end - key_start)
                 value = ctypes.string_at(start, end - start)
-                table.load_record(own.start_key_group, prefix + key, value)
+                table.load_record(key_groups.start_key_group, prefix + key, value)
         return state

@@ -79,8 +79,8 @@ class JobFolder:
                 return None
             numbers = sorted(
                 number
-                for own, is_folder in folders.items()
-                if is_folder and (number := checkpoint_id_of(own)) is not None
+                for child, is_folder in folders.items()
+                if is_folder and (number := checkpoint_id_of(child)) is not None
             )
             has_log = folders.get(INTERNAL_DIR, False)
             if numbers or has_log:
@@ -94,8 +94,8 @@ class JobFolder:
         if self.has_log:
             latest = self._store().latest
             if latest is not None:
-                own = self.layout.checkpoint(latest.checkpoint_id)
-                return own if latest.location is None else Location.parse(latest.location)
+                checkpoint = self.layout.checkpoint(latest.checkpoint_id)
+                return checkpoint if latest.location is None else Location.parse(latest.location)
         for number in reversed(self.numbers):
             folder = self.layout.checkpoint(number)
             if self.file_io.size(folder.child(METADATA_FILE_NAME)) is not None:

@@ -129,12 +129,13 @@ def merge_rules(rules: str | Sequence[str], row: pa.DataType) -> list[str]:
     fields = list(row)
     has_kind = bool(fields) and fields[0].name == "$row_kind"
     wanted = len(fields) - has_kind
-    own = [rules] * wanted if isinstance(rules, str) else list(rules)
-    if len(own) != wanted:
+    of_columns = [rules] * wanted if isinstance(rules, str) else list(rules)
+    if len(of_columns) != wanted:
         raise ConfigError(
-            f"merge has {len(own)} rules ({', '.join(own)}), and the row has {wanted} columns."
+            f"merge has {len(of_columns)} rules ({', '.join(of_columns)}), and the row has "
+            f"{wanted} columns."
         )
-    return ["first"] * has_kind + own
+    return ["first"] * has_kind + of_columns
 
 
 def check_merge(rules: str | Sequence[str], values: pa.DataType, where: str) -> None:

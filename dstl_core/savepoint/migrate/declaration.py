@@ -241,8 +241,8 @@ def _near(folder: str) -> Any:
     def near(path: str | None) -> str | None:
         if path is None or "://" in path or os.path.isabs(path):
             return path
-        own = os.path.join(folder, path)
-        return own if os.path.exists(own) or not os.path.exists(path) else path
+        beside = os.path.join(folder, path)
+        return beside if os.path.exists(beside) or not os.path.exists(path) else path
 
     return near
 
@@ -304,17 +304,17 @@ def _max_parallelism(number: object) -> int | None:
 
 
 def _operator(rule: object, where: str) -> OperatorRule:
-    own = _mapping(rule or {}, where, _OPERATOR)
-    states = _mapping(own.get("states") or {}, f"{where}.states")
-    classes = _mapping(own.get("classes") or {}, f"{where}.classes")
+    values = _mapping(rule or {}, where, _OPERATOR)
+    states = _mapping(values.get("states") or {}, f"{where}.states")
+    classes = _mapping(values.get("classes") or {}, f"{where}.classes")
     return OperatorRule(
-        _names(own["from"], f"{where}.from") if own.get("from") is not None else None,
-        _expressions(own["key"], f"{where}.key") if "key" in own else None,
-        _merge_rule(own.get("on_collision"), f"{where}.on_collision"),
+        _names(values["from"], f"{where}.from") if values.get("from") is not None else None,
+        _expressions(values["key"], f"{where}.key") if "key" in values else None,
+        _merge_rule(values.get("on_collision"), f"{where}.on_collision"),
         {name: _state(each, f"{where}.states.{name}") for name, each in states.items()},
-        _names(own.get("drop"), f"{where}.drop"),
+        _names(values.get("drop"), f"{where}.drop"),
         {name: str(each) for name, each in classes.items()},
-        _fields(own.get("fields") or {}, f"{where}.fields"),
+        _fields(values.get("fields") or {}, f"{where}.fields"),
     )
 
 
@@ -333,27 +333,27 @@ def _fields(rules: object, where: str) -> dict[str, dict[str, Expression]]:
 
 
 def _state(rule: object, where: str) -> StateRule:
-    own = _mapping({"from": rule} if isinstance(rule, str) else rule or {}, where, _STATE)
-    kind = own.get("kind")
+    values = _mapping({"from": rule} if isinstance(rule, str) else rule or {}, where, _STATE)
+    kind = values.get("kind")
     if kind is not None and kind not in KINDS:
         raise ConfigError(f"{where}.kind is wrong: expected {', '.join(KINDS)}, got {kind!r}.")
-    columns = own.get("columns")
-    if columns is not None and "value" in own:
+    columns = values.get("columns")
+    if columns is not None and "value" in values:
         raise ConfigError(f"{where} has columns and value; give one of them.")
     if columns is not None and not isinstance(columns, list | tuple):
         raise ConfigError(f"{where}.columns is wrong: expected a list, got {columns!r}.")
-    if "merge" in own and "on_collision" in own:
+    if "merge" in values and "on_collision" in values:
         raise ConfigError(f"{where} has merge and on_collision; give one of them.")
-    name = "merge" if "merge" in own else "on_collision"
-    merge = own.get(name)
-    added = _mapping(own.get("add") or {}, f"{where}.add")
+    name = "merge" if "merge" in values else "on_collision"
+    merge = values.get(name)
+    added = _mapping(values.get("add") or {}, f"{where}.add")
     return StateRule(
-        _text(own.get("from"), f"{where}.from"),
+        _text(values.get("from"), f"{where}.from"),
         kind,
-        _text(own.get("type"), f"{where}.type"),
+        _text(values.get("type"), f"{where}.type"),
         None if columns is None else _several(columns, f"{where}.columns"),
-        parse_expression(own["value"], f"{where}.value") if "value" in own else None,
-        _expressions(own["map_key"], f"{where}.map_key") if "map_key" in own else None,
+        parse_expression(values["value"], f"{where}.value") if "value" in values else None,
+        _expressions(values["map_key"], f"{where}.map_key") if "map_key" in values else None,
         tuple(str(_merge_rule(each, f"{where}.{name}")) for each in merge)
         if isinstance(merge, list | tuple)
         else _merge_rule(merge, f"{where}.{name}"),

@@ -134,11 +134,13 @@ class KeyedMigration:
         for index, handle in enumerate(fresh):
             parts = []
             for place, operator in enumerate(self.plan.sources):
-                own, names = operator.snapshot, kept_names(self.plan, operator)
+                snapshot, names = operator.snapshot, kept_names(self.plan, operator)
                 for subtask in operator.state.subtasks:
                     old = subtask.managed_keyed_state
                     if subtask.index == index and isinstance(old, RocksHandle):
-                        left = part_of(old, names, own.resolver, own.registry, f"part-{place}")
+                        left = part_of(
+                            old, names, snapshot.resolver, snapshot.registry, f"part-{place}"
+                        )
                         parts.append(TablePart(left, kept.of_stream(operator)))
             if isinstance(handle, RocksHandle):
                 parts.append(TablePart(handle, lambda stream: stream))
@@ -151,8 +153,13 @@ class KeyedMigration:
         size = sum(operator.keyed_size for operator in self.plan.sources)
         header = self._header
         streams = [
-            NewStream(header, own, self.max_parallelism, size * len(own) // self.max_parallelism)
-            for own in ranges
+            NewStream(
+                header,
+                key_groups,
+                self.max_parallelism,
+                size * len(key_groups) // self.max_parallelism,
+            )
+            for key_groups in ranges
         ]
 
         def task(unit: Unit) -> Sections | Streamed:
@@ -195,14 +202,14 @@ class KeyedMigration:
         def read(unit: Unit) -> tuple[list[StateRuns], Report] | Streamed:
             listed = RunList(self._header, everything)
             operator_id = sources[unit.handle].operator_id
-            own = [
+            of_unit = [
                 state
                 for state in apart
                 if state.operator is not None and state.operator.operator_id == operator_id
             ]
             if is_large(sources[unit.handle], unit.key_groups):
-                return streamed_runs(self._runs(listed, unit.key_groups, own), self._report)
-            self._fill(listed, unit.key_groups, own)
+                return streamed_runs(self._runs(listed, unit.key_groups, of_unit), self._report)
+            self._fill(listed, unit.key_groups, of_unit)
             return listed.runs, self._report()
 
         with self._sections(everything) as sections:

@@ -43,10 +43,10 @@ def write_operator_states(
             held = {index: parts[index % len(parts)] for index in range(parallelism)}
             broadcasts.append((state.new.meta, held))
         else:
-            own: Held = {}
+            by_subtask: Held = {}
             for index, elements in held.items():
-                own.setdefault(index % parallelism, []).extend(elements)
-            lists.append((state.new.meta, own))
+                by_subtask.setdefault(index % parallelism, []).extend(elements)
+            lists.append((state.new.meta, by_subtask))
     handles: list[OperatorStreamStateHandle | None] = []
     for index in range(parallelism):
         stream = write_operator_stream(
@@ -81,8 +81,8 @@ def _elements(
 def _converted_pairs(state: StatePlan, pairs: list[Any]) -> list[Any]:
     keys = [bytes(each) for each, _ in pairs]
     values = [bytes(each) for _, each in pairs]
-    own = keys if state.map_key is None else _recoded(state, keys, state.map_key)
-    return list(zip(own, _recoded(state, values, state.value), strict=True))
+    new_keys = keys if state.map_key is None else _recoded(state, keys, state.map_key)
+    return list(zip(new_keys, _recoded(state, values, state.value), strict=True))
 
 
 def _recoded(state: StatePlan, raw: list[bytes], conversion: Any) -> list[Any]:

@@ -131,7 +131,7 @@ class _Planning:
         if self._template is not None:
             yield from self._template.operators
             return
-        own = {each.operator_id: each for each in self._source.operators}
+        stored = {each.operator_id: each for each in self._source.operators}
         names = {self._new_id(name, rule): name for name, rule in self._migration.operators.items()}
         moved = {
             self._find(self._source, reference, "the old job").operator_id
@@ -142,11 +142,11 @@ class _Planning:
             self._find(self._source, reference, "the old job").operator_id
             for reference in self._migration.drop_operators
         }
-        for operator_id, operator in own.items():
+        for operator_id, operator in stored.items():
             if operator_id in rules or operator_id not in moved | dropped:
                 yield operator
         for operator_id, rule in rules.items():
-            if operator_id in own:
+            if operator_id in stored:
                 continue
             first = self._find(self._source, (rule.from_ or ("",))[0], "the old job")
             name = names[operator_id]
@@ -156,13 +156,13 @@ class _Planning:
 
     def _operator(self, target: OperatorSnapshot, rule: OperatorRule) -> None:
         label = target.label
-        own = {each.operator_id: each for each in self._source.operators}
+        stored = {each.operator_id: each for each in self._source.operators}
         if rule.from_ is not None:
             sources = [self._find(self._source, each, "the old job") for each in rule.from_]
-        elif label in self._migration.start_empty or target.operator_id not in own:
+        elif label in self._migration.start_empty or target.operator_id not in stored:
             sources = []
         else:
-            sources = [own[target.operator_id]]
+            sources = [stored[target.operator_id]]
         sources = [each.with_timer_queues for each in sources]
         self._used |= {each.operator_id for each in sources}
         plan = OperatorMigration(label, target, sources, rule)
@@ -275,9 +275,9 @@ class _Planning:
         self._dropped(plan)
 
     def _new_states(self, plan: OperatorMigration) -> list[StateInfo]:
-        own = plan.target.states + plan.target.operator_states
+        declared = plan.target.states + plan.target.operator_states
         if self._template is not None:
-            return own + self._late_states(plan, {each.name for each in own})
+            return declared + self._late_states(plan, {each.name for each in declared})
         states: dict[str, StateInfo] = {}
         places = {
             name: self._old_states.places(name, rule, plan.sources)
@@ -312,7 +312,7 @@ class _Planning:
 
     def _moves_elsewhere(self, plan: OperatorMigration, info: StateInfo) -> bool:
         """Whether another operator takes the state by name."""
-        own = {each.operator_id for each in plan.sources}
+        source_ids = {each.operator_id for each in plan.sources}
         for rule in self._migration.operators.values():
             if rule is plan.rule or rule.from_ is None:
                 continue
@@ -320,8 +320,8 @@ class _Planning:
                 self._find(self._source, name, "the old job").with_timer_queues
                 for name in rule.from_
             ]
-            if own & {each.operator_id for each in sources} and any(
-                place.operator.operator_id in own and place.state == info.name
+            if source_ids & {each.operator_id for each in sources} and any(
+                place.operator.operator_id in source_ids and place.state == info.name
                 for new, state in rule.states.items()
                 for place in self._old_states.places(new, state, sources)
             ):
@@ -352,7 +352,7 @@ class _Planning:
 
     def _state(self, plan: OperatorMigration, new: StateInfo, rule: StateRule | None) -> None:
         old_state = self._old_of(plan, new, rule)
-        own = rule or StateRule()
+        state_rule = rule or StateRule()
         if old_state is None:
             starts = f"{plan.label}/{new.name}" in self._migration.start_empty
             starts = starts or new.name in plan.rule.drop
@@ -363,7 +363,7 @@ class _Planning:
                     f"start_empty: [{plan.label}/{new.name}], or "
                     f"states: {{{new.name}: {{from: ..}}}}"
                 )
-            plan.states.append(StatePlan(new, None, None, own, EMPTY))
+            plan.states.append(StatePlan(new, None, None, state_rule, EMPTY))
             return
         operator, old = old_state
         takers = self._taken.setdefault((operator.operator_id, old.name), set())
@@ -375,7 +375,7 @@ class _Planning:
                     f"{', '.join(sorted(takers))}: add drop: [{old.name}] to one of them"
                 )
         takers.add(plan.label)
-        state = StatePlan(new, old, operator, own, SAME)
+        state = StatePlan(new, old, operator, state_rule, SAME)
         plan.states.append(state)
         self._conversion(plan, state)
 
@@ -618,10 +618,10 @@ def _value_types(info: StateInfo | None) -> tuple[AnySerializer, ...]:
     assert info is not None
     value = info.meta.as_key_value().value_serializer if info.kind[:3] != "op-" else None
     if value is None:
-        own = info.meta.value_serializer
+        value_type = info.meta.value_serializer
         if info.kind == "op-broadcast":
-            return (info.meta.serializer(KEY_SERIALIZER), own)
-        return (own,)
+            return (info.meta.serializer(KEY_SERIALIZER), value_type)
+        return (value_type,)
     if info.kind == "map" and isinstance(value, MapSerializer):
         return (value.key, value.value)
     if info.kind == "list" and isinstance(value, ListSerializer):

@@ -97,8 +97,8 @@ def read_windows(
                 key, kept_under, value = contents.decode(scope, stored)
                 window = actual.get((repr(key), kept_under), kept_under)
                 access.place(key_group, serialize_to_bytes(access.key_serializer, key))
-                own = access.current_key + serialize_to_bytes(namespace, window)
-                its_timers = ReadContext(*timers.of(key_group, own))
+                window_scope = access.current_key + serialize_to_bytes(namespace, window)
+                its_timers = ReadContext(*timers.of(key_group, window_scope))
                 context = WindowReadContext(window, kept_under, access, its_timers, namespace)
                 elements = [_plain(each) for each in (value if _is_list(contents) else [value])]
                 if result_of is not None:

@@ -178,11 +178,11 @@ class KeyedStateReader:
         snapshot = self._operator.snapshot
         wanted = key_groups or KeyGroupRange(0, self._operator.max_parallelism - 1)
         operator = with_timers_of(self._operator, wanted)
-        for handle, own in _parts(operator, wanted):
-            if not self._keys.may_be_in(own):
+        for handle, of_handle in _parts(operator, wanted):
+            if not self._keys.may_be_in(of_handle):
                 continue
             with error_context(location=str(snapshot.folder), operator=operator.label):
-                stored = self._open(operator, handle, own, wanted)
+                stored = self._open(operator, handle, of_handle, wanted)
                 if stored is None:
                     continue
                 with stored.context():
@@ -192,14 +192,14 @@ class KeyedStateReader:
         self,
         operator: OperatorCatalog,
         handle: KeyedStateHandle,
-        own: KeyGroupRange,
+        key_groups: KeyGroupRange,
         wanted: KeyGroupRange,
     ) -> StoredRecords | None:
         within = None if self._keys.is_limited else wanted
         if self._form.is_joined or self._keys.is_limited:
-            stored = open_part(operator, handle, own, within)
+            stored = open_part(operator, handle, key_groups, within)
             return None if stored is None else self._keys.prune(stored)
-        return open_part_records(operator, handle, own, within)
+        return open_part_records(operator, handle, key_groups, within)
 
     def _batches(self, stored: StoredRecords) -> Iterator[pa.RecordBatch]:
         for columns in self._form.rows(stored, frozenset(self._wanted), self._keys):
@@ -340,10 +340,10 @@ class _Flat:
         if self._is_list:
             roles.add(VALUE)
         for batch in stored.records([at == state for at in range(len(header.states))]):
-            own = keys.apply(decoder, batch)
-            if not len(own):
+            selected = keys.apply(decoder, batch)
+            if not len(selected):
                 continue
-            columns = decoder.decode(own, roles or {KEY})
+            columns = decoder.decode(selected, roles or {KEY})
             if self._shown is not None:
                 if VALUE in columns:
                     columns[VALUE] = self._shown.column(columns[VALUE])
@@ -353,7 +353,7 @@ class _Flat:
                 self._roles[role]: column for role, column in columns.items() if role in self._roles
             }
             if KEY_GROUP_COLUMN in wanted:
-                named[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
+                named[KEY_GROUP_COLUMN] = pa.array(selected.key_groups, pa.int32())
             if self._is_list:
                 yield from _exploded(named)
             else:
@@ -425,8 +425,10 @@ class _Keyed:
         return None
 
     def _is_column(self, info: StateInfo) -> bool:
-        own = namespace_type(info.meta) == (self._namespace or VoidNamespaceSerializer())
-        return own and (not is_queue(info.meta) or info.name in (self.options.columns or ()))
+        has_namespace = namespace_type(info.meta) == (self._namespace or VoidNamespaceSerializer())
+        return has_namespace and (
+            not is_queue(info.meta) or info.name in (self.options.columns or ())
+        )
 
     def _is_taken(self, name: str) -> bool:
         """Whether a state has the name of a key column. A name in ``columns`` means the key
@@ -486,15 +488,15 @@ class _Keyed:
         roles = {KEY: KEY_COLUMN, NAMESPACE: WINDOW_COLUMN, VALUE: names[state]}
         read = {role for role, name in roles.items() if name in wanted} or {KEY}
         for batch in stored.records([each == state for each in range(len(stored.header.states))]):
-            own = keys.apply(decoder, batch)
-            if not len(own):
+            selected = keys.apply(decoder, batch)
+            if not len(selected):
                 continue
-            decoded = decoder.decode(own, read)
+            decoded = decoder.decode(selected, read)
             columns = {roles[role]: column for role, column in decoded.items()}
             if KEY_GROUP_COLUMN in wanted:
-                columns[KEY_GROUP_COLUMN] = pa.array(own.key_groups, pa.int32())
+                columns[KEY_GROUP_COLUMN] = pa.array(selected.key_groups, pa.int32())
             for name in wanted - columns.keys():
-                columns[name] = pa.nulls(len(own), self.columns[name])
+                columns[name] = pa.nulls(len(selected), self.columns[name])
             yield columns
 
     def _whole_key_groups(

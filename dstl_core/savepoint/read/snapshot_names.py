@@ -237,7 +237,7 @@ class SnapshotNames:
         raise self._unknown(option, f"no state has the name {name!r}", known, form)
 
     def states_among(
-        self, option: str, name: str, own: Sequence[OperatorSnapshot]
+        self, option: str, name: str, operators: Sequence[OperatorSnapshot]
     ) -> list[OperatorOrState]:
         """The states that ``STATE`` of some operators, or ``OP/STATE`` of any one, names. If no
         operator has it, ``OP/STATE`` is a state that its operator lacks.
@@ -247,7 +247,7 @@ class SnapshotNames:
         """
         of_own = [
             OperatorOrState(operator, name)
-            for operator in own
+            for operator in operators
             if any(info.name == name for info in operator.states_or_none())
         ]
         of_one = self._states(name)

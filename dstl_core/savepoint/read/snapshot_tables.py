@@ -91,8 +91,8 @@ def _named(operator: OperatorSnapshot, state: str | None, kind: str) -> str:
     """The requested state. The name may be omitted if the operator has one state of the kind."""
     if state is not None:
         return state
-    own = operator.operator_states if kind in OPERATOR_KINDS.values() else operator.states
-    names = [info.name for info in own if OPERATOR_KINDS.get(info.kind, KEYED_FLAT) == kind]
+    infos = operator.operator_states if kind in OPERATOR_KINDS.values() else operator.states
+    names = [info.name for info in infos if OPERATOR_KINDS.get(info.kind, KEYED_FLAT) == kind]
     if len(names) == 1:
         return names[0]
     raise NoSuchStateError(

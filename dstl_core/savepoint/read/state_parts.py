@@ -69,8 +69,8 @@ def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
     metas: dict[StateKey, StateMetaInfoSnapshot] = {}
     key_type: AnySerializer | None = None
     for source in sources:
-        own = source.metas
-        if not own:
+        of_source = source.metas
+        if not of_source:
             continue
         own_type = source.operator.key_type
         assert own_type is not None  # every source has keyed state here
@@ -80,7 +80,7 @@ def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
                 f"{key_type.type_name} and {own_type.serializer.type_name}."
             )
         key_type = own_type.serializer
-        for key, meta in {state_key(meta): meta for meta in own}.items():
+        for key, meta in {state_key(meta): meta for meta in of_source}.items():
             known = metas.get(key)
             if known is None:
                 metas[key] = meta

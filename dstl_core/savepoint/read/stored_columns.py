@@ -97,15 +97,15 @@ class StoredRange:
         every = range(len(self.formats))
         passes = [[True for _ in every]]
         if self._stored.has_states_apart:
-            passes = [[at == own for at in every] for own in every]
+            passes = [[at == state for at in every] for state in every]
         with self._stored.context():
             for wanted in passes:
                 last: tuple[int, SpanBatch] | None = None
                 for batch in self._stored.records(wanted):
-                    for state, own in batch.by_state():
+                    for state, records in batch.by_state():
                         if last is not None and last[0] != state:
                             yield last[0], last[1].take(slice(0))
-                        last = state, own
+                        last = state, records
                         yield last
                 if last is not None:
                     yield last[0], last[1].take(slice(0))
@@ -114,19 +114,19 @@ class StoredRange:
         """Whether the pairs of each map follow each other. Those in table files do; a stream is
         read to see it, since whoever wrote it may have written pairs in any order.
         """
-        maps = {at for at, own in enumerate(self.formats) if own.kind is KeyedStateType.MAP}
+        maps = {at for at, form in enumerate(self.formats) if form.kind is KeyedStateType.MAP}
         if self._stored is None or self._stored.has_states_apart or not maps:
             return True
         starts: dict[int, list[Int64s]] = {at: [] for at in maps}
         last: dict[int, int] = {}
         with self._stored.context():
             for batch in self._stored.records([at in maps for at in range(len(self.formats))]):
-                for at, own in batch.by_state():
-                    scopes = hashes_of(self.decoders[at].scope_ranges(own))
+                for at, records in batch.by_state():
+                    scopes = hashes_of(self.decoders[at].scope_ranges(records))
                     begins = np.append(last.get(at) != int(scopes[0]), np.diff(scopes) != 0)
                     starts[at].append(scopes[begins])
                     last[at] = int(scopes[-1])
-        return all(_distinct(own) == sum(map(len, own)) for own in starts.values() if own)
+        return all(_distinct(parts) == sum(map(len, parts)) for parts in starts.values() if parts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,8 +153,8 @@ def check_range(
             return None  # the record-wise code reads values that have no columnar form
         parts: list[list[tuple[Int64s, Int64s]]] = [[] for _ in stored.formats]
         for batch in stored.batches():
-            for state, own in batch.by_state():
-                hashes = _checked(operator, stored, state, own)
+            for state, records in batch.by_state():
+                hashes = _checked(operator, stored, state, records)
                 if hashes is None:
                     return None
                 parts[state].append(hashes)

@@ -86,9 +86,9 @@ def handle_parts(
         else:
             ranges = key_group_ranges(handle)
         for part in ranges:
-            own = part.get_intersection(wanted)
-            if len(own):
-                yield handle, own
+            key_groups = part.get_intersection(wanted)
+            if len(key_groups):
+                yield handle, key_groups
 
 
 def open_part(
@@ -121,10 +121,10 @@ def stored_size(
     table files and canonical streams. Small handles and others count as nothing.
     """
     size = 0
-    for handle, own in handle_parts(operator, wanted):
+    for handle, key_groups in handle_parts(operator, wanted):
         is_wanted = only is None or handle is only
         if is_wanted and isinstance(handle, _IN_PIECES) and handle.state_size > LARGE_BYTES:
-            stored = open_part_records(operator, handle, own, handle.key_group_range)
+            stored = open_part_records(operator, handle, key_groups, handle.key_group_range)
             size += 0 if stored is None else stored.size
     return size
 
@@ -186,9 +186,9 @@ def state_batches(
         NotInColumnsError: Keys or namespaces have no readable end; its context names the state.
     """
     snapshot = operator.snapshot
-    for handle, own in handle_parts(operator, key_groups):
+    for handle, of_handle in handle_parts(operator, key_groups):
         with error_context(location=str(snapshot.folder), operator=operator.label):
-            stored = open_part_records(operator, handle, own, key_groups)
+            stored = open_part_records(operator, handle, of_handle, key_groups)
             if stored is None:
                 continue
             ids = {state_id(stored, meta): place for place, meta in enumerate(metas)}
@@ -229,13 +229,13 @@ def held_records(batches: Iterable[StateBatch], count: int) -> list[Records]:
     return [
         Records(
             np.concatenate(
-                [np.empty((0, scan.SPAN_WORDS), np.int64), *(each.batch.spans for each in own)]
+                [np.empty((0, scan.SPAN_WORDS), np.int64), *(each.batch.spans for each in part)]
             ),
             Ranges(
-                np.concatenate([nothing, *(each.scopes.starts for each in own)]),
-                np.concatenate([nothing, *(each.scopes.ends for each in own)]),
+                np.concatenate([nothing, *(each.scopes.starts for each in part)]),
+                np.concatenate([nothing, *(each.scopes.ends for each in part)]),
             ),
-            list({id(each.batch.source): each.batch.source for each in own}.values()),
+            list({id(each.batch.source): each.batch.source for each in part}.values()),
         )
-        for own in parts
+        for part in parts
     ]

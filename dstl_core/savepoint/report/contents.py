@@ -100,9 +100,9 @@ class _RangeCounts:
         self._decoders: list[StateDecoder | None] = []
         self._counts: list[StateCounts] = []
 
-    def open(self, handle: KeyedStateHandle, own: KeyGroupRange) -> StoredRecords | None:
+    def open(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> StoredRecords | None:
         """The records of some key groups of a handle; None if there are none."""
-        return open_part_records(self._operator, handle, own, handle.key_group_range)
+        return open_part_records(self._operator, handle, key_groups, handle.key_group_range)
 
     def add(self, stored: StoredRecords) -> Iterator[StateCounts]:
         """Counts records. It yields finished counts when another header begins."""
@@ -236,8 +236,8 @@ def _keyed_counts(
             portion.add(unit.size)
     for ready, key_groups in _raw_timers(operator):
         count = counter(ready)
-        for handle, own in handle_parts(ready, key_groups):
-            stored = count.open(handle, own) if handle in ready.timer_queues else None
+        for handle, of_handle in handle_parts(ready, key_groups):
+            stored = count.open(handle, of_handle) if handle in ready.timer_queues else None
             if stored is not None:
                 add(count.add(stored))
         add(count.take())
@@ -267,9 +267,9 @@ def _watermark(operator: OperatorSnapshot) -> int | None:
     """
     sidecar = operator.snapshot.file.sidecar
     recorded = {} if sidecar is None else sidecar.notes.get("watermarks")
-    own = recorded.get(operator.uid) if isinstance(recorded, dict) else None
-    if isinstance(own, int) and own > MIN_WATERMARK:
-        return own
+    watermark = recorded.get(operator.uid) if isinstance(recorded, dict) else None
+    if isinstance(watermark, int) and watermark > MIN_WATERMARK:
+        return watermark
     kinds = {info.kind for info in operator.operator_states if info.name == WATERMARK}
     if kinds.isdisjoint(("op-list", "op-union")):
         return None
@@ -282,10 +282,12 @@ def _with_spreads(operator: OperatorSnapshot, counts: StateCounts) -> dict[str, 
     entries = counts.entries
     subtasks = []
     for index in range(operator.parallelism):
-        own = compute_key_group_range_for_operator_index(
+        of_subtask = compute_key_group_range_for_operator_index(
             operator.max_parallelism, operator.parallelism, index
         )
-        subtasks.append(int(entries[own.start_key_group : own.end_key_group + 1].sum()))
+        subtasks.append(
+            int(entries[of_subtask.start_key_group : of_subtask.end_key_group + 1].sum())
+        )
     return counts.to_json() | {
         "key_groups": Spread.of(entries.tolist()).to_json("entries"),
         "subtasks": Spread.of(subtasks).to_json("entries"),

@@ -23,8 +23,8 @@ from dstl_core.savepoint.report.value_counts import (
 )
 
 _COUNTS = {
-    own.__name__: own
-    for own in (
+    kind.__name__: kind
+    for kind in (
         StateCounts,
         KeyTotals,
         Largest,

@@ -231,14 +231,14 @@ def _dropped_as_asked(label: str) -> RestoreLine:
 
 def _types_of(job: JobOperator, state: str) -> dict[str, AnySerializer]:
     """The types of a state that a job declares, by their role in a header."""
-    declared = [own for own in job.states or () if own.name == state]
+    declared = [each for each in job.states or () if each.name == state]
     return {
         role: serializer
-        for own in declared
+        for state_of_job in declared
         for role, serializer in (
-            (VALUE_SERIALIZER, own.type),
-            (NAMESPACE_SERIALIZER, own.namespace),
-            (KEY_SERIALIZER, own.map_key),
+            (VALUE_SERIALIZER, state_of_job.type),
+            (NAMESPACE_SERIALIZER, state_of_job.namespace),
+            (KEY_SERIALIZER, state_of_job.map_key),
         )
         if serializer is not None
     }

@@ -165,14 +165,16 @@ def _merged(line: RestoreLine, question: Question, answer: Answer, flink: str) -
     said = f": {answer.sentence}" if answer.sentence else ""
     match answer.word:
         case "unreadable":
-            own = f"{flink} cannot load the state's header{said}"
-            return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
+            verdict_of_flink = f"{flink} cannot load the state's header{said}"
+            return replace(line, verdict=Verdict.INCOMPATIBLE, reason=verdict_of_flink)
         case "kind":
-            own = f"the kind changed from {question.kind} to {answer.sentence}, says {flink}"
-            return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
+            verdict_of_flink = (
+                f"the kind changed from {question.kind} to {answer.sentence}, says {flink}"
+            )
+            return replace(line, verdict=Verdict.INCOMPATIBLE, reason=verdict_of_flink)
         case "fails":
-            own = f"{flink} fails at value {answer.read + 1} of the state{said}"
-            return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
+            verdict_of_flink = f"{flink} fails at value {answer.read + 1} of the state{said}"
+            return replace(line, verdict=Verdict.INCOMPATIBLE, reason=verdict_of_flink)
     if line.verdict is Verdict.UNKNOWN:
         return replace(line, reason=f"{line.reason}; {flink} was not asked{said}")
     return line
@@ -191,8 +193,8 @@ def _refused(
         # The reason that stands there is that the declaration was not known.
         verdict_of_rules = _by_rules(state, answer, rules, classes)
         reason = verdict_of_rules.reason if verdict_of_rules.verdict is Verdict.INCOMPATIBLE else ""
-    own = f"{flink} refuses its type" + (f": {reason}" if reason else "")
-    return replace(line, verdict=Verdict.INCOMPATIBLE, reason=own)
+    verdict_of_flink = f"{flink} refuses its type" + (f": {reason}" if reason else "")
+    return replace(line, verdict=Verdict.INCOMPATIBLE, reason=verdict_of_flink)
 
 
 def _agreed(
@@ -208,18 +210,18 @@ def _agreed(
     verdict = Verdict.COMPATIBLE_AS_IS if is_same else Verdict.AFTER_MIGRATION
     text = "takes the type as it is" if is_same else "migrates the type"
     count = f" and reads {answer.read} values" if answer.read else ""
-    own = f"{flink} {text}{count}"
+    verdict_of_flink = f"{flink} {text}{count}"
     if line.verdict <= Verdict.AFTER_MIGRATION and not (state.info.kind == "map" and not is_same):
-        return replace(line, verdict=verdict, reason=own)
+        return replace(line, verdict=verdict, reason=verdict_of_flink)
     if line.verdict is Verdict.UNKNOWN and state.is_derivable:
         verdict_of_rules = _by_rules(state, answer, rules, classes)
         worst = max(verdict, verdict_of_rules.verdict)
         if worst <= Verdict.AFTER_MIGRATION:
-            return replace(line, verdict=worst, reason=own)
+            return replace(line, verdict=worst, reason=verdict_of_flink)
         line = replace(line, verdict=worst, reason=verdict_of_rules.reason)
     if line.verdict <= Verdict.AFTER_MIGRATION:
         return line
-    return replace(line, reason=f"{line.reason} ({own}, which does not show this)")
+    return replace(line, reason=f"{line.reason} ({verdict_of_flink}, which does not show this)")
 
 
 def _by_rules(

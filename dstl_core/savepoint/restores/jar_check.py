@@ -206,10 +206,14 @@ class JarCheck:
 
     def _key_of(self, function: str | None) -> JavaType:
         """The type argument of the keyed function that a function extends, directly or not."""
-        own = None if function is None else self._classes.get(function)
+        class_file_of_function = None if function is None else self._classes.get(function)
         known: dict[str, JavaType | None] = {}
         arguments: list[JavaType | None] = []
-        for class_file in [] if own is None else [own, *self._classes.parents(own)]:
+        for class_file in (
+            []
+            if class_file_of_function is None
+            else [class_file_of_function, *self._classes.parents(class_file_of_function)]
+        ):
             names = class_file.generic.parameters
             known = dict(zip(names, arguments, strict=True)) if len(names) == len(arguments) else {}
             parent = class_file.generic.superclass or JavaType(class_file.superclass or OBJECT)
@@ -302,10 +306,10 @@ class JarCheck:
 
     def _descriptor(self, info: StateInfo, function: str | None) -> Descriptor:
         """The only descriptor of this name in the operator's function."""
-        own = None if function is None else self._classes.get(function)
-        if own is None:
+        class_file = None if function is None else self._classes.get(function)
+        if class_file is None:
             raise UnreadableValueError("the jar does not show the function of the operator")
-        names = [own.name, *(each.name for each in self._classes.parents(own))]
+        names = [class_file.name, *(each.name for each in self._classes.parents(class_file))]
         descriptors = [
             descriptor
             for name in names
@@ -313,7 +317,7 @@ class JarCheck:
         ]
         if len(descriptors) != 1:
             raise UnreadableValueError(
-                f"{own.name} has {len(descriptors) or 'no'} descriptors of this name as a "
+                f"{class_file.name} has {len(descriptors) or 'no'} descriptors of this name as a "
                 f"constant: if the job does not ask for the state, Flink ignores its values "
                 f"without an error"
             )

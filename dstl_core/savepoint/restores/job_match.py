@@ -180,7 +180,7 @@ def match_job(snapshot: Snapshot, job: JobDescription, rules: Rules = NEWEST) ->
         rules: The version of Flink that restores, and the one that wrote the snapshot.
     """
     by_id: dict[OperatorID, JobOperator] = {
-        own.identifier.operator_id: own for own in job.operators
+        job_operator.identifier.operator_id: job_operator for job_operator in job.operators
     }
     # A job plan of Flink's REST API names one operator of each vertex.
     mixed = mixed_numbers(snapshot, by_id) if job.is_complete else {}
@@ -193,7 +193,9 @@ def match_job(snapshot: Snapshot, job: JobDescription, rules: Rules = NEWEST) ->
             fates.append(OperatorFate(operator.label, "dropped", operator.state.state_size))
         else:
             unknown.append(operator.label)
-    fates += [OperatorFate(str(own.identifier), "new", 0) for own in by_id.values()]
+    fates += [
+        OperatorFate(str(job_operator.identifier), "new", 0) for job_operator in by_id.values()
+    ]
     return JobMatch(fates, unknown)
 
 
@@ -318,17 +320,17 @@ def _fits(info: StateInfo, state: JobState, rules: Rules) -> Compatibility:
         )
     if state.type is None:
         return Compatibility(Verdict.UNKNOWN, "the job does not say its type")
-    own = _job_state(info)
-    assert own.type is not None  # every state in a file has a type
+    stored = _job_state(info)
+    assert stored.type is not None  # every state in a file has a type
     verdicts = [
-        compatibility_of_state(own.type, state.type, is_map=info.kind == "map", rules=rules)
+        compatibility_of_state(stored.type, state.type, is_map=info.kind == "map", rules=rules)
     ]
-    if own.namespace is not None and state.namespace is not None:
-        verdicts.append(_of_namespace(compatibility_of(own.namespace, state.namespace, rules)))
-    if own.map_key is not None and state.map_key is not None:
-        key = compatibility_of(own.map_key, state.map_key, rules)
+    if stored.namespace is not None and state.namespace is not None:
+        verdicts.append(_of_namespace(compatibility_of(stored.namespace, state.namespace, rules)))
+    if stored.map_key is not None and state.map_key is not None:
+        key = compatibility_of(stored.map_key, state.map_key, rules)
         verdicts.append(replace(key, reason=f"key: {key.reason}" if key.reason else ""))
-    if state.is_asynchronous not in (None, own.is_asynchronous):
+    if state.is_asynchronous not in (None, stored.is_asynchronous):
         verdicts.append(
             Compatibility(Verdict.UNKNOWN, "one of the jobs has asynchronous state, the other not")
         )

@@ -127,12 +127,12 @@ def joined_handle(
         manifests.append((raw, numbers))
         top = max([top, *numbers.values()])
         for old, new in ((handle.shared, shared), (handle.private, private)):
-            for name, own in old:
+            for name, old_stream in old:
                 number = numbers.get(table_number(name))
                 if number is not None:
-                    new.append((table_name(number), part.kept(own)))
+                    new.append((table_name(number), part.kept(old_stream)))
                 elif part is first and table_number(name) < 0 and name not in (place, CURRENT):
-                    new.append((name, part.kept(own)))  # OPTIONS
+                    new.append((name, part.kept(old_stream)))  # OPTIONS
     manifest = joined_manifest(manifests, [meta.name for meta in header.states])
     read_manifest(manifest)  # what is written can be read
     private += [(place, add_stream(manifest)), (CURRENT, add_stream(f"{place}\n".encode()))]

@@ -120,11 +120,11 @@ def _in_order(
         )
     order = list(order_by)
     if not operator.function.order_insensitive:
-        own = (SUBTASK_COLUMN, FINGERPRINT_COLUMN)
+        bookkeeping = (SUBTASK_COLUMN, FINGERPRINT_COLUMN)
         order += [
             field.name
             for field in placed.schema.fields
-            if field.name not in (*order_by, *own) and is_ordered(field.dataType)
+            if field.name not in (*order_by, *bookkeeping) and is_ordered(field.dataType)
         ]
         order.append(FINGERPRINT_COLUMN)
     return placed.sortWithinPartitions(*(F.col(quoted(each)) for each in order))

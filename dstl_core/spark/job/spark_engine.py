@@ -59,8 +59,8 @@ class SparkRunner(SparkTasks):
         in_messages = placed.in_messages
 
         def run_partition(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            for subtask, own in split_by_subtask(batches):
-                sent = received(own) if in_messages else own
+            for subtask, rows in split_by_subtask(batches):
+                sent = received(rows) if in_messages else rows
                 report = run_epoch_subtask(task, epoch, subtask, sent)
                 yield of_attempt(report).to_batch()
 

@@ -254,23 +254,25 @@ class _EncodeRuns:
 
     def without_rows(self) -> _EncodeRuns:
         """A copy without DataFrames, which cannot be sent to tasks."""
-        own = self.bootstrap
+        bootstrap = self.bootstrap
         plain = ColumnBootstrap(
             None,  # type: ignore[arg-type]  # tasks get the rows as batches
-            own.key_column,
-            own.key_type,
-            own.states,
-            own.parallelism,
-            own.show_keys,
-            own.types,
-            key_groups=own.key_groups,
+            bootstrap.key_column,
+            bootstrap.key_type,
+            bootstrap.states,
+            bootstrap.parallelism,
+            bootstrap.show_keys,
+            bootstrap.types,
+            key_groups=bootstrap.key_groups,
         )
         return _EncodeRuns(plain, self.folder, self.max_parallelism)
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        own = self.bootstrap
-        metas = [each.meta for each in own.states]
-        encoder = KeyedStateEncoder(own.key_type, metas, self.max_parallelism, types=own.types)
+        bootstrap = self.bootstrap
+        metas = [each.meta for each in bootstrap.states]
+        encoder = KeyedStateEncoder(
+            bootstrap.key_type, metas, self.max_parallelism, types=bootstrap.types
+        )
         held: list[StateRuns] = []
         size = 0
         for batch in together(batches):
@@ -284,21 +286,21 @@ class _EncodeRuns:
             yield from self._flush(held)
 
     def _encode(self, encoder: KeyedStateEncoder, batch: pa.RecordBatch) -> Iterator[StateRuns]:
-        own = self.bootstrap
-        keys = batch.column(own.key_column)
+        bootstrap = self.bootstrap
+        keys = batch.column(bootstrap.key_column)
         if keys.null_count:
             first = keys.is_null().index(True).as_py()
             raise ConfigError(
                 f"A key is null (row {first} of a batch of {len(keys)}); keyed state needs a key: "
                 f"drop or fill such rows."
             )
-        key_type = encoder.schema(own.states[0].meta.name).field(KEY_COLUMN).type
+        key_type = encoder.schema(bootstrap.states[0].meta.name).field(KEY_COLUMN).type
         places = {KEY_COLUMN: fit(keys, key_type, "The key")}
-        if own.key_groups is not None:
+        if bootstrap.key_groups is not None:
             places[KEY_GROUP_COLUMN] = self._key_groups(
-                batch.column(own.key_groups.name), places[KEY_COLUMN]
+                batch.column(bootstrap.key_groups.name), places[KEY_COLUMN]
             )
-        for state in own.states:
+        for state in bootstrap.states:
             if state.columns:  # else it is an empty queue
                 try:
                     yield from self._encode_state(encoder, batch, places, state)
@@ -326,9 +328,9 @@ class _EncodeRuns:
 
     def _key_groups(self, group_column: pa.Array, keys: pa.Array) -> pa.Array:
         """The key groups that rows give, checked where the hash of a key is known."""
-        own = self.bootstrap
-        assert own.key_groups is not None
-        what = f"Column {own.key_groups.name!r} of key groups"
+        bootstrap = self.bootstrap
+        assert bootstrap.key_groups is not None
+        what = f"Column {bootstrap.key_groups.name!r} of key groups"
         groups = fit(group_column, pa.int32(), what)
         total = self.max_parallelism
         if groups.null_count or (
@@ -336,13 +338,13 @@ class _EncodeRuns:
         ):
             raise ConfigError(f"{what} is wrong: expected 0..{total - 1} in every row.")
         try:
-            known = key_groups_of(keys, own.key_type, total, own.types)
+            known = key_groups_of(keys, bootstrap.key_type, total, bootstrap.types)
         except ConfigError:
             return groups  # the type has no known hash
         if not np.array_equal(known, groups.to_numpy()):
             raise ConfigError(
                 f"{what} is wrong: a key belongs into another key group than its row says; leave "
-                f"out key_groups, since the hash of {own.key_type.type_name} is known."
+                f"out key_groups, since the hash of {bootstrap.key_type.type_name} is known."
             )
         return groups
 
@@ -453,15 +455,17 @@ class _MergeRuns:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files = StateFiles(self.folder, form=self.form)
         for subtask in split_numbers(batches):
-            own = compute_key_group_range_for_operator_index(
+            key_groups = compute_key_group_range_for_operator_index(
                 self.max_parallelism, self.parallelism, subtask
             )
             # If no row has any state, one handle still describes the states.
             is_only = subtask == 0 and not len(self.index["key_group"])
-            with KeyedSections(self.header, own, self.max_parallelism) as sections:
-                for piece in self._pieces(files, own.start_key_group, own.end_key_group):
+            with KeyedSections(self.header, key_groups, self.max_parallelism) as sections:
+                for piece in self._pieces(
+                    files, key_groups.start_key_group, key_groups.end_key_group
+                ):
                     sections.add_run(*piece)
-                handle = files.add_keyed_stream(sections.stream(own), keep_header=is_only)
+                handle = files.add_keyed_stream(sections.stream(key_groups), keep_header=is_only)
             yield SubtaskReport.of_keyed(subtask, handle, files.written.values()).to_batch()
 
     def _pieces(

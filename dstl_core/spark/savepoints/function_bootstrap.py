@@ -133,9 +133,9 @@ class _RunKeyed:
     form: KeyedForm
 
     def __call__(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for subtask, own in split_by_subtask(batches):
+        for subtask, rows in split_by_subtask(batches):
             files = StateFiles(self.folder, form=self.form)
-            handle = files.add_keyed_state(self.run(subtask, own))
+            handle = files.add_keyed_state(self.run(subtask, rows))
             yield SubtaskReport.of_keyed(subtask, handle, files.written.values()).to_batch()
 
     def run(self, subtask: int, batches: Iterable[pa.RecordBatch]) -> KeyedState:
@@ -165,11 +165,14 @@ class _RunKeyed:
         """Rows with the elements in the form that windows store."""
         if not isinstance(self.function, WindowOperation):
             return rows
-        own = self.function.function
-        column, is_kept = own.element, own.aggregate is None or own.evictor is not None
+        function = self.function.function
+        column, is_kept = (
+            function.element,
+            function.aggregate is None or function.evictor is not None,
+        )
         if not isinstance(column, str) or not is_kept:
             return rows
-        elements = values_of_column(own.type, batch.column(column), f"Column {column!r}")
+        elements = values_of_column(function.type, batch.column(column), f"Column {column!r}")
         return [{**row, column: each} for row, each in zip(rows, elements, strict=True)]
 
 

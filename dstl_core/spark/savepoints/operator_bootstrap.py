@@ -66,13 +66,13 @@ class FromColumns:
             for name, (key, key_type), (value, value_type) in self.broadcasts:
                 keys = elements_of_column(key_type, batch.column(key), f"Keys of {name!r}")
                 values = elements_of_column(value_type, batch.column(value), f"Values of {name!r}")
-                own = pairs[name]
-                before = len(own)
-                own.update(zip(keys, values, strict=True))
-                if len(own) != before + len(keys):
+                known = pairs[name]
+                before = len(known)
+                known.update(zip(keys, values, strict=True))
+                if len(known) != before + len(keys):
                     raise DuplicateKeyError(
                         f"Broadcast state {name!r} gets a key more than once "
-                        f"({before + len(keys) - len(own)} rows too many); keep one row per key."
+                        f"({before + len(keys) - len(known)} rows too many); keep one row per key."
                     )
         return write_operator_stream(
             [

@@ -271,9 +271,9 @@ class SavepointReader(SnapshotFrames):
         """Reads keyed state of this snapshot and of others. The first columns are ``snapshot`` and
         ``checkpoint_id``.
         """
-        own = self._spec(identifier, KEYED if state is None else KEYED_FLAT, state)
-        every = [replace(own, place=replace(self.place, path=each)) for each in others]
-        return history_frame(self.spark, [own, *every])
+        spec = self._spec(identifier, KEYED if state is None else KEYED_FLAT, state)
+        every = [replace(spec, place=replace(self.place, path=each)) for each in others]
+        return history_frame(self.spark, [spec, *every])
 
 
 @dataclass(frozen=True)

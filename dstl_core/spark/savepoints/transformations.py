@@ -499,12 +499,12 @@ class WindowedStateTransformation:
             StateMetaInfoSnapshot.priority_queue(prefix + WINDOW_TIMERS, element)
             for prefix in (EVENT_TIMERS, PROCESSING_TIMERS)
         ]
-        own = queues[0 if self.assigner.is_event_time else 1]
+        queue_of_windows = queues[0 if self.assigner.is_event_time else 1]
         columns = {"state_window": window, "state_value": contents}
         timers = {"state_window": window, "timestamp": window}
         states = [StateColumns(meta, columns, joined=False)]
         for queue in queues:
-            used = timers if queue is own else {}
+            used = timers if queue is queue_of_windows else {}
             states.append(StateColumns(queue, used, joined=False, window_ends=window))
         return ColumnBootstrap(
             keyed.rows,

@@ -29,9 +29,9 @@ def create_views(spark: SparkSession, path: str, options: Mapping[str, str]) -> 
     snapshot = spec_of({"path": path, **options}).place.load()
     wanted: dict[str, dict[str, str]] = {"metadata": {"kind": "metadata"}}
     for operator in snapshot.operators:
-        own = {"operator.uid.hash": operator.operator_id.hex}
+        of_operator = {"operator.uid.hash": operator.operator_id.hex}
         for name, more in _tables(operator).items():
-            wanted[_free(_name(name), wanted)] = own | more
+            wanted[_free(_name(name), wanted)] = of_operator | more
     created = []
     for name, more in wanted.items():
         reader = spark.read.format("savepoint").options(**{**options, **more})

@@ -115,8 +115,8 @@ def _by_scope(state: KeyedState, name: str) -> dict[int, dict[bytes, list[int]]]
         return by_scope
     element = cast(TimerSerializer, table.meta.value_serializer)
     for key_group, group in table.groups.items():
-        own = by_scope.setdefault(key_group, {})
+        of_group = by_scope.setdefault(key_group, {})
         for raw in group:
             timer = deserialize_exactly(element, raw)
-            own.setdefault(raw[8:], []).append(timer.timestamp)
+            of_group.setdefault(raw[8:], []).append(timer.timestamp)
     return by_scope

@@ -63,10 +63,10 @@ def write_native_state(state: CapturedState, streams: CheckpointStreamFactory) -
         finally:
             stream.close()
 
-    own = state.raw_sections()
-    if own is None:
+    sections = state.raw_sections()
+    if sections is None:
         return write_state(state, streams, CheckpointedStateScope.EXCLUSIVE)
-    return native_state(own, add_stream)
+    return native_state(sections, add_stream)
 
 
 class PeriodicMaterializationManager:

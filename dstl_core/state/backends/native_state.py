@@ -40,10 +40,10 @@ def native_state(
     _check_names(names)
     families: dict[str, list[ManifestFile]] = {name: [] for name in names}
     shared: list[tuple[str, StreamStateHandle]] = []
-    for own in tables_of(names, state.prefix_bytes, state.sections):
+    for written in tables_of(names, state.prefix_bytes, state.sections):
         number = NEW_MANIFEST_NUMBER + 1 + len(shared)
-        families[names[own.state_id]].append(own.table.as_file(number))
-        shared.append((table_name(number), add_stream(own.table.data)))
+        families[names[written.state_id]].append(written.table.as_file(number))
+        shared.append((table_name(number), add_stream(written.table.data)))
     manifest = f"{MANIFEST}{NEW_MANIFEST_NUMBER:06d}"
     add = add_list or add_stream
     private = [

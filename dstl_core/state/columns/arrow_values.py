@@ -27,9 +27,9 @@ def column_type(serializer: AnySerializer, options: ColumnOptions = DEFAULT_OPTI
     try:
         return layout_of(serializer, options).arrow_type
     except NotInColumnsError as error:
-        own = getattr(serializer, "arrow_type", None)
-        if isinstance(own, pa.DataType):
-            return own
+        arrow_type = getattr(serializer, "arrow_type", None)
+        if isinstance(arrow_type, pa.DataType):
+            return arrow_type
         raise SavepointError(
             f"Values of type {error.type_name} cannot be a column: no columnar form is "
             f"known; give the serializer an arrow_type, or read with a function."

@@ -73,10 +73,13 @@ def _fit_struct(column: pa.Array, wanted: pa.DataType) -> pa.Array:
     names = [each.name for each in wanted]
     if len(column.type) != len(names):
         raise TypeError("different numbers of fields")
-    own = [each.name for each in column.type]
-    by_name = set(own) == set(names)
+    stored_names = [each.name for each in column.type]
+    by_name = set(stored_names) == set(names)
     parts = [
-        _fit(pc.struct_field(column, [own.index(name) if by_name else at]), wanted.field(at).type)
+        _fit(
+            pc.struct_field(column, [stored_names.index(name) if by_name else at]),
+            wanted.field(at).type,
+        )
         for at, name in enumerate(names)
     ]
     mask = column.is_null() if column.null_count else None

@@ -80,10 +80,10 @@ class ColumnRestore:
     def base(self, handles: Sequence[KeyedStateHandle]) -> None:
         """Restores the full state. Each key is in only one handle."""
         for handle in handles:
-            own = handle.key_group_range.get_intersection(self._key_groups)
-            if not len(own):
+            key_groups = handle.key_group_range.get_intersection(self._key_groups)
+            if not len(key_groups):
                 continue
-            stored = self._opener.open_sections(handle, own)
+            stored = self._opener.open_sections(handle, key_groups)
             if stored is None:
                 continue
             if stored.header.key_serializer != self._key_type:
@@ -129,10 +129,10 @@ class ColumnRestore:
             for at in numbers:
                 if at not in decoders:
                     self._check(metas[at])
-                own = batch if len(numbers) == 1 else batch.take(batch.states == at)
-                values = decoders[at].decode(own, {VALUE})[VALUE]
-                keys = decoders[at].key_ranges(own)
-                self._gathered.add(metas[at].name, keys, own.source, values)
+                records = batch if len(numbers) == 1 else batch.take(batch.states == at)
+                values = decoders[at].decode(records, {VALUE})[VALUE]
+                keys = decoders[at].key_ranges(records)
+                self._gathered.add(metas[at].name, keys, records.source, values)
 
     # ---------------------------------------------------------------------------------- log
 
@@ -146,10 +146,10 @@ class ColumnRestore:
         reader = StateChangelogHandleReader(self._resolver.read_segment)
         metas: dict[int, StateMetaInfoSnapshot] = {}
         for log in logs:
-            own = log.get_intersection(self._key_groups)
-            if own is None:
+            key_groups = log.get_intersection(self._key_groups)
+            if key_groups is None:
                 continue
-            for batch in reader.read_batches(own):
+            for batch in reader.read_batches(key_groups):
                 self._replay_batch(batch, metas)
         self._gathered.put()
 
@@ -168,7 +168,7 @@ class ColumnRestore:
 
     def _apply(self, changes: ChangeSpans, metas: dict[int, StateMetaInfoSnapshot]) -> None:
         by_state: dict[int, list[tuple[ChangeSpans, Ranges, pa.Array]]] = {}
-        for operation, state_id, own in changes.by_operation():
+        for operation, state_id, change in changes.by_operation():
             if state_id in metas and metas[state_id].name not in self._states:
                 self._check(metas[state_id])
             if operation not in _VALUE_CHANGES or state_id not in metas:
@@ -177,13 +177,15 @@ class ColumnRestore:
                     expected=f"SET or CLEAR of one of the states {sorted(metas)}",
                     got=f"operation {operation.value} of state {state_id}",
                 )
-            keys, values = self._changed(metas[state_id], own.batch, operation is _CLEAR)
-            by_state.setdefault(state_id, []).append((own, keys, values))
+            keys, values = self._changed(metas[state_id], change.batch, operation is _CLEAR)
+            by_state.setdefault(state_id, []).append((change, keys, values))
         for state_id, parts in by_state.items():
             keys = concatenated([keys for _, keys, _ in parts])
             values = pa.concat_arrays([values for _, _, values in parts])
             if len(parts) > 1:  # SET and CLEAR
-                order = np.argsort(np.concatenate([own.rows for own, _, _ in parts]), kind="stable")
+                order = np.argsort(
+                    np.concatenate([change.rows for change, _, _ in parts]), kind="stable"
+                )
                 keys, values = take(keys, order), values.take(pa.array(order))
             self._gathered.add(metas[state_id].name, keys, changes.batch.source, values)
 

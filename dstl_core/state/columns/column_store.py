@@ -123,7 +123,7 @@ class Level:
         wanted = keys.hashes[rows]
         positions = np.full(len(rows), -1, np.int64)
         open_rows = np.arange(len(rows))
-        own = self.table.column(identity)
+        column = self.table.column(identity)
         while len(open_rows):
             at = places[open_rows]
             inside = at < len(self.hashes)
@@ -133,7 +133,7 @@ class Level:
             if not len(open_rows):
                 break
             equal = pc.equal(
-                own.take(pa.array(at)).combine_chunks(),
+                column.take(pa.array(at)).combine_chunks(),
                 keys.identity.take(pa.array(rows[open_rows])),
             ).to_numpy(zero_copy_only=False)
             positions[open_rows[equal]] = at[equal]

@@ -117,8 +117,8 @@ class KeyedStateEncoder:
         Raises:
             ConfigError: There is no such state. The message lists the states.
         """
-        for at, own in enumerate(self._states):
-            if own.name == state:
+        for at, known_state in enumerate(self._states):
+            if known_state.name == state:
                 return at
         known = ", ".join(repr(each.name) for each in self._states) or "none"
         raise ConfigError(f"There is no state {state!r} to write; there are: {known}.")
@@ -133,8 +133,8 @@ class KeyedStateEncoder:
             ConfigError: A key is null, has another key group, or its Java hash is not known.
         """
         state_id = self.state_id(state)
-        own = self._states[state_id]
-        return self._runs(state_id, own.from_flat(_columns(rows)))
+        encoded_state = self._states[state_id]
+        return self._runs(state_id, encoded_state.from_flat(_columns(rows)))
 
     def encode_keyed(self, rows: Rows) -> list[StateRuns]:
         """Encodes rows in the form of one row per key. States without a column get no records.
@@ -155,7 +155,7 @@ class KeyedStateEncoder:
         return runs
 
     def _runs(self, state_id: int, columns: Columns) -> StateRuns:
-        own = self._states[state_id]
+        state = self._states[state_id]
         keys = columns[KEY]
         groups = self._groups(columns)
         first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
@@ -164,7 +164,7 @@ class KeyedStateEncoder:
             raise ConfigError(
                 f"The writer of key groups {self.key_groups} got a key of key group {stranger}."
             )
-        records = own.encoder.encode(columns, len(keys))
+        records = state.encoder.encode(columns, len(keys))
         state_id += self._first_id
         runs: Runs = runs_of(
             records.spans,

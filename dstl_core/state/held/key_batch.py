@@ -58,11 +58,11 @@ class KeyPlaces:
         self,
         key_serializer: AnySerializer,
         namespace: AnySerializer,
-        own: KeyGroupRange,
+        key_groups: KeyGroupRange,
         number_of_key_groups: int,
     ) -> None:
         self._key_serializer = key_serializer
-        self._own = own
+        self._own = key_groups
         self._number_of_key_groups = number_of_key_groups
         self._encode = EncodeProgram(
             [(KEY, layout_of(key_serializer)), (NAMESPACE, layout_of(namespace))]
@@ -92,12 +92,13 @@ class KeyPlaces:
     def key_groups(self, column: pa.Array) -> Any:
         """Raises ConfigError: a key is null, or belongs to another subtask."""
         groups = key_groups_of(column, self._key_serializer, self._number_of_key_groups)
-        own = self._own
-        strange = (groups < own.start_key_group) | (groups > own.end_key_group)
+        of_subtask = self._own
+        strange = (groups < of_subtask.start_key_group) | (groups > of_subtask.end_key_group)
         if strange.any():
             raise ConfigError(
-                f"A key of key group {groups[strange][0]} came to the subtask of key groups {own} "
-                f"(row {int(np.argmax(strange))} of {len(groups)}); nothing was changed."
+                f"A key of key group {groups[strange][0]} came to the subtask of key groups "
+                f"{of_subtask} (row {int(np.argmax(strange))} of {len(groups)}); nothing was "
+                f"changed."
             )
         return groups
 
@@ -157,10 +158,10 @@ class KeyBatch:
 
 
 def places_of_keys(
-    key_serializer: AnySerializer, own: KeyGroupRange, number_of_key_groups: int
+    key_serializer: AnySerializer, key_groups: KeyGroupRange, number_of_key_groups: int
 ) -> KeyPlaces:
     """The ``KeyPlaces`` of states without namespaces."""
-    return KeyPlaces(key_serializer, VoidNamespaceSerializer(), own, number_of_key_groups)
+    return KeyPlaces(key_serializer, VoidNamespaceSerializer(), key_groups, number_of_key_groups)
 
 
 def bytes_list(rows: EncodedRows) -> list[bytes]:

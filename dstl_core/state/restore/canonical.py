@@ -71,8 +71,8 @@ def held_stream(
     """The handle with a stream in memory, if it is small and all of it is wanted: a file is then
     opened once.
     """
-    stream, own = handle.stream, handle.key_group_range
-    is_wanted = own.get_intersection(key_groups) == own
+    stream, of_handle = handle.stream, handle.key_group_range
+    is_wanted = of_handle.get_intersection(key_groups) == of_handle
     if not is_wanted or stream.state_size > _READ_AT_ONCE:
         return handle
     return replace(

@@ -24,7 +24,9 @@ class CarriedState:
     materialization_id: int
 
 
-def carry_over(handles: Iterable[KeyedStateHandle], own: KeyGroupRange) -> CarriedState | None:
+def carry_over(
+    handles: Iterable[KeyedStateHandle], key_groups: KeyGroupRange
+) -> CarriedState | None:
     """Sorts the handles of a checkpoint for a subtask that restored its part of them.
 
     A base handle may be reduced to fewer key groups; a log handle may not. When Flink restores a
@@ -35,17 +37,17 @@ def carry_over(handles: Iterable[KeyedStateHandle], own: KeyGroupRange) -> Carri
 
     Args:
         handles: The handles of the checkpoint, unchanged.
-        own: The key groups of the subtask.
+        key_groups: The key groups of the subtask.
 
     Returns:
         None if the state has to be materialized before the next checkpoint: a log has key groups
-        outside ``own``, or the path of a base is relative to its present metadata.
+        outside ``key_groups``, or the path of a base is relative to its present metadata.
     """
     base: list[KeyedStateHandle] = []
     log: list[ChangelogStateHandle] = []
     materialization_id = 0
     for handle in handles:
-        cut = handle.get_intersection(own)
+        cut = handle.get_intersection(key_groups)
         if cut is None:
             continue
         if not isinstance(cut, ChangelogStateBackendHandle):

@@ -124,12 +124,12 @@ class _Replay:
         """Adds changes between two descriptions of states."""
         if changes.batch.key_groups.min() < 0:
             raise NotInColumnsError
-        for operation, state_id, own in changes.by_operation():
+        for operation, state_id, change in changes.by_operation():
             key = self._ids.get(state_id)
             if key is None:
                 raise NotInColumnsError
-            orders = self._order + _ORDER_STEP * own.rows
-            self._states[key].add_changes(operation, own.batch, orders)
+            orders = self._order + _ORDER_STEP * change.rows
+            self._states[key].add_changes(operation, change.batch, orders)
 
     # -------------------------------------------------------------------------------- result
 
@@ -145,12 +145,14 @@ class _Replay:
         parts = [self._sections(states, part) for part in divided(key_groups, count)]
         return in_parts(header, parts, self._prefix_bytes)
 
-    def _sections(self, states: list[StateReplay], own: KeyGroupRange) -> Sections:
+    def _sections(self, states: list[StateReplay], key_groups: KeyGroupRange) -> Sections:
         runs = []
         for at, state in enumerate(states):
-            rows = state.rows(own.start_key_group, own.end_key_group)
-            buckets = rows.key_groups - own.start_key_group
+            rows = state.rows(key_groups.start_key_group, key_groups.end_key_group)
+            buckets = rows.key_groups - key_groups.start_key_group
             runs.append(
-                runs_of(rows.spans, at, buckets, rows.key_groups, len(own), self._prefix_bytes)
+                runs_of(
+                    rows.spans, at, buckets, rows.key_groups, len(key_groups), self._prefix_bytes
+                )
             )
-        return sections_of(runs, own)
+        return sections_of(runs, key_groups)

@@ -118,14 +118,14 @@ class DividedLog:
         groups = batch.column("key_group").to_numpy()
         bounds = np.flatnonzero(np.diff(groups == META_KEY_GROUP)) + 1
         for start, end in zip([0, *bounds], [*bounds, len(groups)], strict=True):
-            own, values = groups[start:end], batch.column("value").slice(start, end - start)
-            if own[0] == META_KEY_GROUP:
+            key_groups, values = groups[start:end], batch.column("value").slice(start, end - start)
+            if key_groups[0] == META_KEY_GROUP:
                 for part in parts:
-                    self._write(part, _columns(own, values))
+                    self._write(part, _columns(key_groups, values))
                 continue
-            places = np.searchsorted(starts, own, side="right") - 1
+            places = np.searchsorted(starts, key_groups, side="right") - 1
             order = np.argsort(places, kind="stable")
-            columns = _columns(own[order], values.take(pa.array(order)))
+            columns = _columns(key_groups[order], values.take(pa.array(order)))
             ends = np.searchsorted(places[order], np.arange(len(parts) + 1))
             for at in np.flatnonzero(np.diff(ends)):
                 self._write(parts[at], columns.slice(int(ends[at]), int(ends[at + 1])))

@@ -71,15 +71,15 @@ class KeyGroupsOpener:
             key_groups: The key groups to read now.
             within: The key groups that the caller reads in all, by several calls.
         """
-        own = handle.key_group_range.get_intersection(key_groups)
+        part_of_groups = handle.key_group_range.get_intersection(key_groups)
         try:
-            part = self.tables.part_of(handle, own, within)
+            part = self.tables.part_of(handle, part_of_groups, within)
             try:
-                return self._by_columns(part, own)
+                return self._by_columns(part, part_of_groups)
             except NotInColumnsError:
-                return self._by_records(part, own)
+                return self._by_records(part, part_of_groups)
         except FormatError:
-            return self._by_records(handle, own)
+            return self._by_records(handle, part_of_groups)
 
     def open_records(
         self,
@@ -88,54 +88,56 @@ class KeyGroupsOpener:
         within: KeyGroupRange | None = None,
     ) -> StoredRecords | None:
         """As ``open_sections``; the rows of table files are not copied into sections."""
-        own = handle.key_group_range.get_intersection(key_groups)
+        part_of_groups = handle.key_group_range.get_intersection(key_groups)
         if isinstance(handle, IncrementalRemoteKeyedStateHandle):
             with suppress(NotInColumnsError, FormatError):
-                return self._table_records(handle, own)
-        return self.open_sections(handle, own, within)
+                return self._table_records(handle, part_of_groups)
+        return self.open_sections(handle, part_of_groups, within)
 
     @property
     def _prefix_bytes(self) -> int:
         return key_group_prefix_bytes(self.max_parallelism)
 
     def _table_records(
-        self, handle: IncrementalRemoteKeyedStateHandle, own: KeyGroupRange
+        self, handle: IncrementalRemoteKeyedStateHandle, key_groups: KeyGroupRange
     ) -> TableRecords:
-        return open_table_records(self.tables.of(handle), own, self._prefix_bytes)
+        return open_table_records(self.tables.of(handle), key_groups, self._prefix_bytes)
 
-    def _by_columns(self, handle: KeyedStateHandle, own: KeyGroupRange) -> StoredKeyGroups:
+    def _by_columns(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> StoredKeyGroups:
         prefix_bytes = self._prefix_bytes
         resolver, registry = self.tables.resolver, self.tables.registry
         match handle:
             case IncrementalRemoteKeyedStateHandle():
-                return self._table_records(handle, own).as_sections()
+                return self._table_records(handle, key_groups).as_sections()
             case KeyGroupsStateHandle() if not is_canonical(handle, resolver):
-                return open_heap_rows(handle, own, prefix_bytes, resolver, registry)
+                return open_heap_rows(handle, key_groups, prefix_bytes, resolver, registry)
             case KeyGroupsSavepointStateHandle() | KeyGroupsStateHandle():
                 place = resolver.describe(handle.stream)
-                handle = held_stream(handle, own, resolver)
+                handle = held_stream(handle, key_groups, resolver)
                 with error_context(location=place):
                     header = read_stream_header(handle, resolver, registry)
-                sections = handle.offsets.sections(handle.stream.state_size, own)
+                sections = handle.offsets.sections(handle.stream.state_size, key_groups)
                 read = sections_reader(handle.stream, sections, resolver)
                 return StoredKeyGroups(header, prefix_bytes, place, sections, read)
             case ChangelogStateBackendHandle():
                 return open_changelog_rows(
                     handle,
-                    own,
+                    key_groups,
                     prefix_bytes,
                     resolver,
                     registry,
-                    lambda base: self.open_sections(base, own),
+                    lambda base: self.open_sections(base, key_groups),
                     self.key_serializer,
                 )
             case _:
                 raise NotInColumnsError
 
-    def _by_records(self, handle: KeyedStateHandle, own: KeyGroupRange) -> StoredKeyGroups | None:
+    def _by_records(
+        self, handle: KeyedStateHandle, key_groups: KeyGroupRange
+    ) -> StoredKeyGroups | None:
         state = restore_keyed_state(
             [handle],
-            own,
+            key_groups,
             self.max_parallelism,
             self.tables.resolver,
             self.tables.registry,
@@ -148,7 +150,7 @@ class KeyGroupsOpener:
         header = KeyedBackendHeader(
             state.key_serializer, tuple(table.meta for table in state.tables.values())
         )
-        return in_memory(header, raw, offsets, own, self._prefix_bytes)
+        return in_memory(header, raw, offsets, key_groups, self._prefix_bytes)
 
 
 def open_heap_rows(
@@ -174,7 +176,9 @@ def open_heap_rows(
         raise NotInColumnsError  # the restore by records makes its tables
     runs = []
     for state, rows in enumerate(read_heap_rows(b"".join(bodies), parts, header)):
-        own = rows.key_groups - key_groups.start_key_group
-        runs.append(runs_of(rows.spans, state, own, rows.key_groups, len(key_groups), prefix_bytes))
+        buckets = rows.key_groups - key_groups.start_key_group
+        runs.append(
+            runs_of(rows.spans, state, buckets, rows.key_groups, len(key_groups), prefix_bytes)
+        )
     plain = KeyedBackendHeader(header.key_serializer, header.states)
     return in_memory(plain, *sections_of(runs, key_groups), key_groups, prefix_bytes)

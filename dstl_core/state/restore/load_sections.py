@@ -123,8 +123,8 @@ def _load(tables: Sequence[StateTable[Any]], state: KeyedTables, chunks: Section
     for batch in scanner.batches(chunks):
         states = batch.states
         for state_id in np.unique(states).tolist():
-            own = states == state_id
-            loaders[state_id].load(batch if own.all() else batch.take(own))
+            of_state = states == state_id
+            loaders[state_id].load(batch if of_state.all() else batch.take(of_state))
 
 
 class _Loader:

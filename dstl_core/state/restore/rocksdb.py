@@ -117,20 +117,22 @@ def open_table_files(
     opened = []
     for name, stream in handle.shared + handle.private:
         number = table_number(name)
-        own = members.get(number)
-        if own is None:
+        column_family = members.get(number)
+        if column_family is None:
             continue
-        if wanted is None or any(map(own.files[number].may_hold, wanted(own.name))):
-            opened.append((name, stream, own, own.files[number]))
+        if wanted is None or any(
+            map(column_family.files[number].may_hold, wanted(column_family.name))
+        ):
+            opened.append((name, stream, column_family, column_family.files[number]))
     families: dict[str, list[TableFile]] = {}
-    for place, (name, stream, own, meant) in enumerate(opened):
+    for place, (name, stream, column_family, meant) in enumerate(opened):
         for _, later, _, _ in opened[place : place + _ENDS_AHEAD]:
             resolver.begin(later, _start_of_end(later), later.state_size)
         location = resolver.describe(stream)
         with error_context(location=location):
             file = SstFile(_TableRanges(stream, resolver), stream.state_size)
-            _check_member(file, own, meant, manifest)
-        families.setdefault(own.name, []).append(TableFile(file, location, name))
+            _check_member(file, column_family, meant, manifest)
+        families.setdefault(column_family.name, []).append(TableFile(file, location, name))
     return families
 
 
@@ -183,7 +185,7 @@ def table_number(name: str) -> int:
 
 
 def _check_member(
-    file: SstFile, own: ColumnFamily, meant: ManifestFile, manifest: Manifest
+    file: SstFile, family: ColumnFamily, meant: ManifestFile, manifest: Manifest
 ) -> None:
     """Checks that a table file is the one that the MANIFEST means, by its unique id.
 
@@ -202,13 +204,13 @@ def _check_member(
             )
         return
     said, number = file.column_family, file.number("rocksdb.column.family.id")
-    if said in (None, own.name) or number == own.id:
+    if said in (None, family.name) or number == family.id:
         return
     names = {each.name for each in manifest.families.values()}
     if said in names or number in manifest.families:
         raise FormatError(
             "A table file is of another column family than its MANIFEST says",
-            expected=f"{own.name!r} ({own.id})",
+            expected=f"{family.name!r} ({family.id})",
             got=f"{said!r} ({number})",
         )
 

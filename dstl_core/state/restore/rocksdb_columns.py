@@ -98,9 +98,11 @@ class TableRecords:
         for table in self.tables:
             for rows in self.rows(table):
                 groups = rows.key_groups
-                own = groups - key_groups.start_key_group
+                buckets = groups - key_groups.start_key_group
                 count = len(key_groups)
-                runs.append(runs_of(rows.spans, table.state, own, groups, count, self.prefix_bytes))
+                runs.append(
+                    runs_of(rows.spans, table.state, buckets, groups, count, self.prefix_bytes)
+                )
         sections = sections_of(runs, key_groups)
         return in_memory(self.header, *sections, key_groups, self.prefix_bytes)
 

@@ -260,10 +260,12 @@ class ChangeRecords:
         for name in dict.fromkeys(names.tolist()):
             if name not in Operation.__members__ or name == Operation.METADATA.name:
                 raise ColumnValueError(f"There is no state operation {name!r}.")
-            own = np.flatnonzero(names == name)
-            taken = {key: column.take(pa.array(own)) for key, column in columns.items()}
-            parts.append(self._encode(Operation[name], state_id, taken, len(own)))
-            places.append(own)
+            rows_of_operation = np.flatnonzero(names == name)
+            taken = {
+                key: column.take(pa.array(rows_of_operation)) for key, column in columns.items()
+            }
+            parts.append(self._encode(Operation[name], state_id, taken, len(rows_of_operation)))
+            places.append(rows_of_operation)
         order = np.argsort(np.concatenate(places), kind="stable")
         return pa.concat_arrays(parts).take(pa.array(order))
 

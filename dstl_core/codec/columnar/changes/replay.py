@@ -231,9 +231,11 @@ class StateReplay:
             self._map_changes(operation, columns, (key, namespace, rest), batch, orders)
         elif self._is_list and operation is not Operation.ADD_ELEMENT:
             items = Items.of(columns["items"])
-            rows, own = items.rows, take(scopes, items.rows)
+            rows, scopes_of_items = items.rows, take(scopes, items.rows)
             elements = Ranges(items.parts["start"], items.parts["end"])
-            self._puts.add(own, own, elements, groups[rows], orders[rows] + 1)
+            self._puts.add(
+                scopes_of_items, scopes_of_items, elements, groups[rows], orders[rows] + 1
+            )
         else:
             self._puts.add(scopes, scopes, rest, groups, orders + 1)
 
@@ -311,31 +313,36 @@ class StateReplay:
 
     def rows(self, first: int, last: int) -> PlacedRecords:
         """The rows of the key groups ``first`` to ``last`` that remain after the replay."""
-        own = self._done.part(first, last)
-        alive = self._after_clears(own, first, last)
+        events = self._done.part(first, last)
+        alive = self._after_clears(events, first, last)
         if self._is_list:
-            numbers = _numbered(own.keys, own.key_groups)
+            numbers = _numbered(events.keys, events.key_groups)
             order = np.argsort(numbers, kind="stable")
-            return self._lists(order[alive[order]], numbers, own.keys, own.values, own.key_groups)
-        newest = last_rows(own.keys, own.key_groups)
-        newest = newest[(alive & own.is_put)[newest]]
+            return self._lists(
+                order[alive[order]], numbers, events.keys, events.values, events.key_groups
+            )
+        newest = last_rows(events.keys, events.key_groups)
+        newest = newest[(alive & events.is_put)[newest]]
         return PlacedRecords(
-            take(own.keys, newest), take(own.values, newest), own.key_groups[newest], self._kept
+            take(events.keys, newest),
+            take(events.values, newest),
+            events.key_groups[newest],
+            self._kept,
         )
 
-    def _after_clears(self, own: _EventRun, first: int, last: int) -> Any:
+    def _after_clears(self, events: _EventRun, first: int, last: int) -> Any:
         """Whether the scope of each event is not cleared after it."""
         clears = self._clears
         groups = _joined(clears.key_groups)
         here = np.flatnonzero((groups >= first) & (groups <= last))
         if not len(here):
-            return np.ones(len(own.orders), np.bool_)
+            return np.ones(len(events.orders), np.bool_)
         cleared = take(concatenated(clears.scopes), here)
-        every = np.concatenate([groups[here], own.key_groups])
-        numbers = _numbered(concatenated([cleared, own.scopes]), every)
+        every = np.concatenate([groups[here], events.key_groups])
+        numbers = _numbered(concatenated([cleared, events.scopes]), every)
         latest = np.full(int(numbers.max()) + 1, -1, np.int64)
         np.maximum.at(latest, numbers[: len(here)], _joined(clears.orders)[here])
-        return own.orders > latest[numbers[len(here) :]]
+        return events.orders > latest[numbers[len(here) :]]
 
     def _lists(
         self, order: Int64s, numbers: Int64s, keys: Ranges, values: Ranges, groups: Int64s

@@ -91,8 +91,10 @@ class _HeapReader:
                 if state >= len(self._formats) or seen[state, rows].any():
                     raise NotInColumnsError
                 seen[state, rows] = True
-                starts, own = source.base + at[rows] + 2, source.base + ends[rows]
-                at[rows] = self._read(int(state), groups[rows], starts, own, source) - source.base
+                starts, ends_of_rows = source.base + at[rows] + 2, source.base + ends[rows]
+                at[rows] = (
+                    self._read(int(state), groups[rows], starts, ends_of_rows, source) - source.base
+                )
         if not np.array_equal(at, ends):
             raise NotInColumnsError
         return self._result()
@@ -100,21 +102,21 @@ class _HeapReader:
     def read_compressed(self, data: bytes, parts: Sequence[StoredKeyGroup]) -> list[PlacedRecords]:
         bodies: list[list[tuple[int, bytes]]] = [[] for _ in self._formats]
         for part in parts:
-            own = DataInput(data, part.start, part.end)
-            if own.read_i32("key group") != part.key_group:
+            stream = DataInput(data, part.start, part.end)
+            if stream.read_i32("key group") != part.key_group:
                 raise NotInColumnsError
             missing = set(range(len(self._formats)))
             while missing:
-                raw = own.peek(own.position)
+                raw = stream.peek(stream.position)
                 size = frames_end(raw, 0, len(raw))
-                own.read_bytes(size, "compressed state")
+                stream.read_bytes(size, "compressed state")
                 body = decompress_frames(raw, 0, size)
                 state = int.from_bytes(body[:2], "big")
                 if state not in missing:
                     raise NotInColumnsError
                 missing.remove(state)
                 bodies[state].append((part.key_group, body))
-            own.expect_end("a key group")
+            stream.expect_end("a key group")
         for state, records in enumerate(bodies):
             source = Source(b"".join(body for _, body in records), ())
             bounds = source.base + np.cumsum(

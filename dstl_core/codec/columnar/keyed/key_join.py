@@ -65,14 +65,14 @@ class KeyJoin:
         starts = np.empty(len(batch), np.int64)
         ends = np.empty(len(batch), np.int64)
         for state, decoder in self._decoders.items():
-            own = states == state
-            records = batch.take(own)
+            is_of_state = states == state
+            records = batch.take(is_of_state)
             ranges = (
                 decoder.scope_ranges(records)
                 if self._with_namespace
                 else decoder.key_ranges(records)
             )
-            starts[own], ends[own] = ranges.starts, ranges.ends
+            starts[is_of_state], ends[is_of_state] = ranges.starts, ranges.ends
         index = ByteIndex(Ranges(starts, ends))
         parts = {
             state: _part(decoder, batch, states == state, index)
@@ -88,12 +88,12 @@ class KeyJoin:
             yield JoinedRows(last - first, key_columns, columns, key_groups[first:last])
 
     def _key_columns(self, batch: SpanBatch, spans: Int64s) -> dict[str, pa.Array]:
-        own = SpanBatch(np.ascontiguousarray(spans), batch.source)
-        columns, failure = self._keys.run(own, {KEY, NAMESPACE}, len(own))
+        records = SpanBatch(np.ascontiguousarray(spans), batch.source)
+        columns, failure = self._keys.run(records, {KEY, NAMESPACE}, len(records))
         if failure is not None:
             # The bytes are already checked, so only the options can cause a failure.
-            state = int(own.states[failure.row])
-            self._decoders[state].decode(own.take(slice(failure.row, failure.row + 1)), {KEY})
+            state = int(records.states[failure.row])
+            self._decoders[state].decode(records.take(slice(failure.row, failure.row + 1)), {KEY})
         return columns
 
 
@@ -183,10 +183,10 @@ def _entries(arrow_type: pa.DataType, keys: pa.Array, values: pa.Array) -> pa.Ar
 
 
 def _part(
-    decoder: StateDecoder, batch: SpanBatch, own: Int64s, index: ByteIndex
+    decoder: StateDecoder, batch: SpanBatch, rows: Int64s, index: ByteIndex
 ) -> _Single | _Grouped:
-    numbers = index.numbers[own]
-    records = batch.take(own)
+    numbers = index.numbers[rows]
+    records = batch.take(rows)
     if decoder.is_grouped:
         order = np.argsort(numbers, kind="stable")
         bounds = np.zeros(len(index) + 1, np.int64)

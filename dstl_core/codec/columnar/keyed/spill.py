@@ -40,10 +40,12 @@ def parted_sections(
         ]
         for batch in batches:
             for state, decoder in decoders.items():
-                own = batch.take(batch.states == state)
-                if len(own):
-                    buckets = _parts_of(decoder.key_ranges(own), parts)
-                    runs = runs_of(own.spans, state, buckets, own.key_groups, parts, prefix_bytes)
+                records = batch.take(batch.states == state)
+                if len(records):
+                    buckets = _parts_of(decoder.key_ranges(records), parts)
+                    runs = runs_of(
+                        records.spans, state, buckets, records.key_groups, parts, prefix_bytes
+                    )
                     for part, spool in enumerate(spools):
                         start, end = runs.bounds[part], runs.bounds[part + 1]
                         spool.write(runs.data.slice(start, end - start))

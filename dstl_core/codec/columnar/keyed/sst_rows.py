@@ -137,10 +137,10 @@ def merged_spans(
             yield from _cut(readers, low, high, prefix_bytes)
             continue
         stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
-        for own, end, _ in _parts(readers, low, high, prefix_bytes, BYTES_AT_ONCE):
-            start, stop = _bounds(own, end, prefix_bytes)
+        for begin, end, _ in _parts(readers, low, high, prefix_bytes, BYTES_AT_ONCE):
+            start, stop = _bounds(begin, end, prefix_bytes)
             every = [each.entries(start, stop, prefix_bytes) for each in stored]
-            yield _merged([each for each in every if len(each)], own, end, prefix_bytes)
+            yield _merged([each for each in every if len(each)], begin, end, prefix_bytes)
 
 
 def begin_rows(readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int) -> None:
@@ -164,8 +164,8 @@ def _cut(
         begin, end = _bounds(key_group, key_group, prefix_bytes)
         ranges = [*_key_ranges(readers, begin, end, READ_BYTES)]
         for place, (start, stop) in enumerate(ranges):
-            for own in ranges[place : place + 2]:
-                _begin(readers, *own)
+            for key_range in ranges[place : place + 2]:
+                _begin(readers, *key_range)
             stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
             for low, high in _key_ranges(readers, start, stop, CUT_BYTES):
                 runs = [each.entries(low, high, prefix_bytes).between(low, high) for each in stored]

@@ -196,14 +196,14 @@ class PojoOf(PartsLayout):
                 adopt(layout, self._parts[self.names.index(name)])
 
     def emit(self, code: Code) -> None:
-        own, end, pojo = Label(), Label(), Label()
+        of_class, end, pojo = Label(), Label(), Label()
         subclasses = [Label() for _ in self._classes[1:]]
         dispatch = Label()
         class_number = 0 if self._class is None else self._class.operand(Field.VALUES)
         code.place(pojo)
-        self._emit_flags(code, own, dispatch, self._registered, class_number)
+        self._emit_flags(code, of_class, dispatch, self._registered, class_number)
         code.emit(i.JUMP, end)
-        code.place(own)
+        code.place(of_class)
         self._emit_fields(code, 0)
         code.emit(i.JUMP, end)
         code.place(dispatch)
@@ -219,21 +219,21 @@ class PojoOf(PartsLayout):
         code.place(end)
 
     def _emit_flags(
-        self, code: Code, own: Label, subclass: Label, registered: int, class_number: Word
+        self, code: Code, of_class: Label, subclass: Label, registered: int, class_number: Word
     ) -> None:
         """Adds the instructions of the flags; after them must come the instructions of a null."""
         valid, extra = self.operand(Field.VALID), self.operand(Field.EXTRA)
-        code.emit(i.POJO, own, valid, subclass, registered, 0, class_number, extra)
+        code.emit(i.POJO, of_class, valid, subclass, registered, 0, class_number, extra)
         self.emit_null(code)
 
     def _emit_subclass(self, code: Code, at: int, label: Label, end: Label) -> None:
-        own, refuse = Label(), Label()
+        of_class, refuse = Label(), Label()
         code.place(label)
-        self._emit_flags(code, own, refuse, 0, 0)
+        self._emit_flags(code, of_class, refuse, 0, 0)
         code.emit(i.JUMP, end)
         code.place(refuse)
         code.emit(i.REFUSE, 0, 0, i.UNREADABLE)
-        code.place(own)
+        code.place(of_class)
         self._emit_fields(code, at)
         code.emit(i.JUMP, end)
 

@@ -161,10 +161,10 @@ class InMemory(SlotLayout):
         code.emit(i.REGION_END, frame, i.REGION_AT)
 
     def emit_slot(self, code: Code, frame: Label, slot: int) -> None:
-        own = code.add_frame()
-        code.emit(i.REGION, own, i.REGION_SLOT, frame, slot)
-        self.emit_memory(code, own)
-        code.emit(i.REGION_END, own, i.REGION_SLOT, frame, slot)
+        slot_frame = code.add_frame()
+        code.emit(i.REGION, slot_frame, i.REGION_SLOT, frame, slot)
+        self.emit_memory(code, slot_frame)
+        code.emit(i.REGION_END, slot_frame, i.REGION_SLOT, frame, slot)
 
     @abstractmethod
     def emit_memory(self, code: Code, frame: Label) -> None:

@@ -146,8 +146,8 @@ class CompiledPlan:
             if node is None:
                 return name
             # A connector names its own operators, and some nodes have several.
-            word, own = match[1].lower(), node.type.replace("-", "")
-            if word != own and word in {each.type.replace("-", "") for each in self.ordered}:
+            word, type_word = match[1].lower(), node.type.replace("-", "")
+            if word != type_word and word in {each.type.replace("-", "") for each in self.ordered}:
                 return name
         return None
 

@@ -68,10 +68,10 @@ class PlannedOperator:
             if self.columns is None or self.columns.key is None
             else [each.meaning for each in self.columns.key]
         )
-        own = "" if self.node.type in AGGREGATES else self.part
+        part = "" if self.node.type in AGGREGATES else self.part
         tables = self._plan.tables(self.node)
         sinks = self.sinks if self.node.type == "sink" else frozenset()
-        return (self.family, own, tables, None if key is None else tuple(sorted(key)), sinks)
+        return (self.family, part, tables, None if key is None else tuple(sorted(key)), sinks)
 
     @property
     def sinks(self) -> frozenset[str]:

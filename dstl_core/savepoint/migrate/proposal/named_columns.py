@@ -100,15 +100,15 @@ def forgotten_changes(migration: Migration, proposal: Proposal, new: Snapshot) -
 def _forgotten(
     where: str, state: str, proposed: Mapping[str, object], rule: OperatorRule
 ) -> Iterator[str]:
-    own = rule.states.get(state, StateRule())
-    if proposed.get("from") not in (None, DECIDE) and own.from_ is None:
+    state_rule = rule.states.get(state, StateRule())
+    if proposed.get("from") not in (None, DECIDE) and state_rule.from_ is None:
         yield (
             f"{where}.states.{state} has no from, and the plans say that it was "
             f"{proposed['from']}; add from: {proposed['from']}, or from: {state} if it was not"
         )
     is_named = {
-        "columns": own.columns is not None or own.value is not None or own.add,
-        "map_key": own.map_key is not None,
+        "columns": state_rule.columns is not None or state_rule.value is not None or state_rule.add,
+        "map_key": state_rule.map_key is not None,
     }
     for name, is_given in is_named.items():
         columns = proposed.get(name)

@@ -88,11 +88,11 @@ def propose_file(
         ConfigError: The file has rules already, or lacks a savepoint. It stays as it is.
     """
     migration = Migration.load(path)
-    own = [name for name in _RULES if migration.document.get(name)]
-    if own:
+    sections = [name for name in _RULES if migration.document.get(name)]
+    if sections:
         raise ConfigError(
-            f"The declaration {os.fspath(path)!r} has rules already ({', '.join(own)}), which a "
-            f"proposal would replace; give a file without them."
+            f"The declaration {os.fspath(path)!r} has rules already ({', '.join(sections)}), which "
+            f"a proposal would replace; give a file without them."
         )
     proposal = propose_for(migration, old, serializers=serializers)
     if write:
