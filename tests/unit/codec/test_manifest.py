@@ -14,7 +14,8 @@ from hypothesis import strategies as st
 from rocksdict import AccessType, Options, Rdict
 
 from dstl_core import Snapshot
-from dstl_core.codec.sst import manifest as manifests
+from dstl_core.codec.sst import manifest_edits
+from dstl_core.codec.sst.block import varint
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.manifest import changed_manifest, read_manifest
 from dstl_core.errors import FormatError
@@ -214,7 +215,7 @@ def test_bytes_between_blocks_are_looked_at() -> None:
 @given(st.lists(st.binary(max_size=60), max_size=4))
 def test_edits_of_any_bytes_are_read_or_refused(edits: list[bytes]) -> None:
     try:
-        read_manifest(manifests._framed(iter(edits)))
+        read_manifest(manifest_edits.framed(iter(edits)))
     except FormatError:
         pass
 
@@ -223,7 +224,9 @@ def test_edits_of_any_bytes_are_read_or_refused(edits: list[bytes]) -> None:
 def test_changed_edits_with_right_checksums_are_read_or_refused(
     chance: random.Random, count: int
 ) -> None:
-    edits = [edit for edit, _ in manifests._edits(raw_of("a-rocksdb-checkpoint-incremental"))]
+    edits = [
+        edit for edit, _ in manifest_edits.edits_of(raw_of("a-rocksdb-checkpoint-incremental"))
+    ]
     for _ in range(count):
         index = chance.randrange(len(edits))
         edit = bytearray(edits[index])
@@ -231,7 +234,7 @@ def test_changed_edits_with_right_checksums_are_read_or_refused(
             edit[chance.randrange(len(edit))] = chance.randrange(256)
         edits[index] = bytes(edit)
     try:
-        read_manifest(manifests._framed(iter(edits)))
+        read_manifest(manifest_edits.framed(iter(edits)))
     except FormatError:
         pass
 
@@ -316,16 +319,16 @@ def test_files_of_the_same_size_are_told_apart(has_ids: bool) -> None:
         for number, other in ((one, two), (two, one)):
             streams[f"{number:06d}.sst"] = ByteStreamStateHandle(f"{number}", raw[other])
         # A MANIFEST that has the sizes of the exchanged files.
-        edits = [edit for edit, _ in manifests._edits(files[key])]
+        edits = [edit for edit, _ in manifest_edits.edits_of(files[key])]
         for number, size in sizes.items():
-            old = manifests.varint(number) + manifests.varint(members[number].files[number].size)
-            new = manifests.varint(number) + manifests.varint(size)
+            old = varint(number) + varint(members[number].files[number].size)
+            new = varint(number) + varint(size)
             edits = [edit.replace(old, new) for edit in edits]
             unique_id = members[number].files[number].unique_id
             assert unique_id is not None
             if not has_ids:
                 edits = [edit.replace(unique_id, bytes(16)) for edit in edits]
-        streams[key] = ByteStreamStateHandle("m", manifests._framed(iter(edits)))
+        streams[key] = ByteStreamStateHandle("m", manifest_edits.framed(iter(edits)))
 
     message = "is another one" if has_ids else "A table file is of another column family"
     with pytest.raises(FormatError, match=message):
