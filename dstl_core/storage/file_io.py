@@ -43,6 +43,8 @@ _COPYING = ("s3",)
 _WRITING = ("write", "publish", "replace")
 _TIMES = ("mtime", "LastModified", "last_modified", "created")
 """Names of the time of a file: on disk and on Google Cloud Storage, S3, Azure, and in memory."""
+_TAGS = ("ETag", "etag")
+"""Names of the version of a file: on S3, and on Google Cloud Storage and Azure."""
 _READERS = 16
 """Number of files to read concurrently from stores where each read takes a round trip."""
 
@@ -52,13 +54,17 @@ Content = bytes | Iterable[bytes | memoryview]
 
 @dataclass(frozen=True, slots=True)
 class FileStatus:
-    """A file or folder in a listing; ``modified_ms`` is None if the store has no time stamps."""
+    """A file or folder in a listing; ``modified_ms`` is None if the store has no time stamps.
+
+    ``version`` changes when a file is written anew: the tag of a store, or the exact time.
+    """
 
     location: Location
     size: int
     is_folder: bool
     modified_ms: int | None = None
     is_link: bool = False
+    version: str | None = None
 
 
 class FileIO(Protocol):
@@ -329,6 +335,7 @@ class FsspecFileIO:
                     entry["type"] == "directory",
                     _modified_ms(entry),
                     bool(entry.get("islink")),
+                    _version(entry),
                 )
             )
         return sorted(statuses, key=lambda status: status.location.name)
@@ -479,8 +486,17 @@ def _delete_tree(fs: Any, path: str) -> None:
             fs.rmdir(name)
 
 
+def _first_of(entry: Mapping[str, Any], names: Iterable[str]) -> Any:
+    return next((entry[name] for name in names if entry.get(name) is not None), None)
+
+
+def _version(entry: Mapping[str, Any]) -> str | None:
+    version = _first_of(entry, (*_TAGS, *_TIMES))
+    return None if version is None else str(version)
+
+
 def _modified_ms(entry: Mapping[str, Any]) -> int | None:
-    modified = next((entry[name] for name in _TIMES if entry.get(name) is not None), None)
+    modified = _first_of(entry, _TIMES)
     if isinstance(modified, datetime):
         return int(modified.timestamp() * 1000)
     return int(modified * 1000) if isinstance(modified, int | float) else None

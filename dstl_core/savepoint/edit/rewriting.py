@@ -34,6 +34,7 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.verify.read_back import read_back
 from dstl_core.savepoint.verify.verify import Report
 from dstl_core.savepoint.write.folder import KeyedForm, Mode, SavepointFolder, StateFiles
+from dstl_core.savepoint.write.source_files import SourceFiles
 from dstl_core.savepoint.write.work_record import open_record, plan_digest
 from dstl_core.state.columns.progress import Advance, no_progress, written_and_read_back
 from dstl_core.storage.location import Location
@@ -154,13 +155,17 @@ class RewritingPlan:
                 is_done = published is not None and published == record.published
                 if is_done:
                     return str(folder)
+            files = None if self.source is None else SourceFiles(self.source)
+            if record is not None:
+                if files is not None:
+                    files.keep_in(record.entries)
                 if record.continues and published is None:
                     mode = "overwrite"  # of what the killed run has published beside it
             target = SavepointFolder(path, mode=mode, run_key=run_key, form=self.form)
             if record is not None:
                 target.with_record(record)
             if not target.is_finished:
-                self._write(target, on_progress, jobs, keep_compression)
+                self._write(target, files, on_progress, jobs, keep_compression)
             is_done = True
             return str(target.folder)
         except _REFUSALS:
@@ -177,7 +182,12 @@ class RewritingPlan:
                 record.close(is_done=is_done)
 
     def _write(
-        self, target: SavepointFolder, on_progress: Advance, jobs: Jobs, keep_compression: bool
+        self,
+        target: SavepointFolder,
+        files: SourceFiles | None,
+        on_progress: Advance,
+        jobs: Jobs,
+        keep_compression: bool,
     ) -> None:
         writing, reading = written_and_read_back(on_progress, self.source_size)
         target.advance = writing.add
@@ -190,6 +200,8 @@ class RewritingPlan:
         writing.finish()
         metadata = self._of_form(self.metadata(tuple(states)))
         stored, report = read_back(target, metadata, self.source, reading, self.counts, jobs)
+        if files is not None:
+            files.check()
         self.check(stored, target, report)
         if kept is not None:
             kept.leave_notes()

@@ -143,7 +143,8 @@ def _recorded(
     """What counts keyed state: it keeps what is done in a record, if there is a folder for it."""
     older = None if compare is None else [compare.file.sha256, compare.loaded_with]
     plan = ["report", snapshot.loaded_with, older, stable(contents)]
-    with record_in(work, snapshot.file.sha256, plan) as record:
+    sources = [snapshot] if compare is None else [snapshot, compare]
+    with record_in(work, sources, plan) as record:
         if record is None:
             yield jobs
             return

@@ -148,7 +148,7 @@ def verify_snapshot(
     with _reported(report, Finding("")):
         _check_metadata(snapshot, report)
     plan = ["verify", snapshot.loaded_with]
-    with record_in(work, snapshot.file.sha256, plan) as record:
+    with record_in(work, [snapshot], plan) as record:
         if record is not None:
             jobs = RecordedRunner(record, jobs, ReportForm())
         for operator in snapshot.operators:

@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
+from dstl_core.savepoint.read.snapshot import Snapshot
+from dstl_core.savepoint.write.source_files import SourceFiles
 from dstl_core.savepoint.write.work_record import WorkRecord, open_record, plan_digest
 from dstl_core.storage.location import Location
 
@@ -65,25 +67,30 @@ class RecordedRunner:
 
 @contextmanager
 def record_in(
-    folder: str | os.PathLike[str] | None, source_sha256: str, plan: Any
+    folder: str | os.PathLike[str] | None, sources: Sequence[Snapshot], plan: Any
 ) -> Iterator[WorkRecord | None]:
     """A record of work that writes no snapshot. It goes if the work ends, and stays if not.
 
     Args:
         folder: The folder of the record; None for none.
-        source_sha256: The digest of the metadata of the input.
+        sources: What is read: the input, and what it is compared with.
         plan: What decides the results beside the input, as JSON values.
 
     Raises:
-        SavepointError: The folder has a record of other work, or another run is at it.
+        SavepointError: The folder has a record of other work or of other files, or another run is
+            at it.
     """
     if folder is None:
         yield None
         return
-    record = open_record(Location.parse(folder), source_sha256, plan_digest(plan), begins=True)
+    record = open_record(
+        Location.parse(folder), sources[0].file.sha256, plan_digest(plan), begins=True
+    )
     assert record is not None  # it begins one
     is_done = False
     try:
+        for number, source in enumerate(sources):
+            SourceFiles(source).keep_in(record.entries, f"source-{number}")
         yield record
         is_done = True
     finally:

@@ -175,6 +175,20 @@ def test_other_work_is_refused(tmp_path: Path) -> None:
     assert _verified(work=work)["ok"]
 
 
+@pytest.mark.parametrize("name", ["verify", "report"])
+def test_a_file_that_was_written_anew_since_is_refused(name: str, tmp_path: Path) -> None:
+    """Units that are done would be believed of other bytes."""
+    folder = shutil.copytree(SOURCE, tmp_path / "source")
+    work = tmp_path / "work"
+    call = verify_snapshot if name == "verify" else report_snapshot
+    _killed_after(1, lambda moved: call(Snapshot.load(folder), work=work, on_progress=moved))
+    largest = max(folder.iterdir(), key=lambda own: own.stat().st_size)
+    os.utime(largest, ns=(0, 0))
+    with pytest.raises(SavepointError, match=r"was written anew since .*/work/_dstl_work to begin"):
+        call(Snapshot.load(folder), work=work)
+    assert (work / WORK_FOLDER).is_dir()
+
+
 def test_a_copy_is_another_snapshot(tmp_path: Path) -> None:
     """Its metadata is the same, and its files may be damaged."""
     folders = []

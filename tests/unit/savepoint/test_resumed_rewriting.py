@@ -198,6 +198,65 @@ def test_work_of_another_plan_input_or_version_is_refused(
     _edit().write(out)
 
 
+def _own_source(tmp_path: Path) -> Path:
+    return shutil.copytree(snapshot("a-rocksdb-native-incremental"), tmp_path / "source")
+
+
+def _rewriting_of(source: Path, author: str) -> Any:
+    loaded = Snapshot.load(source)
+    if author == "edit":
+        return edit_savepoint(loaded).with_files("canonical")
+    rule = {"value": "cast(value, STRING)", "type": "string"}
+    declared = {"migration": 1, "operators": {"a-keyed": {"states": {"cnt": rule}}}}
+    return SavepointMigration(Migration.of(declared), loaded)
+
+
+def _written_anew(source: Path) -> None:
+    """The largest file of state has other bytes, as many as before."""
+    files = [own for own in source.iterdir() if own.name != "_metadata"]
+    largest = max(files, key=lambda own: own.stat().st_size)
+    raw = largest.read_bytes()
+    largest.write_bytes(bytes([*raw[:-1], raw[-1] ^ 1]))
+    os.utime(largest, ns=(0, 0))
+
+
+@pytest.mark.parametrize("author", ["edit", "migration"])
+def test_a_source_that_is_written_anew_while_it_is_read_is_refused(
+    author: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After all of it was read, so that nothing but this check sees it."""
+    source, out = _own_source(tmp_path), tmp_path / "out"
+    original = rewriting.read_back
+
+    def later(*arguments: Any) -> Any:
+        _written_anew(source)
+        return original(*arguments)
+
+    monkeypatch.setattr(rewriting, "read_back", later)
+    with pytest.raises(SavepointError, match=r"was written anew while it was read: .*nothing is"):
+        _rewriting_of(source, author).write(out)
+    assert _tree(out) == {}
+
+
+@pytest.mark.parametrize("author", ["edit", "migration"])
+def test_a_run_does_not_go_on_with_a_source_that_was_written_anew(
+    author: str, tmp_path: Path
+) -> None:
+    source, out = _own_source(tmp_path), tmp_path / "out"
+    saved = shutil.copytree(source, tmp_path / "saved")
+    _rewriting_of(source, author).write(tmp_path / "expected")
+    assert _killed_at(8, lambda: _rewriting_of(source, author).write(out))
+    before = _tree(out)
+    _written_anew(source)
+    with pytest.raises(SavepointError, match=r"since an unfinished run had begun: .*_dstl_work to"):
+        _rewriting_of(source, author).write(out)
+    assert before and _tree(out) == before
+    for file in saved.iterdir():
+        shutil.copy2(file, source)
+    _rewriting_of(source, author).write(out)
+    assert _tree(out) == _tree(tmp_path / "expected")
+
+
 def test_an_upgrade_with_another_jar_is_refused(tmp_path: Path) -> None:
     out, job = tmp_path / "out", UPGRADE_JOBS / "carts"
     [path] = job.glob("savepoint-*")
