@@ -84,6 +84,9 @@ class _Counts:
 
     def watch(self, differences: Iterable[Difference]) -> Iterator[Difference]:
         for difference in differences:
+            if difference.part not in (None, 1):
+                yield difference  # of a map that is counted
+                continue
             line = difference.line
             name = line["state"] if "state" in line else line["service"]
             place = (str(line["op"]), str(line["kind"]), str(name))

@@ -12,7 +12,7 @@ import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, replace
 from itertools import pairwise
 from typing import IO, Any
 
@@ -26,7 +26,7 @@ from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.errors import SavepointError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
-from dstl_core.savepoint.compare.sides import Line, Side, StateReader, held_together
+from dstl_core.savepoint.compare.sides import LargeMap, Line, Side, StateReader, held_together
 from dstl_core.savepoint.compare.structure_diff import Change
 from dstl_core.savepoint.read.entries import Entry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
@@ -44,6 +44,9 @@ _HELD_BYTES = 8 << 20
 file.
 """
 
+_ENTRIES_OF_PART = 1 << 14
+"""Entries of a large map that a difference shows at most."""
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -51,11 +54,15 @@ class Difference:
 
     ``before`` and ``after`` are lines of ``dstl dump``. One of them is None if only the other
     snapshot has the entry.
+
+    A map that is too large to be held comes in several differences, numbered by ``part`` from 1 on.
+    Each has some of its entries, of those that differ.
     """
 
     change: Change
     before: Line | None
     after: Line | None
+    part: int | None = None
 
     @property
     def line(self) -> Line:
@@ -65,6 +72,8 @@ class Difference:
 
     def to_json(self) -> dict[str, Any]:
         document: dict[str, Any] = {"change": self.change, **self.line}
+        if self.part is not None:
+            document["part"] = self.part
         for name, side in (("before", self.before), ("after", self.after)):
             if side is not None and "value" in side:
                 document[name] = side["value"]
@@ -139,7 +148,8 @@ def count_changes(
     both = [each for each in (a, b) if each is not None]
     portion = Portion(on_progress, sum(each.state.state_size for each in both))
     by_state: dict[tuple[str, str], KeyChanges] = {}
-    for _, changes in _OperatorDiff(a, b, portion).results(_changes, jobs):
+    counting = EntryComparison(_changes, _changes_of_map)
+    for _, changes in _OperatorDiff(a, b, portion).results(counting, jobs):
         key = changes.state, changes.kind
         by_state.setdefault(key, KeyChanges(*key)).add(changes)
     portion.reach(1)
@@ -152,6 +162,17 @@ def _changes(one: Side | None, two: Side | None) -> Iterator[KeyChanges]:
         changes = KeyChanges(side.info.name, side.info.kind)
         _count(changes, one, two)
         yield changes
+
+
+def _changes_of_map(info: StateInfo, large: LargeMap) -> Iterator[KeyChanges]:
+    changes = KeyChanges(info.name, info.kind)
+    if not large.has[0]:
+        changes.new = 1
+    elif not large.has[1]:
+        changes.gone = 1
+    elif any(len(_differing(*both)[0]) for both in large.entries):
+        changes.changed = 1
+    yield changes
 
 
 def _count(changes: KeyChanges, a: Side | None, b: Side | None) -> None:
@@ -184,6 +205,21 @@ def _difference(before: Line | None, after: Line | None) -> Difference | None:
     return None if same else Difference("changed", before, after)
 
 
+@dataclass(frozen=True)
+class EntryComparison:
+    """What is said of records.
+
+    Args:
+        held: Gets the records of a state in both snapshots.
+        large_map: Gets a map that is too large to be held.
+        sends_much: Whether it may say as much as the records weigh.
+    """
+
+    held: Callable[[Side | None, Side | None], Iterator[Any]]
+    large_map: Callable[[StateInfo, LargeMap], Iterator[Any]]
+    sends_much: bool = False
+
+
 class _OperatorDiff:
     """Compares one operator. One of the snapshots may lack it."""
 
@@ -199,7 +235,8 @@ class _OperatorDiff:
         """The differences, by state. Those of the first state come at once."""
         others: dict[int, IO[bytes]] = {}
         with ExitStack() as files:
-            for place, difference in self.results(_compare, jobs):
+            showing = EntryComparison(_compare, _differences_of_map, sends_much=True)
+            for place, difference in self.results(showing, jobs):
                 if place == 0:
                     yield difference
                     continue
@@ -207,7 +244,7 @@ class _OperatorDiff:
                     others[place] = files.enter_context(
                         tempfile.SpooledTemporaryFile(_HELD_BYTES, prefix="dstl-")
                     )
-                line = [difference.change, difference.before, difference.after]
+                line = [getattr(difference, field.name) for field in fields(difference)]
                 with in_temporary_files():
                     others[place].write(f"{json.dumps(line)}\n".encode())
             for place in sorted(others):
@@ -216,14 +253,12 @@ class _OperatorDiff:
                     yield Difference(*json.loads(kept))
         yield from _by_line(_other_lines(self._a), _other_lines(self._b))
 
-    def results(
-        self, compare: Callable[[Side | None, Side | None], Iterator[Any]], jobs: Jobs
-    ) -> Iterator[tuple[int, Any]]:
-        """What a function says of the records of each keyed state, some key groups at a time, with
-        the place of the state.
+    def results(self, comparison: EntryComparison, jobs: Jobs) -> Iterator[tuple[int, Any]]:
+        """What is said of the records of each keyed state, some key groups at a time, with the
+        place of the state.
 
         Args:
-            compare: Gets the records of both snapshots.
+            comparison: What to say.
             jobs: Number of processes that was asked for.
         """
         steps = list(self._key_groups())
@@ -232,30 +267,47 @@ class _OperatorDiff:
         is_alone = processes == 1
 
         def task(unit: Unit) -> Iterable[tuple[int, Any]]:
-            results = self._compared(compare, *steps[unit.handle])
+            results = self._compared(comparison, *steps[unit.handle])
             return results if is_alone else list(results)
 
         units = [Unit(at, own, size // len(steps)) for at, (own, _) in enumerate(steps)]
-        with closing(run_units(task, units, processes)) as results:
-            for done, (_, compared) in enumerate(results, 1):
-                yield from compared
+        # Another process would have to hold what it sends.
+        apart = [not is_alone and comparison.sends_much and self._is_large(*step) for step in steps]
+        others = [unit for unit, own in zip(units, apart, strict=True) if not own]
+        with closing(run_units(task, others, processes)) as results:
+            for done, unit in enumerate(units, 1):
+                if apart[unit.handle]:
+                    yield from self._compared(comparison, *steps[unit.handle])
+                else:
+                    yield from next(results)[1]
                 self._portion.reach(done / len(steps))
 
-    def _compared(
-        self,
-        compare: Callable[[Side | None, Side | None], Iterator[Any]],
-        first: KeyGroupRange,
-        second: KeyGroupRange,
-    ) -> Iterator[tuple[int, Any]]:
+    def _readers(self) -> tuple[StateReader, StateReader]:
         ours, theirs = _states(self._a), _states(self._b)
         names = list(dict.fromkeys([*ours, *theirs]))
         one = StateReader(self._a, [ours.get(name) for name in names])
-        two = StateReader(self._b, [theirs.get(name) for name in names])
-        for pair in held_together(one, two, first, second):
-            for place, (before, after) in enumerate(zip(*pair, strict=True)):
+        return one, StateReader(self._b, [theirs.get(name) for name in names])
+
+    def _is_large(self, first: KeyGroupRange, second: KeyGroupRange) -> bool:
+        one, two = self._readers()
+        return one.is_large(first) or two.is_large(second)
+
+    def _compared(
+        self, comparison: EntryComparison, first: KeyGroupRange, second: KeyGroupRange
+    ) -> Iterator[tuple[int, Any]]:
+        one, two = self._readers()
+        for held in held_together(one, two, first, second):
+            if isinstance(held, LargeMap):
+                info = one.infos[held.place] or two.infos[held.place]
+                assert info is not None  # one of the snapshots has the map
+                with closing(held.entries):
+                    for result in comparison.large_map(info, held):
+                        yield held.place, result
+                continue
+            for place, (before, after) in enumerate(zip(*held, strict=True)):
                 if before is not None and after is not None:
                     before.show_alike(after)
-                for result in compare(before, after):
+                for result in comparison.held(before, after):
                     yield place, result
 
     def _key_groups(self) -> Iterator[tuple[KeyGroupRange, KeyGroupRange]]:
@@ -304,26 +356,69 @@ def _compare(a: Side | None, b: Side | None) -> Iterator[Difference]:
             yield difference
 
 
+def _differences_of_map(info: StateInfo, large: LargeMap) -> Iterator[Difference]:
+    number = 0
+    for a, b in large.entries:
+        if a is not None and b is not None:
+            a.show_alike(b)
+        ours, theirs = _differing(a, b)
+        for start in range(0, len(ours), _ENTRIES_OF_PART):
+            rows = slice(start, start + _ENTRIES_OF_PART)
+            before, after = (
+                None if side is None or not has else side.line(own[rows][own[rows] >= 0])
+                for side, own, has in zip((a, b), (ours, theirs), large.has, strict=True)
+            )
+            shown = before or after
+            assert shown is not None  # a row is in one of them
+            if all(large.has):
+                before, after = before or {**shown, "value": []}, after or {**shown, "value": []}
+            difference = _difference(before, after)
+            if difference is not None:
+                number += 1
+                yield replace(difference, part=number)
+
+
 def _touched(a: Side, b: Side, scopes: tuple[Int64s, Int64s]) -> Int64s:
     """The numbers of scopes (key and namespace) with a record that differs."""
-    numbers_a, numbers_b = _numbers(_stored_keys(a), _stored_keys(b)) if a.is_map else scopes
-    count = 1 + max(numbers_a.max(initial=-1), numbers_b.max(initial=-1))
-    in_a, in_b = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
-    in_a[numbers_a] = np.arange(len(numbers_a))
-    in_b[numbers_b] = np.arange(len(numbers_b))
+    ours, theirs = _differing(a, b, None if a.is_map else scopes)
+    own = [scopes[0][ours[ours >= 0]], scopes[1][theirs[theirs >= 0]]]
+    touched: Int64s = np.unique(np.concatenate(own))
+    return touched
+
+
+def _differing(
+    a: Side | None, b: Side | None, numbers: tuple[Int64s, Int64s] | None = None
+) -> tuple[Int64s, Int64s]:
+    """The rows of records that differ, in both snapshots; -1 for one that a snapshot lacks.
+
+    Args:
+        a: The records of a state in the first snapshot.
+        b: Those in the other one.
+        numbers: A number for each record, the same one for those to compare; by default for equal
+            stored keys.
+    """
+    if a is None or b is None:
+        side = a or b
+        rows = np.arange(0 if side is None else len(side.records))
+        none = np.full(len(rows), -1, np.int64)
+        return (none, rows) if a is None else (rows, none)
+    in_a, in_b = _rows_by_number(*(numbers or _numbers(_stored_keys(a), _stored_keys(b))))
     both = np.flatnonzero((in_a >= 0) & (in_b >= 0))
     marks = np.zeros(len(both), np.uint8)
     values_a = _values(a.records.spans[in_a[both]])
     values_b = _values(b.records.spans[in_b[both]])
     mark_different(address_of(values_a), address_of(values_b), 16, len(both), address_of(marks))
-    changed = both[marks != 0]
-    scopes_in_one = [
-        scopes[0][in_a[(in_a >= 0) & (in_b < 0)]],
-        scopes[1][in_b[(in_b >= 0) & (in_a < 0)]],
-        scopes[0][in_a[changed]],
-    ]
-    touched: Int64s = np.unique(np.concatenate(scopes_in_one))
-    return touched
+    differs = (in_a >= 0) != (in_b >= 0)
+    differs[both[marks != 0]] = True
+    return in_a[differs], in_b[differs]
+
+
+def _rows_by_number(a: Int64s, b: Int64s) -> tuple[Int64s, Int64s]:
+    """The row of each number on both sides; -1 for none."""
+    count = 1 + max(a.max(initial=-1), b.max(initial=-1))
+    in_a, in_b = np.full(count, -1, np.int64), np.full(count, -1, np.int64)
+    in_a[a], in_b[b] = np.arange(len(a)), np.arange(len(b))
+    return in_a, in_b
 
 
 def _values(spans: Int64s) -> Int64s:

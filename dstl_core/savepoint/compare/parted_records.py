@@ -1,11 +1,12 @@
-"""Divides a key group that is too large for memory by key and namespace into temporary files.
+"""Divides a key group that is too large for memory into temporary files, by what a hash says.
 
-Every key and namespace is in one part, and in the same part of every snapshot, so the parts can be
-compared one after the other.
+Equal records are in one part, and in the same part of every snapshot, so the parts can be compared
+one after the other. A part that is still too large is divided again.
 """
 
 from __future__ import annotations
 
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
@@ -13,11 +14,18 @@ from typing import IO
 
 import numpy as np
 
-from dstl_core.codec.columnar.keyed.byte_index import hashes_of
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.byte_index import Ranges, hashes_of
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
 from dstl_core.codec.columnar.keyed.runs import runs_of
-from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
+from dstl_core.codec.columnar.keyed.sections import (
+    Section,
+    SectionChunk,
+    SectionChunks,
+    plain_chunks,
+)
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
+from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_canonical import END_OF_SECTION
 from dstl_core.savepoint.read.stored_records import StateBatch
 from dstl_core.state.columns.keyed_sections import in_temporary_files
@@ -25,6 +33,30 @@ from dstl_core.state.columns.keyed_sections import in_temporary_files
 _LEAST_RECORD_BYTES = 10
 _SEED = 1
 """The parts are the same in every process, so that differences have the same order again."""
+
+Choice = Callable[[StateBatch], Int64s]
+"""The part of each record."""
+
+
+def hashes_of_scopes(batch: StateBatch) -> Int64s:
+    """A hash of key, namespace and state of each record."""
+    return hashes_of(batch.scopes, _SEED) + batch.place
+
+
+def by_scope(count: int, seed: int = _SEED) -> Choice:
+    """Puts all records of a key and namespace into one part."""
+    return lambda batch: (hashes_of(batch.scopes, seed) >> 32) % count
+
+
+def by_map_key(count: int) -> Choice:
+    """Puts records by key, namespace and map key."""
+
+    def choose(batch: StateBatch) -> Int64s:
+        spans = batch.batch.spans
+        keys = Ranges(spans[:, scan.KEY_START], spans[:, scan.KEY_END])
+        return (hashes_of(keys, _SEED) >> 32) % count
+
+    return choose
 
 
 class PartedRecords:
@@ -35,6 +67,7 @@ class PartedRecords:
         decoders: Find the keys of each state, by place, once it has records.
         key_group: The key group.
         count: Number of parts.
+        choose: Says into which part a record goes.
     """
 
     def __init__(
@@ -43,6 +76,7 @@ class PartedRecords:
         decoders: Callable[[int, int], StateDecoder],
         key_group: int,
         count: int,
+        choose: Choice,
     ) -> None:
         self._decoder = decoders
         self._known: dict[int, StateDecoder] = {}
@@ -53,33 +87,59 @@ class PartedRecords:
             for _ in range(count):
                 self._files.append(files.enter_context(tempfile.TemporaryFile(prefix="dstl-")))
             for batch in batches:
-                self._add(batch, count)
+                self._add(batch, count, choose)
             with in_temporary_files():
                 for file in self._files:
+                    file.write(END_OF_SECTION)
                     file.flush()
+            self._sizes = [file.tell() for file in self._files]
             self._opened = files.pop_all()
 
-    def _add(self, own: StateBatch, count: int) -> None:
+    def _add(self, own: StateBatch, count: int, choose: Choice) -> None:
         self._prefix_bytes = own.prefix_bytes
         if own.place not in self._known:
             self._known[own.place] = self._decoder(own.place, own.prefix_bytes)
-        buckets = (hashes_of(own.scopes, _SEED) >> 32) % count
         groups = np.full(len(own.batch), self._key_group, np.int64)
-        runs = runs_of(own.batch.spans, own.place, buckets, groups, count, own.prefix_bytes)
+        runs = runs_of(own.batch.spans, own.place, choose(own), groups, count, own.prefix_bytes)
         for at in np.flatnonzero(np.diff(runs.bounds)).tolist():
             start, end = int(runs.bounds[at]), int(runs.bounds[at + 1])
             with in_temporary_files():
                 self._files[at].write(runs.data.slice(start, end - start))
 
+    def size(self, at: int) -> int:
+        """Bytes of a part."""
+        return self._sizes[at]
+
     def part(self, at: int) -> Iterator[StateBatch]:
-        """The records of a part; its file is read once."""
-        with self._files[at] as file:
-            file.seek(0)
-            raw = file.read() + END_OF_SECTION
+        """The records of a part, of one state each; its file is read once, as a whole."""
+        raw = self._read(at, 0, self._sizes[at])
+        self.drop(at)
         rows = len(raw) // _LEAST_RECORD_BYTES + 1
+        return self._scanned(_one_section(raw, self._key_group), rows, len(raw) + 1)
+
+    def batches(self, at: int) -> Iterator[StateBatch]:
+        """The records of a part, some at a time."""
+        places = [(self._key_group, 0, self._sizes[at])]
+        return self._scanned(plain_chunks(lambda start, end: self._read(at, start, end), places))
+
+    def drop(self, at: int) -> None:
+        """Frees the disk of a part."""
+        self._files[at].close()
+
+    def divided(self, at: int, count: int, choose: Choice) -> PartedRecords:
+        """The records of a part, divided again; its file is read once."""
+        batches = self.batches(at)
+        divided = PartedRecords(batches, self._decoder, self._key_group, count, choose)
+        self.drop(at)
+        return divided
+
+    def _read(self, at: int, start: int, end: int) -> bytes:
+        return os.pread(self._files[at].fileno(), end - start, start)
+
+    def _scanned(self, chunks: SectionChunks, *limits: int) -> Iterator[StateBatch]:
         wanted = [True] * (1 + max(self._known, default=0))
-        scanner = SectionScanner(self._prefix_bytes, wanted, rows, len(raw) + 1)
-        for batch in scanner.batches(_one_section(raw, self._key_group)):
+        scanner = SectionScanner(self._prefix_bytes, wanted, *limits)
+        for batch in scanner.batches(chunks):
             for place, own in batch.by_state():
                 scopes = self._known[place].scope_ranges(own)
                 yield StateBatch(place, own, scopes, self._prefix_bytes)

@@ -4,9 +4,9 @@ time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dstl_core.codec.columnar.keyed.decoder import StateDecoder
@@ -16,7 +16,8 @@ from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import NotInColumnsError, SavepointError, UnreadableValueError
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.compare.parted_records import PartedRecords
+from dstl_core.savepoint.compare.large_maps import BothParts, MapParts, held_parts, parts_of
+from dstl_core.savepoint.compare.parted_records import PartedRecords, by_scope
 from dstl_core.savepoint.read.entries import EVENT_TIMER, KeyedEntry, TimerEntry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
@@ -30,25 +31,36 @@ from dstl_core.savepoint.read.stored_records import (
     stored_size,
 )
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from dstl_core.state.columns.state_columns import is_queue
+from dstl_core.state.columns.state_columns import is_kind, is_queue
 from dstl_core.state.tables.keyed_state import types_of
-
-_PART_BYTES = 16 << 20
-"""Stored bytes of both snapshots that a part of a key group has."""
-_PARTS = 200
-"""Files into which a key group is divided, of each snapshot: a process may open a thousand."""
 
 Line = dict[str, Any]
 
 Sides = list["Side | None"]
+Entries = Generator[tuple["Side | None", "Side | None"], None, None]
+
+
+@dataclass(frozen=True)
+class LargeMap:
+    """A map that is too large to be held.
+
+    Args:
+        place: The place of its state.
+        has: Whether the first snapshot has the map, and the second one.
+        entries: Some entries at a time, the same ones of both snapshots. They are read once.
+    """
+
+    place: int
+    has: tuple[bool, bool]
+    entries: Entries
 
 
 def held_together(
     one: StateReader, two: StateReader, first: KeyGroupRange, second: KeyGroupRange
-) -> Iterator[tuple[Sides, Sides]]:
+) -> Iterator[tuple[Sides, Sides] | LargeMap]:
     """The records of all states of both snapshots, as many at a time as memory should hold: some
-    key groups, or a part of the keys of one. Only key groups with other keys in the other snapshot
-    are never divided.
+    key groups, a part of the keys of one, or a part of a map. Only key groups with other keys in
+    the other snapshot are never divided.
     """
     if first != second or not (one.is_large(first) or two.is_large(second)):
         yield one.sides(one.batches(first)), two.sides(two.batches(second))
@@ -57,11 +69,28 @@ def held_together(
         own = KeyGroupRange(key_group, key_group)
         if not (one.is_large(own) or two.is_large(own)):
             yield one.sides(one.batches(own)), two.sides(two.batches(own))
-            continue
-        count = min(_PARTS, 2 + (one.size(own) + two.size(own)) // _PART_BYTES)
-        with closing(one.parted(key_group, count)) as a, closing(two.parted(key_group, count)) as b:
-            for part in range(count):
-                yield one.sides(a.part(part)), two.sides(b.part(part))
+        else:
+            yield from _divided(one, two, key_group, one.size(own) + two.size(own))
+
+
+def _divided(
+    one: StateReader, two: StateReader, key_group: int, size: int
+) -> Iterator[tuple[Sides, Sides] | LargeMap]:
+    count, maps = parts_of(size), one.maps_like(two)
+    with closing(one.parted(key_group, count)) as a, closing(two.parted(key_group, count)) as b:
+        whole = sum(a.size(at) + b.size(at) for at in range(count))
+        for at in range(count):
+            for part in held_parts(BothParts(a, b, at, whole), maps):
+                if isinstance(part, BothParts):
+                    yield one.sides(part.a.part(part.at)), two.sides(part.b.part(part.at))
+                else:
+                    yield LargeMap(part.place, part.has, _entries(one, two, part))
+
+
+def _entries(one: StateReader, two: StateReader, large: MapParts) -> Entries:
+    for part in large.entries():
+        before, after = one.sides(part.a.part(part.at)), two.sides(part.b.part(part.at))
+        yield before[large.place], after[large.place]
 
 
 @dataclass
@@ -70,6 +99,26 @@ class StateReader:
 
     operator: OperatorSnapshot | None
     infos: list[StateInfo | None]
+
+    def maps_like(self, other: StateReader) -> frozenset[int]:
+        """The places of the map states whose entries have the same types in another snapshot, or
+        are in one alone.
+        """
+        key_types = [
+            own.operator.key_type.serializer
+            for own in (self, other)
+            if own.operator is not None and own.operator.key_type is not None
+        ]
+        if key_types[:1] != key_types[-1:]:
+            return frozenset()
+        places = set()
+        for place, infos in enumerate(zip(self.infos, other.infos, strict=True)):
+            both = [info.meta for info in infos if info is not None]
+            if all(is_kind(meta, KeyedStateType.MAP) for meta in both):
+                types = [types_of(meta.as_key_value()) for meta in both]
+                if types[0] == types[-1]:
+                    places.add(place)
+        return frozenset(places)
 
     @property
     def _metas(self) -> list[StateMetaInfoSnapshot]:
@@ -85,11 +134,13 @@ class StateReader:
         return bool(self._metas and self.operator and is_large(self.operator, key_groups))
 
     def batches(self, key_groups: KeyGroupRange) -> Iterator[StateBatch]:
-        """The records of all states."""
+        """The records of all states, with the places of the states in ``infos``."""
         if not self._metas or self.operator is None:
             return
+        places = [place for place, info in enumerate(self.infos) if info is not None]
         try:
-            yield from state_batches(self.operator, self._metas, key_groups)
+            for batch in state_batches(self.operator, self._metas, key_groups):
+                yield replace(batch, place=places[batch.place])
         except NotInColumnsError as error:
             raise SavepointError(
                 f"State {error.context.get('state')!r} of operator {self.operator.label!r} cannot "
@@ -98,14 +149,15 @@ class StateReader:
 
     def parted(self, key_group: int, count: int) -> PartedRecords:
         """The records of a large key group, in files."""
-        metas = self._metas
 
         def decoder(place: int, prefix_bytes: int) -> StateDecoder:
+            info = self.infos[place]
             assert self.operator is not None and self.operator.key_type is not None
-            return scope_decoder(metas[place], self.operator.key_type.serializer, prefix_bytes)
+            assert info is not None  # it has records
+            return scope_decoder(info.meta, self.operator.key_type.serializer, prefix_bytes)
 
         own = KeyGroupRange(key_group, key_group)
-        return PartedRecords(self.batches(own), decoder, key_group, count)
+        return PartedRecords(self.batches(own), decoder, key_group, count, by_scope(count))
 
     def sides(self, batches: Iterable[StateBatch]) -> Sides:
         """The records of each state; None for one that the snapshot lacks."""
@@ -113,14 +165,13 @@ class StateReader:
         if operator is None or operator.key_type is None:
             return [None for _ in self.infos]
         known, key_type = operator.decimals, operator.key_type.serializer
-        every = iter(held_records(batches, len(self._metas)))
         sides: Sides = []
-        for info in self.infos:
+        for info, records in zip(self.infos, held_records(batches, len(self.infos)), strict=True):
             if info is None:
                 sides.append(None)
                 continue
             decimals, of_keys = known.get(info.name), known.get(KEY_DECIMALS)
-            sides.append(Side(operator, info, key_type, next(every), decimals, of_keys))
+            sides.append(Side(operator, info, key_type, records, decimals, of_keys))
         return sides
 
 
@@ -147,8 +198,7 @@ class Side:
 
     @property
     def is_map(self) -> bool:
-        meta = self.info.meta
-        return not is_queue(meta) and meta.keyed_state_type is KeyedStateType.MAP
+        return is_kind(self.info.meta, KeyedStateType.MAP)
 
     @property
     def types(self) -> tuple[Any, Any]:

@@ -7,7 +7,9 @@ columns do not support or refuse; the record-wise code then raises the precise e
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from itertools import pairwise
 
 import numpy as np
 
@@ -16,6 +18,7 @@ from dstl_core.codec.columnar.keyed.byte_index import Ranges, hashes_of
 from dstl_core.codec.columnar.keyed.decoder import KEY, StateDecoder
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
+from dstl_core.codec.columnar.keyed.sst_writer import keys_in_order
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, ColumnOptions
 from dstl_core.codec.keyed_records import RecordFormat, part_of
@@ -25,7 +28,7 @@ from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.read.stored_records import open_part_records
+from dstl_core.savepoint.read.stored_records import are_many, open_part_records
 
 
 class StateDecoders:
@@ -79,6 +82,7 @@ class StoredRange:
         self._stored = stored
         if stored is not None:
             states.follow(stored.header, stored.prefix_bytes)
+        self.is_large = are_many(stored)
         self.formats = [] if stored is None else states.formats
         self.decoders = [] if stored is None else states.decoders
 
@@ -146,11 +150,16 @@ def check_range(
     """What is in the range, if it is correct; None if the record-wise code must check it.
 
     Correct means that every record decodes, no key occurs twice, and every key is in its key group.
+    That no key occurs twice is seen by the order of many records, and by a hash of each key
+    otherwise.
     """
     try:
         stored = StoredRange(operator, handle, key_groups, known)
         if any(decoder.keeps_bytes for decoder in stored.decoders):
             return None  # the record-wise code reads values that have no columnar form
+        if stored.is_large:
+            with suppress(_NotInOrder):
+                return _count_in_order(operator, stored)
         parts: list[list[tuple[Int64s, Int64s]]] = [[] for _ in stored.formats]
         for batch in stored.batches():
             for state, records in batch.by_state():
@@ -199,6 +208,60 @@ def _count(stored: StoredRange, parts: list[list[tuple[Int64s, Int64s]]]) -> Ran
         name = record_format.meta.name
         records[name] = records.get(name, 0) + count
     return RangeCounts(entries, records)
+
+
+class _NotInOrder(Exception):
+    """The keys of a state do not ascend."""
+
+
+@dataclass
+class _InOrder:
+    """What is known of the records of a state whose keys ascend in each key group."""
+
+    records: int = 0
+    scopes: int = 0
+    key_group: int = -1
+    key: bytes = b""
+    hashes: tuple[int, int] = (0, 0)
+    """Those of key and scope of the last record."""
+
+    def add(self, batch: SpanBatch, keys: Int64s, scopes: Int64s) -> bool:
+        """Adds records; whether no key comes twice. Raises: _NotInOrder."""
+        groups = batch.key_groups
+        bounds = [0, *(np.flatnonzero(np.diff(groups)) + 1).tolist(), len(groups)]
+        for first, end in pairwise(bounds):
+            group = int(groups[first])
+            if group < self.key_group:
+                raise _NotInOrder
+            before = self.key if group == self.key_group else b""
+            key = keys_in_order(np.ascontiguousarray(batch.spans[first:end]), before)
+            if key is None:
+                raise _NotInOrder
+            self.key_group, self.key = group, key
+        is_first = self.records == 0
+        if (keys[1:] == keys[:-1]).any() or (not is_first and int(keys[0]) == self.hashes[0]):
+            return False
+        self.records += len(keys)
+        self.scopes += int(np.count_nonzero(np.diff(scopes)))
+        self.scopes += is_first or int(scopes[0]) != self.hashes[1]
+        self.hashes = int(keys[-1]), int(scopes[-1])
+        return True
+
+
+def _count_in_order(operator: OperatorSnapshot, stored: StoredRange) -> RangeCounts | None:
+    """As ``check_range``, whatever the range weighs. Raises: _NotInOrder."""
+    known = [_InOrder() for _ in stored.formats]
+    for batch in stored.batches():
+        for state, own in batch.by_state():
+            hashes = _checked(operator, stored, state, own)
+            if hashes is None or not known[state].add(own, *hashes):
+                return None
+    records: dict[str, int] = {}
+    for record_format, counted in zip(stored.formats, known, strict=True):
+        if counted.records:
+            name = record_format.meta.name
+            records[name] = records.get(name, 0) + counted.records
+    return RangeCounts(sum(counted.scopes for counted in known), records)
 
 
 def _distinct(hashes: list[Int64s]) -> int:

@@ -136,6 +136,11 @@ def is_large(
     return stored_size(operator, wanted, only) > LARGE_BYTES
 
 
+def are_many(stored: StoredRecords | None) -> bool:
+    """Whether the records of one part are too large to be held."""
+    return stored is not None and stored.size > LARGE_BYTES
+
+
 def _opener(operator: OperatorCatalog, handle: KeyedStateHandle) -> KeyGroupsOpener:
     # The type of the key is in the header of another handle, which may be missing.
     key_type = operator.key_type if lacks_base(handle) else None

@@ -21,7 +21,7 @@ _ROWS = 10_000
 _TEXTS = ("key", "ns", "before", "after")
 DIFF_SCHEMA = pa.schema(
     [(name, pa.string()) for name in ("change", "op", "kind", "state", *_TEXTS)]
-    + [("ts", pa.int64())]
+    + [("ts", pa.int64()), ("part", pa.int64())]
 )
 
 
@@ -47,7 +47,7 @@ class _Diff:
 def _row(line: dict[str, Any]) -> dict[str, Any]:
     texts = {name: json.dumps(line[name]) for name in _TEXTS if line.get(name) is not None}
     state = line.get("state", line.get("service"))
-    plain = {name: line.get(name) for name in ("change", "op", "kind", "ts")}
+    plain = {name: line.get(name) for name in ("change", "op", "kind", "ts", "part")}
     return plain | {"state": state} | texts
 
 
@@ -55,7 +55,7 @@ def diff_frame(spark: SparkSession, before: SnapshotPlace, after: SnapshotPlace)
     """The added, removed and changed entries of two snapshots. One task compares them.
 
     Columns: ``change``, ``op``, ``kind``, ``state``, the key, the namespace and both values as
-    JSON, and the time of a timer.
+    JSON, the time of a timer, and the number of the part of a map that is too large to be held.
     """
     return frame_of_splits(spark, 1, _Diff(before, after), spark_schema_of(DIFF_SCHEMA))
 

@@ -44,6 +44,7 @@ def native_state(
         number = NEW_MANIFEST_NUMBER + 1 + len(shared)
         families[names[written.state_id]].append(written.table.as_file(number))
         shared.append((table_name(number), add_stream(written.table.data)))
+        del written  # a file is not held while the next one is built
     manifest = f"{MANIFEST}{NEW_MANIFEST_NUMBER:06d}"
     add = add_list or add_stream
     private = [

@@ -15,27 +15,38 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
-from dstl_core import Snapshot
+from dstl_core import Snapshot, verify_snapshot
 from dstl_core.cli import main
 from dstl_core.codec import snappy_frames
 from dstl_core.codec.columnar.keyed import byte_index, spans
+from dstl_core.codec.keyed_canonical import END_OF_SECTION
+from dstl_core.codec.serializers import Types
 from dstl_core.codec.snappy_frames import compress_frames, compressed_pieces
+from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import StorageError
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.access import column_lines
 from dstl_core.savepoint.access.column_lines import MapText
+from dstl_core.savepoint.compare import diff, large_maps, sides
 from dstl_core.savepoint.compare.diff import KeyChanges, count_changes, diff_snapshots
 from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.read import entry_reader, stored_records
+from dstl_core.savepoint.read import entry_reader, stored_columns, stored_records
+from dstl_core.savepoint.verify import range_check
 from dstl_core.savepoint.write import work_record
+from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns import keyed_sections
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedStream
 from dstl_core.state.restore import kernel_sizes
 from tests.golden_files import GOLDEN, Fixture, as_lines
-from tests.unit.savepoint.test_diff import AFTER, BEFORE, EXPECTED, by_place, write
+from tests.unit.savepoint.test_diff import AFTER, BEFORE, EXPECTED, VALUE, by_place, write
 
 TABLES = "x-lsm-rocksdb-incremental"
 STREAMS = "a-rocksdb-canonical"
@@ -165,6 +176,141 @@ def test_differences_of_large_key_groups(jobs: int, tmp_path: Path) -> None:
     changes = {each.state: each for each in count_changes(old, new, jobs=jobs)}
     assert changes["n"] == KeyChanges("n", "value", new=1, gone=1, changed=1)
     assert changes["counts"] == KeyChanges("counts", "map", changed=1)
+
+
+OLD = {f"{number:04}": number for number in range(1000)}
+NEW = {**{key: value for key, value in OLD.items() if value % 10}, "0013": -1, "more": 5}
+MAPS = [
+    {"hot": OLD, "other": OLD, "gone": OLD, "small": {"k": 1}, "same": {"k": 1}},
+    {"hot": NEW, "other": OLD, "new": NEW, "small": {"k": 2}, "same": {"k": 1}},
+]
+
+
+def write_maps(path: Path, maps: dict[str, dict[str, int]], **options: Any) -> Snapshot:
+    """Maps by key, and a value for each of some keys: all in one key group."""
+    rows = [(key, *pair) for key, own in maps.items() for pair in own.items()]
+    names = ("state_key", "map_key", "map_value")
+    counts = dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+    keys = [*maps, *(f"k{number}" for number in range(300))]
+    values = {"state_key": keys, "state_value": list(range(len(keys)))}
+    return write(path, {"n": values, "counts": counts}, max_parallelism=1, **options)
+
+
+@pytest.fixture
+def held_rows(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Limits of a part that are small; and the rows that are held at once, one number a time."""
+    monkeypatch.setattr(large_maps, "PART_BYTES", 2_000)
+    monkeypatch.setattr(large_maps, "HELD_PART_BYTES", 4_000)
+    monkeypatch.setattr(diff, "_ENTRIES_OF_PART", 7)
+    held: list[int] = []
+    original = sides.held_records
+
+    def counted(*arguments: Any) -> Any:
+        records = original(*arguments)
+        held.append(sum(map(len, records)))
+        return records
+
+    monkeypatch.setattr(sides, "held_records", counted)
+    return held
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_map_that_is_larger_than_memory_is_compared_in_parts(
+    jobs: int, tmp_path: Path, held_rows: list[int]
+) -> None:
+    one, two = (write_maps(tmp_path / str(at), own) for at, own in enumerate(MAPS))
+    shown: dict[str, list[Any]] = {}
+    for difference in diff_snapshots(one, two, jobs=jobs):
+        line = difference.to_json()
+        if line["state"] != "counts":
+            continue
+        before, after = line.get("before"), line.get("after")
+        assert len(before or ()) <= 7 and len(after or ()) <= 7
+        parts = shown.setdefault(line["key"], [line["change"], {}, {}])
+        assert parts[0] == line["change"]
+        for known, pairs in zip(parts[1:], (before, after), strict=True):
+            assert not known.keys() & dict(pairs or ()).keys()
+            known.update(pairs or ())
+        assert ("part" in line) == (line["key"] != "small")
+    differs = {key for key in OLD.keys() | NEW.keys() if OLD.get(key) != NEW.get(key)}
+    hot = ({key: own[key] for key in own if key in differs} for own in (OLD, NEW))
+    assert shown == {
+        "hot": ["changed", *hot],
+        "gone": ["removed", OLD, {}],
+        "new": ["added", {}, NEW],
+        "small": ["changed", {"k": 1}, {"k": 2}],
+    }
+    assert 0 < max(held_rows) < 300  # a map has 1,000
+    [old], [new] = one.operators, two.operators
+    changes = {each.state: each for each in count_changes(old, new, jobs=jobs)}
+    assert changes["counts"] == KeyChanges("counts", "map", new=1, gone=1, changed=2)
+
+
+def test_a_map_of_another_type_is_compared_as_a_whole(tmp_path: Path, held_rows: list[int]) -> None:
+    wide = Types.MAP(Types.STRING, Types.LONG)
+    states = [VALUE, StateMetaInfoSnapshot.key_value("counts", KeyedStateType.MAP, wide)]
+    one = write_maps(tmp_path / "a", {"hot": OLD})
+    two = write_maps(tmp_path / "b", {"hot": OLD}, states=states)
+    assert not list(diff_snapshots(one, two))
+
+
+def test_a_part_of_a_map_counts_once(
+    tmp_path: Path, held_rows: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    places = [tmp_path / str(at) for at in range(2)]
+    for place, own in zip(places, MAPS, strict=True):
+        write_maps(place, own)
+    with pytest.raises(SystemExit):
+        main(["diff", *map(str, places)])
+    assert "op map counts: 1 added, 1 removed, 2 changed" in capsys.readouterr().out
+
+
+@pytest.fixture
+def held_hashes(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many hashes of keys a check has held, one number for each range."""
+    monkeypatch.setattr(range_check, "SMALL_BYTES", 0)
+    held: list[int] = []
+    original = stored_columns._count
+
+    def counted(stored: Any, parts: Any) -> Any:
+        held.append(sum(len(keys) for own in parts for keys, _ in own))
+        return original(stored, parts)
+
+    monkeypatch.setattr(stored_columns, "_count", counted)
+    return held
+
+
+@pytest.mark.parametrize(
+    ("name", "is_in_order"),
+    [(TABLES, True), (STREAMS, True), ("a-hashmap-canonical", False)],
+)
+def test_a_check_holds_no_hashes_of_keys_that_ascend(
+    name: str, is_in_order: bool, held_hashes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = Snapshot.load(fixture_of(name).snapshot)
+    report = verify_snapshot(own)
+    assert bool(held_hashes) != is_in_order
+    monkeypatch.setattr(stored_records, "LARGE_BYTES", 1 << 30)
+    assert report.to_json() == verify_snapshot(own).to_json()
+    assert report.to_json()["ok"]
+
+
+@pytest.mark.parametrize("keys", [[1, 2, 2, 3], [2, 1, 3, 2], [1, 2, 3]])
+def test_a_key_that_comes_twice_is_found(
+    keys: list[int], tmp_path: Path, held_hashes: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = KeyedStateEncoder(Types.LONG, [VALUE], 1)
+    raw = encoder.encode("n", pa.table({"state_key": keys, "state_value": keys})).data
+    section = [memoryview(raw), END_OF_SECTION]
+    stream = KeyedStream(encoder.header, encoder.key_groups, 1, [section])
+    folder = SavepointFolder(tmp_path / "out")
+    subtask = OperatorSubtaskState(0, managed_keyed_state=folder.add_keyed_stream(stream))
+    operator = OperatorState(OperatorID.for_uid("op"), 1, 1, (subtask,), uid="op")
+    folder.publish(CheckpointMetadata(3, 1, (operator,)), {})
+    monkeypatch.setattr(stored_records, "LARGE_BYTES", 10)
+    report = verify_snapshot(Snapshot.load(tmp_path / "out")).to_json()
+    assert report["ok"] == (len({*keys}) == len(keys))
+    assert bool(held_hashes) == (keys == [2, 1, 3, 2])
 
 
 def test_differences_have_the_same_order_in_every_process(

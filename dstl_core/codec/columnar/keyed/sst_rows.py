@@ -22,7 +22,7 @@ from dstl_core.codec.columnar.keyed.spans import (
     SpanBatch,
     SpanRecord,
 )
-from dstl_core.codec.columnar.keyed.sst_blocks import TableEntries, TableReader
+from dstl_core.codec.columnar.keyed.sst_blocks import StoredBlocks, TableEntries, TableReader
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch_words
@@ -139,6 +139,9 @@ def merged_spans(
         stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
         for begin, end, _ in _parts(readers, low, high, prefix_bytes, BYTES_AT_ONCE):
             start, stop = _bounds(begin, end, prefix_bytes)
+            if begin == end and _stored_bytes(readers, start, stop) > 2 * CUT_BYTES:
+                yield from _cut_stored(readers, stored, begin, start, stop, prefix_bytes)
+                continue
             every = [each.entries(start, stop, prefix_bytes) for each in stored]
             yield _merged([each for each in every if len(each)], begin, end, prefix_bytes)
 
@@ -167,10 +170,24 @@ def _cut(
             for key_range in ranges[place : place + 2]:
                 _begin(readers, *key_range)
             stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
-            for low, high in _key_ranges(readers, start, stop, CUT_BYTES):
-                runs = [each.entries(low, high, prefix_bytes).between(low, high) for each in stored]
-                every = [each for each in runs if len(each)]
-                yield _merged(every, key_group, key_group, prefix_bytes)
+            yield from _cut_stored(readers, stored, key_group, start, stop, prefix_bytes)
+
+
+def _cut_stored(
+    readers: Sequence[TableReader],
+    stored: Sequence[StoredBlocks],
+    key_group: int,
+    start: bytes,
+    stop: bytes | None,
+    prefix_bytes: int,
+) -> Iterator[SstRows]:
+    """The rows of a large key group with keys in ``[start, stop)``, whose blocks were read. Small
+    records take ten times their packed bytes once they are rows, so few are rows at once.
+    """
+    for low, high in _key_ranges(readers, start, stop, CUT_BYTES):
+        runs = [each.entries(low, high, prefix_bytes).between(low, high) for each in stored]
+        every = [each for each in runs if len(each)]
+        yield _merged(every, key_group, key_group, prefix_bytes)
 
 
 def _key_ranges(

@@ -190,8 +190,9 @@ class FamilyWriter:
     def finish(self) -> Iterator[FamilyTable]:
         """The file with the records since the one before; none without records."""
         if self.size:
-            yield FamilyTable(self._state_id, self._builder.finish())
-            self._builder = TableBuilder(self._name, self._family_id)
+            table = FamilyTable(self._state_id, self._builder.finish())
+            self._builder = TableBuilder(self._name, self._family_id)  # lets the blocks go
+            yield table
 
 
 def keys_in_order(spans: Int64s, before: bytes) -> bytes | None:
