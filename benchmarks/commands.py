@@ -87,15 +87,15 @@ def _measure(
 ) -> dict[str, Any]:
     fewer = [f"old/count=value >= {keys // 20}", "--canonical"]
     shutil.rmtree(work / "changed", ignore_errors=True)
-    _command(work, ["rewrite", source, str(work / "changed"), "--where", *fewer], jobs)
-    nothing = _command(work, ["inspect", source], None)["read"]
+    run_dstl(work, ["rewrite", source, str(work / "changed"), "--where", *fewer], jobs)
+    nothing = run_dstl(work, ["inspect", source], None)["read"]
     measured: dict[str, Any] = {}
     for name, command in _commands(work, source).items():
         if only and not any(name.startswith(each) for each in only):
             continue
         print(f"# {keys} keys, {name}", file=sys.stderr)
         told = _forecast(command, jobs) if str(work / "out") in command else None
-        measured[name] = _command(work, command, jobs) | {"forecast": told}
+        measured[name] = run_dstl(work, command, jobs) | {"forecast": told}
         measured[name]["read"] -= nothing
         measured[name]["written"] = size_of(work / "out") if (work / "out").is_dir() else 0
         shutil.rmtree(work / "out", ignore_errors=True)
@@ -111,7 +111,8 @@ def _forecast(command: list[str], jobs: int) -> Any:
     return (answer[0] if isinstance(answer, list) else answer)["forecast"]
 
 
-def _command(work: Path, command: list[str], jobs: int | None) -> dict[str, Any]:
+def run_dstl(work: Path, command: list[str], jobs: int | None) -> dict[str, Any]:
+    """Runs a command of dstl in a process of its own; what it reads counts, too."""
     more = [] if jobs is None else ["--jobs", str(jobs)]
     dstl = [sys.executable, "-m", "dstl_core.cli", *command, *more]
     os.environ.setdefault("PYTHONPATH", os.getcwd())
