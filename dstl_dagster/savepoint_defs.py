@@ -53,6 +53,8 @@ def build_savepoint_defs(
     sensor_interval_seconds: int = 60,
     sensors_running: bool = False,
     serializers: SerializerRegistry | str | None = None,
+    allow_roots: Sequence[str] = (),
+    relocate: Mapping[str, str] | None = None,
     translator: DagsterDstlTranslator | None = None,
     resources: Mapping[str, Any] | None = None,
 ) -> dg.Definitions:
@@ -77,6 +79,8 @@ def build_savepoint_defs(
         sensor_interval_seconds: Seconds between two looks for checkpoints.
         sensors_running: Whether sensors run by default.
         serializers: The registry of your own types, or ``package.module:name``.
+        allow_roots: Further folders from which files of the savepoint may be read.
+        relocate: Old root to new root, for files of the savepoint that were moved.
         translator: Names the assets.
         resources: ``storage``, and ``flink`` or ``spark`` where they are needed.
 
@@ -85,18 +89,13 @@ def build_savepoint_defs(
     """
     of_flink = {"stop": stop, "drain": drain, "native": native}
     _check_arguments(name, path, flink_job, of_flink)
-    for edit, kind in ((rewrite, Rewrite), (upgrade, Upgrade), (migrate, Migrate)):
-        _check_edit(name, edit, kind)
-    savepoint = _Savepoint(name, translator or DagsterDstlTranslator(), serializers, path)
+    translator = translator or DagsterDstlTranslator()
+    savepoint = _Savepoint(name, translator, serializers, path, allow_roots, relocate)
     taken = savepoint.asset(flink_job, deps, automation_condition, of_flink)
     reported, sensors = savepoint.reported(checkpoints, sensor_interval_seconds, sensors_running)
-    own = [VerifyCheck(blocking=True), *savepoint.template_checks(template)]
     return dg.Definitions(
         assets=[taken, *savepoint.copies(rewrite, upgrade, migrate), *reported],
-        asset_checks=[
-            *build_snapshot_checks(savepoint.key, savepoint.source, [*own, *checks]),
-            *savepoint.migrated_checks(migrate),
-        ],
+        asset_checks=savepoint.checks(template, checks) + savepoint.migrated_checks(migrate),
         sensors=sensors,
         schedules=[] if schedule is None else [savepoint.schedule(schedule)],
         resources=dict(resources or {}),
@@ -138,19 +137,23 @@ class _Savepoint:
         translator: Names the assets.
         serializers: The registry of types, or where it is.
         path: Where the savepoint is; None if Flink takes it.
+        allow_roots: Further folders from which its files may be read.
+        relocate: Old root to new root of its files.
     """
 
     name: str
     translator: DagsterDstlTranslator
     serializers: SerializerRegistry | str | None
     path: str | None
+    allow_roots: Sequence[str]
+    relocate: Mapping[str, str] | None
 
     @property
     def source(self) -> SnapshotSource:
         """Finds the savepoint: the one of the path, or the latest that was taken."""
-        if self.path is not None:
-            return snapshot_at(self.path, self.serializers)
-        return latest_below("savepoint", self.serializers)
+        find = latest_below if self.path is None else snapshot_at
+        place = "savepoint" if self.path is None else self.path
+        return find(place, self.serializers, allow_roots=self.allow_roots, relocate=self.relocate)
 
     @property
     def key(self) -> dg.AssetKey:
@@ -224,6 +227,8 @@ class _Savepoint:
         self, rewrite: Rewrite | None, upgrade: Upgrade | None, migrate: Migrate | None
     ) -> list[dg.AssetsDefinition]:
         """The assets that are copies of the savepoint."""
+        for edit, kind in ((rewrite, Rewrite), (upgrade, Upgrade), (migrate, Migrate)):
+            _check_edit(self.name, edit, kind)
         assets = []
         if rewrite is not None:
             assets.append(
@@ -253,6 +258,8 @@ class _Savepoint:
                     migrate.declaration,
                     op_name=self.op_name(migrate.name),
                     engine=migrate.engine,
+                    files=migrate.files,
+                    format=migrate.format,
                 )
             )
         return assets
@@ -268,12 +275,13 @@ class _Savepoint:
             deps=[self.key], automation_condition=spec.automation_condition or condition
         )
 
-    def template_checks(self, template: str | None) -> list[SnapshotCheck]:
-        """Checks against a savepoint of the next job."""
-        if template is None:
-            return []
-        job = snapshot_at(template, self.serializers)
-        return [RestoreCheck(job), SchemaCheck(job)]
+    def checks(self, template: str | None, more: Sequence[Check]) -> list[dg.AssetChecksDefinition]:
+        """Checks that read the savepoint whole, compare it with one of the next job, and more."""
+        every: list[Check] = [VerifyCheck(blocking=True)]
+        if template is not None:
+            job = snapshot_at(template, self.serializers)
+            every += [RestoreCheck(job), SchemaCheck(job)]
+        return build_snapshot_checks(self.key, self.source, [*every, *more])
 
     def migrated_checks(self, migrate: Migrate | None) -> list[dg.AssetChecksDefinition]:
         """Checks of the migrated savepoint."""
@@ -283,7 +291,9 @@ class _Savepoint:
         template = Migration.load(migrate.declaration).to_template
         if template is not None:
             checks.append(RestoreCheck(snapshot_at(template, self.serializers), blocking=True))
-        written = migrated_source(self.source, migrate.declaration)
+        written = migrated_source(
+            self.source, migrate.declaration, files=migrate.files, format=migrate.format
+        )
         return build_snapshot_checks(self.spec("migrated", migrate.name).key, written, checks)
 
     def schedule(self, cron: str) -> dg.ScheduleDefinition:

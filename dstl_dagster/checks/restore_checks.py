@@ -21,7 +21,7 @@ from dstl_dagster.checks.snapshot_check import (
     severity_of,
 )
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.typed_source import SnapshotSource, load_from, registry_of
+from dstl_dagster.snapshots.typed_source import SnapshotSource, load_from, resource_for
 
 ExpectedJob = JobDescription | SnapshotSource | Callable[[DstlStorageResource], JobDescription]
 """A job: its description, a function that returns one when the check runs, or a source of a
@@ -161,7 +161,7 @@ def _expected(job: ExpectedJob, storage: DstlStorageResource) -> JobDescription 
     described = job(storage)
     if isinstance(described, JobDescription):
         return described
-    return Snapshot.load(described, serializers=registry_of(job))  # type: ignore[arg-type]
+    return resource_for(job, storage).load(described)  # type: ignore[arg-type]
 
 
 def _texts(lines: Iterable[RestoreLine]) -> list[str]:

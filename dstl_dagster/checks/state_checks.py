@@ -17,8 +17,7 @@ from dstl_dagster.checks.snapshot_check import (
 )
 from dstl_dagster.resources.engines import engine_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.stored_rows import read_state
-from dstl_dagster.snapshots.typed_source import SnapshotSource, registry_of
+from dstl_dagster.snapshots.typed_source import SnapshotSource, resource_for
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -77,7 +76,8 @@ class StateCheck(SnapshotCheck, dg.Resolvable):
         ) -> dg.AssetCheckResult:
             path = source(storage)
             with engine_of(spark, "dstl", context.run.run_id, operator) as session:
-                rows = read_state(session, path, operator, self.state, registry_of(source))
+                resource = resource_for(source, storage)
+                rows = resource.read(session, path, uid=operator, state=self.state)
                 violations = session.sql(self.sql, state=rows).count()
             return dg.AssetCheckResult(
                 passed=violations == 0,
@@ -124,10 +124,10 @@ class DiffCheck(SnapshotCheck):
             spark: dg.ResourceParam[Any],
         ) -> dg.AssetCheckResult:
             with engine_of(spark, "dstl", context.run.run_id, "diff") as session:
-                types = registry_of(before), registry_of(source)
                 old_uid = self.before_uid or operator
-                old = read_state(session, before(storage), old_uid, None, types[0])
-                new = read_state(session, source(storage), operator, None, types[1])
+                resources = resource_for(before, storage), resource_for(source, storage)
+                old = resources[0].read(session, before(storage), uid=old_uid)
+                new = resources[1].read(session, source(storage), uid=operator)
                 counts = _count_differences(old, new)
             changed = counts["added"] + counts["removed"] + counts["changed"]
             ratio = changed / max(counts["before"], 1)

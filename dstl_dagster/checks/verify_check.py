@@ -5,11 +5,10 @@ from dataclasses import dataclass
 import dagster as dg
 
 from dstl_core.errors import FormatError, StateFileNotFoundError
-from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_dagster.checks.snapshot_check import ERROR, Asset, SnapshotCheck, lines_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
-from dstl_dagster.snapshots.typed_source import SnapshotSource, registry_of
+from dstl_dagster.snapshots.typed_source import SnapshotSource, resource_for
 
 
 @dataclass(frozen=True)
@@ -43,7 +42,7 @@ def verify(source: SnapshotSource, storage: DstlStorageResource) -> dg.AssetChec
     storage.connect()
     path = source(storage)
     try:
-        snapshot = Snapshot.load(path, serializers=registry_of(source))
+        snapshot = resource_for(source, storage).load(path)
         findings = [str(finding) for finding in verify_snapshot(snapshot).findings]
     except (FormatError, StateFileNotFoundError) as error:
         findings = [str(error)]

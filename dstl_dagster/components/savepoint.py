@@ -77,6 +77,17 @@ class SavepointComponent(dg.Component, dg.Resolvable):
             "my_project.types:registry",
         ),
     ] = None
+    allow_roots: Annotated[
+        list[str],
+        shown("Further folders from which files of the savepoint may be read.", ["s3://old/chk"]),
+    ] = field(default_factory=list)
+    relocate: Annotated[
+        dict[str, str],
+        shown(
+            "Old root to new root, for files of the savepoint that were moved.",
+            {"hdfs://nn/flink": "s3://bucket/flink"},
+        ),
+    ] = field(default_factory=dict)
     automation_condition: Annotated[
         dg.AutomationCondition | None,
         shown(

@@ -13,6 +13,7 @@ from pydantic import Field
 
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.savepoint.edit.kept_state import Files
+from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.leases import refuse_beside_runs, working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
@@ -67,9 +68,20 @@ class RewriteConfig(dg.Config):
     rename: dict[str, str] = Field(default={}, description="Uid of an operator to its new uid.")
     remove: list[str] = Field(default=[], description="Uids of operators to leave out.")
     max_parallelism: int | None = Field(default=None, description="New number of key groups.")
-    files: str = Field(
+    files: str | None = Field(
+        default=None,
+        description="What becomes of state that does not change: canonical, copy or share. By "
+        "default canonical; with native form, copy of a savepoint and share of a checkpoint.",
+    )
+    format: str = Field(
         default="canonical",
-        description="What becomes of state that does not change: canonical, copy or share.",
+        description="The form of keyed state that is written: canonical, or native for RocksDB.",
+    )
+    allow_roots: list[str] = Field(
+        default=[], description="Further folders from which files of the source may be read."
+    )
+    relocate: dict[str, str] = Field(
+        default={}, description="Old root to new root of files of the source that were moved."
     )
     erase_keys: dict[str, str] = Field(
         default={}, description="Uid of an operator to a file with keys that go, one on each line."
@@ -243,13 +255,17 @@ def build_rewrite_op(name: str, *, engine: str | None = None) -> dg.OpDefinition
     def rewrite(context: dg.OpExecutionContext, config: RewriteConfig, source: str) -> str:
         storage = context.resources.storage
         with no_retry_of_permanent_errors(), units_of(context, engine, name) as jobs:
-            copy = SavepointResource(storage=storage).rewrite(
+            resource = SavepointResource(
+                storage=storage, allow_roots=config.allow_roots, relocate=config.relocate
+            )
+            copy = resource.rewrite(
                 source,
                 config.out,
                 rename=config.rename,
                 remove=config.remove,
                 max_parallelism=config.max_parallelism,
-                files=cast(Files, config.files),
+                files=cast(Files | None, config.files),
+                format=cast(KeyedForm, config.format),
                 erase_keys=config.erase_keys,
                 where=config.where,
                 drop_expired=config.drop_expired,

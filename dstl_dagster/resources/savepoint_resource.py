@@ -2,7 +2,7 @@
 
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
@@ -15,6 +15,7 @@ from dstl_core.flink_text import duration_ms
 from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.edit.rewrite import edit_by_names
+from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
@@ -22,6 +23,7 @@ from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames, lines_of_file
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_snapshot
 from dstl_core.savepoint.verify.verify import Report, verify_snapshot
+from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
@@ -54,13 +56,14 @@ class SavepointResource(dg.ConfigurableResource):
             StateFileNotFoundError: There is no snapshot.
             FormatError: Its metadata is damaged.
         """
-        path = self.storage.path_of(place)
-        return self._load(path)
+        return self._load(place)
 
-    def _load(self, path: str, jars: Sequence[str] = ()) -> Snapshot:
+    def _load(
+        self, place: str, jars: Sequence[str] = (), further_roots: Sequence[str] = ()
+    ) -> Snapshot:
         return Snapshot.load(
-            path,
-            allow_roots=self.allow_roots,
+            self.storage.path_of(place),
+            allow_roots=[*self.allow_roots, *further_roots],
             relocate=self.relocate,
             serializers=self._registry,
             jars=jars,
@@ -72,8 +75,11 @@ class SavepointResource(dg.ConfigurableResource):
 
     def find(self, place: str) -> Snapshot | None:
         """Loads a snapshot; returns None if there is none."""
+        return self._find(place)
+
+    def _find(self, place: str, further_roots: Sequence[str] = ()) -> Snapshot | None:
         try:
-            return self.load(place)
+            return self._load(place, further_roots=further_roots)
         except StateFileNotFoundError:
             return None
 
@@ -100,7 +106,8 @@ class SavepointResource(dg.ConfigurableResource):
         rename: Mapping[str, str] | None = None,
         remove: Sequence[str] = (),
         max_parallelism: int | None = None,
-        files: Files = "canonical",
+        files: Files | None = None,
+        format: KeyedForm = "canonical",
         erase_keys: Mapping[str, str] | None = None,
         where: Mapping[str, str] | None = None,
         drop_expired: Mapping[str, str] | None = None,
@@ -115,7 +122,10 @@ class SavepointResource(dg.ConfigurableResource):
             remove: Operators to leave out.
             max_parallelism: New max parallelism of all operators.
             files: What becomes of state that does not change: ``canonical``, ``copy`` or ``share``,
-                as ``SavepointEdit.with_files`` says.
+                as ``SavepointEdit.with_files`` says. None is ``canonical``; with native form, files
+                of a checkpoint are shared, and files of a savepoint copied.
+            format: The form of keyed state that is written: ``canonical``, or ``native`` for
+                RocksDB.
             erase_keys: Operator to the path of a file with keys that go, one on each line.
             where: ``OP/STATE`` to the condition of entries that stay.
             drop_expired: ``OP/STATE`` to a time to live as ``7 d``: values that were last accessed
@@ -134,13 +144,14 @@ class SavepointResource(dg.ConfigurableResource):
             rename=rename,
             remove=remove,
             max_parallelism=max_parallelism,
-            files=files,
+            files=files or (None if format == "native" else "canonical"),
+            form=None if format == "canonical" else format,
             **purge,
         )
         choices: list[Any] = [dict(rename or {}), list(remove), max_parallelism]
-        choices += [] if files == "canonical" else [files]
+        choices += _kept(edit.kept_files, format)
         choices += [sorted(purge["erase_keys"].items()), where, drop_expired] if any(asked) else []
-        return self._copied(edit.write, snapshot, out, choices, jobs)
+        return self._copied(edit, snapshot, out, choices, jobs)
 
     def upgrade(
         self,
@@ -154,6 +165,8 @@ class SavepointResource(dg.ConfigurableResource):
         template: str | None = None,
         new_jars: Sequence[str] = (),
         new_keys: Mapping[str, str] | None = None,
+        files: Files | None = None,
+        format: KeyedForm = "canonical",
         jobs: Jobs = 1,
     ) -> Snapshot:
         """Writes a copy of a savepoint of Flink 1.x that Flink 2.x restores. If ``out`` holds that
@@ -169,6 +182,8 @@ class SavepointResource(dg.ConfigurableResource):
             template: A savepoint of the new job, whose types take the place of Scala's.
             new_jars: Jars of the new job, with classes that take the place of Scala's.
             new_keys: Java types of keys, in place of those of Scala, by operator.
+            files: As for ``rewrite``.
+            format: As for ``rewrite``.
             jobs: What reads and writes keyed state.
 
         Raises:
@@ -176,26 +191,41 @@ class SavepointResource(dg.ConfigurableResource):
             SavepointError: A state is blocked, or ``out`` holds another snapshot: of another
                 source, or by another edit.
         """
-        path = self.storage.path_of(source)
-        snapshot = self._load(path, jars)
+        snapshot = self._load(source, jars)
         new_job = None if template is None else self.load(template)
-        write = SavepointUpgrade(
-            snapshot, to, drop, types, new_jars=new_jars, new_keys=new_keys, template=new_job
-        ).write
+        upgrade = SavepointUpgrade(
+            snapshot,
+            to,
+            drop,
+            types,
+            files=files,
+            format=format,
+            new_jars=new_jars,
+            new_keys=new_keys,
+            template=new_job,
+        )
         choices: list[Any] = [to, sorted(drop), dict(types or {})]
         if template is not None or new_jars or new_keys:
             sha256 = None if new_job is None else new_job.file.sha256
             choices += [sha256, list(new_jars), dict(new_keys or {})]
-        return self._copied(write, snapshot, out, choices, jobs)
+        choices += _kept(upgrade.files, format)
+        return self._copied(upgrade, snapshot, out, choices, jobs)
 
     def migration(
-        self, declaration: str | Mapping[str, Any], source: str | None = None
+        self,
+        declaration: str | Mapping[str, Any],
+        source: str | None = None,
+        *,
+        files: Files | None = None,
+        format: KeyedForm = "canonical",
     ) -> SavepointMigration:
         """A migration of a savepoint, to plan it.
 
         Args:
             declaration: Path of the YAML file, or its values.
             source: The savepoint of the old job; by default the one that the declaration names.
+            files: As for ``rewrite``.
+            format: As for ``rewrite``.
 
         Raises:
             ConfigError: It is not a declaration.
@@ -208,7 +238,9 @@ class SavepointResource(dg.ConfigurableResource):
         )
         place = source or declared.from_
         old = None if place is None else self.load(place)
-        return SavepointMigration(declared, old, serializers=self._registry)
+        return SavepointMigration(
+            declared, old, serializers=self._registry, files=files, format=format
+        )
 
     def migrate(
         self,
@@ -216,10 +248,12 @@ class SavepointResource(dg.ConfigurableResource):
         out: str,
         *,
         source: str | None = None,
+        files: Files | None = None,
+        format: KeyedForm = "canonical",
         jobs: Jobs = 1,
     ) -> Snapshot:
         """Writes a savepoint for a job that changed, by a declaration. If ``out`` holds that copy
-        already, it returns it.
+        already, it returns it. Arguments as for ``migration`` and ``rewrite``.
 
         Raises:
             ConfigError: It is not a declaration, or it does not fit the savepoint.
@@ -227,16 +261,18 @@ class SavepointResource(dg.ConfigurableResource):
                 another source, or by another declaration.
             ColumnValueError: Values do not fit.
         """
-        return self.write_migration(self.migration(declaration, source), out, jobs)
+        migration = self.migration(declaration, source, files=files, format=format)
+        return self.write_migration(migration, out, jobs)
 
     def write_migration(self, migration: SavepointMigration, out: str, jobs: Jobs = 1) -> Snapshot:
         """Writes a migration that was planned; see ``migrate``."""
-        edit = [migration.migration.document, migration.plan_json()]
-        return self._copied(migration.write, migration.source, out, edit, jobs)
+        edit: list[Any] = [migration.migration.document, migration.plan_json()]
+        edit += _kept(migration.files, migration.form)
+        return self._copied(migration, migration.source, out, edit, jobs)
 
     def _copied(
         self,
-        write: Callable[..., str],
+        rewriter: SavepointEdit | SavepointUpgrade | SavepointMigration,
         source: Snapshot,
         out: str,
         edit: Sequence[Any],
@@ -245,10 +281,12 @@ class SavepointResource(dg.ConfigurableResource):
         """Writes the copy that an edit makes of a snapshot, unless it is there."""
         text = json.dumps([source.file.sha256, *edit], sort_keys=True, default=str)
         run_key = hashlib.sha256(text.encode()).hexdigest()[:16]
-        existing = self.find(out)
+        # A copy by reference has its files in folders of the source.
+        shared = rewriter.shares_files_in
+        existing = self._find(out, shared)
         if existing is None or not _is_copy(existing, source, run_key):
-            write(self.storage.path_of(out), run_key=run_key, jobs=jobs)
-            return self.load(out)
+            rewriter.write(self.storage.path_of(out), run_key=run_key, jobs=jobs)
+            return self._load(out, further_roots=shared)
         return existing
 
     def read(
@@ -263,7 +301,20 @@ class SavepointResource(dg.ConfigurableResource):
         from dstl_core.spark.savepoints.data_source import load_state
 
         path = self.storage.path_of(place)
-        return load_state(session, path, uid=uid, state=state, serializers=self._registry)
+        return load_state(
+            session,
+            path,
+            uid=uid,
+            state=state,
+            serializers=self._registry,
+            allow_roots=self.allow_roots,
+            relocate=self.relocate,
+        )
+
+
+def _kept(files: Files, form: KeyedForm) -> list[str]:
+    """What an edit says of files and forms; nothing by default, as edits of versions before."""
+    return [*([] if files == "canonical" else [files]), *([] if form == "canonical" else [form])]
 
 
 def _purge(

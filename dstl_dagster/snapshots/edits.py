@@ -5,6 +5,8 @@ from typing import Annotated, Any
 import dagster as dg
 from pydantic import Field, field_validator
 
+from dstl_core.savepoint.edit.kept_state import Files
+from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_dagster.attributes import shown
 
 _Engine = Annotated[
@@ -13,6 +15,22 @@ _Engine = Annotated[
         "Key of the resource whose Spark session reads and writes the keyed state; by default the "
         "process of the run does.",
         "spark",
+    ),
+]
+_Files = Annotated[
+    Files | None,
+    shown(
+        "What becomes of state that does not change: `canonical`, `copy` (files as they are) or "
+        "`share` (by reference). By default `canonical`; with native form, files of a checkpoint "
+        "are shared, and files of a savepoint copied.",
+        "copy",
+        "share",
+    ),
+]
+_Form = Annotated[
+    KeyedForm,
+    shown(
+        "The form of keyed state that is written: `canonical`, or `native` for RocksDB.", "native"
     ),
 ]
 
@@ -39,6 +57,8 @@ class Rewrite(dg.Model, dg.Resolvable):
         default=[]
     )
     max_parallelism: Annotated[int | None, shown("New number of key groups.", 256)] = None
+    files: _Files = None
+    format: _Form = "canonical"
     engine: _Engine = None
     automatic: Annotated[
         bool, shown("Whether Dagster rewrites each new savepoint by itself.", False)
@@ -60,6 +80,8 @@ class Rewrite(dg.Model, dg.Resolvable):
             "rename": self.rename,
             "remove": self.remove,
             "max_parallelism": self.max_parallelism,
+            "files": self.files,
+            "format": self.format,
         }
 
 
@@ -96,6 +118,8 @@ class Upgrade(dg.Model, dg.Resolvable):
             {"orders": "Tuple2<String, Long>"},
         ),
     ] = Field(default={})
+    files: _Files = None
+    format: _Form = "canonical"
     engine: _Engine = None
 
     @field_validator("to", mode="before")
@@ -119,6 +143,8 @@ class Upgrade(dg.Model, dg.Resolvable):
             "template": self.template,
             "new_jars": self.new_jars,
             "new_keys": self.new_keys,
+            "files": self.files,
+            "format": self.format,
         }
 
 
@@ -127,4 +153,6 @@ class Migrate(dg.Model, dg.Resolvable):
 
     name: Annotated[str, shown("Name of the asset in its key.", "migrated")] = "migrated"
     declaration: Annotated[str, shown("Path of the declaration.", "migrations/orders-v2.yaml")]
+    files: _Files = None
+    format: _Form = "canonical"
     engine: _Engine = None

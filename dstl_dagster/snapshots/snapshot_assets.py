@@ -12,9 +12,11 @@ from typing import Any
 
 import dagster as dg
 
+from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import report_snapshot
+from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from dstl_dagster import metadata as show
@@ -179,14 +181,18 @@ def rewritten_asset(
     rename: Mapping[str, str] | None = None,
     remove: Sequence[str] = (),
     max_parallelism: int | None = None,
+    files: Files | None = None,
+    format: KeyedForm = "canonical",
 ) -> dg.AssetsDefinition:
     """An asset that is an edited copy of the snapshot that ``source`` finds. ``engine`` is the key
-    of the resource whose Spark session reads and writes keyed state; by default the run does.
+    of the resource whose Spark session reads and writes keyed state; by default the run does. The
+    other arguments are those of ``SavepointResource.rewrite``.
     """
     edit = {
         "rename": dict(rename or {}),
         "remove": list(remove),
         "max_parallelism": max_parallelism,
+        **_kept(files, format),
     }
     return _copy_asset(
         spec, source, SavepointResource.rewrite, edit, op_name=op_name, engine=engine
@@ -206,6 +212,8 @@ def upgraded_asset(
     template: str | None = None,
     new_jars: Sequence[str] = (),
     new_keys: Mapping[str, str] | None = None,
+    files: Files | None = None,
+    format: KeyedForm = "canonical",
 ) -> dg.AssetsDefinition:
     """An asset that is the snapshot of Flink 1.x that ``source`` finds, as Flink 2.x restores it.
 
@@ -221,6 +229,8 @@ def upgraded_asset(
         template: A savepoint of the new job, whose types take the place of Scala's.
         new_jars: Jars of the new job, with classes that take the place of Scala's.
         new_keys: Java types of keys, in place of those of Scala, by operator.
+        files: As for ``SavepointResource.rewrite``.
+        format: As for ``SavepointResource.rewrite``.
     """
     edit = {
         "to": to,
@@ -230,6 +240,7 @@ def upgraded_asset(
         "template": template,
         "new_jars": list(new_jars),
         "new_keys": dict(new_keys or {}),
+        **_kept(files, format),
     }
     return _copy_asset(
         spec, source, SavepointResource.upgrade, edit, op_name=op_name, engine=engine
@@ -243,6 +254,8 @@ def migrated_asset(
     *,
     op_name: str,
     engine: str | None = None,
+    files: Files | None = None,
+    format: KeyedForm = "canonical",
 ) -> dg.AssetsDefinition:
     """An asset that is the snapshot that ``source`` finds, as a changed job restores it.
 
@@ -254,6 +267,8 @@ def migrated_asset(
         declaration: Path of the YAML file, or its values.
         op_name: Of the op.
         engine: As that of ``rewritten_asset``.
+        files: As for ``SavepointResource.rewrite``.
+        format: As for ``SavepointResource.rewrite``.
     """
 
     @_copy_op(spec, op_name, engine)
@@ -261,7 +276,7 @@ def migrated_asset(
         storage = context.resources.storage
         with no_retry_of_permanent_errors(), units_of(context, engine, op_name) as jobs:
             resource = resource_for(source, storage)
-            migration = resource.migration(declaration, source(storage))
+            migration = resource.migration(declaration, source(storage), files=files, format=format)
             plan = "\n".join(migration.plan_lines())
             snapshot = resource.write_migration(migration, _migrated_place(migration), jobs)
         result = _copy_result(context, spec, migration.source, snapshot)
@@ -272,18 +287,38 @@ def migrated_asset(
     return migrated
 
 
-def migrated_source(source: SnapshotSource, declaration: str | Mapping[str, Any]) -> SnapshotSource:
+def migrated_source(
+    source: SnapshotSource,
+    declaration: str | Mapping[str, Any],
+    *,
+    files: Files | None = None,
+    format: KeyedForm = "canonical",
+) -> SnapshotSource:
     """Finds what ``migrated_asset`` wrote of the present snapshot and declaration."""
 
-    def find(storage: DstlStorageResource) -> str:
-        migration = resource_for(source, storage).migration(declaration, source(storage))
-        return storage.path_of(_migrated_place(migration))
+    def migration(storage: DstlStorageResource) -> SavepointMigration:
+        resource = resource_for(source, storage)
+        return resource.migration(declaration, source(storage), files=files, format=format)
 
-    return TypedSource(find, lambda: registry_of(source))
+    return TypedSource(
+        lambda storage: storage.path_of(_migrated_place(migration(storage))),
+        lambda: registry_of(source),
+        lambda storage: migration(storage).shares_files_in,
+    )
+
+
+def _kept(files: Files | None, form: KeyedForm) -> dict[str, str]:
+    """What an edit says of files and forms. Nothing by default, so that a copy that a version
+    before wrote keeps its name.
+    """
+    named: dict[str, str] = {} if files is None else {"files": files}
+    return named if form == "canonical" else {**named, "format": form}
 
 
 def _migrated_place(migration: SavepointMigration) -> str:
     document = json.dumps(migration.migration.document, sort_keys=True, default=str)
+    if migration.files != "canonical" or migration.form != "canonical":
+        document += f" {migration.files} {migration.form}"
     digest = hashlib.sha256(document.encode()).hexdigest()[:8]
     return f"{migration.source.folder.name}-{digest}-{migration.source.file.sha256[:8]}"
 
@@ -328,9 +363,12 @@ def _copy_op(
 def _copy_result(
     context: dg.AssetExecutionContext, spec: dg.AssetSpec, original: Snapshot, snapshot: Snapshot
 ) -> dg.MaterializeResult:
+    notes = {} if snapshot.file.sidecar is None else snapshot.file.sidecar.notes
+    shared = notes.get("shares_files_in", [])
     return dg.MaterializeResult(
         metadata={
             **show.snapshot_metadata(snapshot),
+            **({"dstl/shares_files_in": ", ".join(shared)} if shared else {}),
             "dstl/source": str(original.folder),
             "dstl/source_version": version_of(original),
             "dstl/run": dg.MetadataValue.dagster_run(context.run.run_id),

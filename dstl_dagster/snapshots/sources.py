@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.state.tables.named_objects import registry_from
@@ -30,26 +32,44 @@ def savepoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
     )
 
 
-def snapshot_at(place: str, serializers: SerializerRegistry | str | None = None) -> SnapshotSource:
+def snapshot_at(
+    place: str,
+    serializers: SerializerRegistry | str | None = None,
+    *,
+    allow_roots: Sequence[str] = (),
+    relocate: Mapping[str, str] | None = None,
+) -> SnapshotSource:
     """A savepoint by name, or any snapshot by path.
 
     Args:
         place: The name or the path.
         serializers: The registry of types, with readers of your own serializers; or
             ``package.module:name``.
+        allow_roots: Further folders from which its files may be read.
+        relocate: Old root to new root, for files that were moved.
     """
     return TypedSource(
         lambda storage: storage.path_of(place),
         lambda: registry_from(serializers, f"the snapshot {place!r}"),
+        lambda storage: allow_roots,
+        relocate or {},
     )
 
 
-def latest_below(name: str, serializers: SerializerRegistry | str | None = None) -> SnapshotSource:
+def latest_below(
+    name: str,
+    serializers: SerializerRegistry | str | None = None,
+    *,
+    allow_roots: Sequence[str] = (),
+    relocate: Mapping[str, str] | None = None,
+) -> SnapshotSource:
     """The newest of the savepoints that Flink made below a savepoint folder of the storage.
 
     Args:
         name: The folder.
         serializers: The registry of types, as for ``snapshot_at``.
+        allow_roots: As for ``snapshot_at``.
+        relocate: As for ``snapshot_at``.
     """
 
     def find(storage: DstlStorageResource) -> str:
@@ -69,4 +89,9 @@ def latest_below(name: str, serializers: SerializerRegistry | str | None = None)
             raise StateFileNotFoundError(f"There is no savepoint below {root}; take one first.")
         return str(Location.parse(max(snapshots)[1]).parent)
 
-    return TypedSource(find, lambda: registry_from(serializers, f"the savepoints below {name!r}"))
+    return TypedSource(
+        find,
+        lambda: registry_from(serializers, f"the savepoints below {name!r}"),
+        lambda storage: allow_roots,
+        relocate or {},
+    )

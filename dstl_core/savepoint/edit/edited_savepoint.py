@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property, partial
-from typing import Any, Protocol, get_args
+from typing import Any, Protocol
 
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.errors import ConfigError, SavepointError
@@ -21,6 +21,7 @@ from dstl_core.savepoint.edit.changed_elements import PlanLine
 from dstl_core.savepoint.edit.kept_state import (
     Files,
     can_be_kept,
+    checked_files,
     files_by_default,
     folders_of,
     is_native,
@@ -128,11 +129,7 @@ class EditedSavepoint(SavepointRewriter):
                 "Keyed state is written in one form: expected files='share' or 'copy' with "
                 "format='native', got files='canonical'."
             )
-        if self.files is not None and self.files not in get_args(Files):
-            raise ConfigError(
-                f"files is wrong: expected {', '.join(get_args(Files))} or None, got "
-                f"{self.files!r}."
-            )
+        checked_files(self.files)
 
     @cached_property
     def kept_files(self) -> Files:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import Literal
+from typing import Literal, get_args
 
 from dstl_core.checkpoint.store.sharing import leave_notes
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
@@ -50,6 +50,19 @@ Files = Literal["share", "copy", "canonical"]
 ``copy`` copies them as they are, and ``canonical`` writes keyed state in canonical form.
 """
 _SAVEPOINT = "Savepoint"
+
+
+def checked_files(files: Files | None) -> Files | None:
+    """What becomes of state that does not change.
+
+    Raises:
+        ConfigError: It is another word.
+    """
+    if files is not None and files not in get_args(Files):
+        raise ConfigError(
+            f"files is wrong: expected {', '.join(get_args(Files))} or None, got {files!r}."
+        )
+    return files
 
 
 def can_be_kept(operator: OperatorCatalog) -> bool:

@@ -11,7 +11,7 @@ import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any, get_args
+from typing import Any
 
 from dstl_core.codec.classfile.declared_states import DeclaredState, declared_states
 from dstl_core.codec.classfile.generic_types import JavaType
@@ -43,6 +43,7 @@ from dstl_core.savepoint.edit.converted_state import (
 from dstl_core.savepoint.edit.kept_state import (
     Files,
     can_be_kept,
+    checked_files,
     files_by_default,
     folders_of,
     has_log,
@@ -149,10 +150,6 @@ class SavepointUpgrade(SavepointRewriter):
         template: Snapshot | None = None,
     ) -> None:
         self.form = checked_form(format)
-        if files is not None and files not in get_args(Files):
-            raise ConfigError(
-                f"files is wrong: expected {', '.join(get_args(Files))} or None, got {files!r}."
-            )
         if to not in METADATA_VERSIONS:
             raise ConfigError(
                 f"The target is wrong: expected {', '.join(METADATA_VERSIONS)}, got {to!r}; give "
@@ -165,9 +162,9 @@ class SavepointUpgrade(SavepointRewriter):
                 location=str(source.folder),
             )
         self._source = source
-        self._files: Files = files or "canonical"
+        self.files: Files = checked_files(files) or "canonical"
         if files is None and self.form == "native":
-            self._files = files_by_default(source)
+            self.files = files_by_default(source)
         self._version = METADATA_VERSIONS[to]
         self._rules = Rules(parse_flink_version(to), stored_line=2)
         self._names = SnapshotNames(source)
@@ -331,7 +328,7 @@ class SavepointUpgrade(SavepointRewriter):
 
     def _size_of(self, operator: OperatorSnapshot) -> int:
         size = operator.state.state_size
-        if self._files != "share":
+        if self.files != "share":
             return size
         if self._stays(operator):
             return 0
@@ -366,7 +363,7 @@ class SavepointUpgrade(SavepointRewriter):
                 for copied in self._source.operators
             ],
             self._metadata,
-            self._files,
+            self.files,
             self.shares_files_in,
             self.converted,
             form=self.form,
@@ -387,7 +384,7 @@ class SavepointUpgrade(SavepointRewriter):
     @property
     def shares_files_in(self) -> list[str]:
         """The folders whose files the result needs; none unless it shares files."""
-        if self._files != "share":
+        if self.files != "share":
             return []
         kept = (
             operator
@@ -438,7 +435,7 @@ class SavepointUpgrade(SavepointRewriter):
         self, operator: OperatorSnapshot, conversions: Mapping[Place, StateConversion | None]
     ) -> bool:
         """Whether files of RocksDB stay, but for those of states that change."""
-        if self._files == "canonical" or not (can_be_kept(operator) and is_rocksdb(operator)):
+        if self.files == "canonical" or not (can_be_kept(operator) and is_rocksdb(operator)):
             return False
         return not (has_scala_keys(operator) and _leaves_keyed_state(operator, conversions))
 

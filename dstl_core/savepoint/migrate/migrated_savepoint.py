@@ -25,7 +25,12 @@ from dstl_core.codec.state_meta import StateMetaInfoSnapshot, write_state_meta
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.edit.kept_state import Files, files_by_default, folders_of
+from dstl_core.savepoint.edit.kept_state import (
+    Files,
+    checked_files,
+    files_by_default,
+    folders_of,
+)
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.edit.rewriting import (
     OperatorStep,
@@ -99,9 +104,9 @@ class SavepointMigration(SavepointRewriter):
         if template is None and migration.to_template is not None:
             template = Snapshot.load(migration.to_template, serializers=serializers)
         self.template = template
-        self._files: Files = files or "canonical"
+        self.files: Files = checked_files(files) or "canonical"
         if files is None and self.form == "native":
-            self._files = files_by_default(self.source)
+            self.files = files_by_default(self.source)
         self._show_keys = show_keys
         self._share = recompute
         self.kept: set[tuple[str, str]] = set()
@@ -143,7 +148,7 @@ class SavepointMigration(SavepointRewriter):
         sizes: dict[OperatorID, int] = {}
         for plan in self.plan.operators:
             sources = plan.sources
-            if self._files == "share" and self._keeps_tables(plan):
+            if self.files == "share" and self._keeps_tables(plan):
                 apart = converted_apart(plan)
                 sources = apart.sources if apart.states else []
             sizes |= {each.operator_id: each.state.state_size for each in sources}
@@ -152,7 +157,7 @@ class SavepointMigration(SavepointRewriter):
     @property
     def shares_files_in(self) -> list[str]:
         """The folders whose files the result needs; none unless it shares files."""
-        if self._files != "share":
+        if self.files != "share":
             return []
         kept = [source for plan in self.plan.operators for source in self._kept_in(plan)]
         return folders_of(kept, self.source.resolver)
@@ -164,7 +169,7 @@ class SavepointMigration(SavepointRewriter):
         is_same = self.plan.max_parallelisms.get(plan.target.operator_id) in {
             source.max_parallelism for source in plan.sources
         }
-        return self._files != "canonical" and is_same and keeps_tables(plan)
+        return self.files != "canonical" and is_same and keeps_tables(plan)
 
     def _rewriting(self) -> RewritingPlan:
         plan = self.plan
@@ -185,7 +190,7 @@ class SavepointMigration(SavepointRewriter):
             self.source_size,
             [OperatorStep(each.label, partial(self._operator, each)) for each in operators],
             self._metadata,
-            self._files,
+            self.files,
             self.shares_files_in,
             check=self._accept,
             form=self.form,

@@ -6,7 +6,7 @@ See ``docs/how-to/query.md`` for the options. Credentials are never options.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -227,6 +227,8 @@ def load_state(
     uid: str | None = None,
     state: str | None = None,
     serializers: SerializerRegistry = BUILT_IN,
+    allow_roots: Sequence[str] = (),
+    relocate: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Registers the source and reads keyed state: a column per state, or one state in flat form.
 
@@ -237,12 +239,16 @@ def load_state(
         state: The only state to read.
         serializers: The registry of types. Options of Spark are texts, so with one of your own
             the tasks get it instead of the source.
+        allow_roots: Further folders from which files may be read.
+        relocate: Old root to new root, for files that were moved.
 
     Raises:
         DstlError: What is wrong with an argument, as itself and not in an error of Spark.
     """
-    if serializers is not BUILT_IN:
-        place = SnapshotPlace(path, serializers=serializers)
+    if serializers is not BUILT_IN or allow_roots or relocate:
+        place = SnapshotPlace(
+            path, tuple(allow_roots), dict(relocate or {}), serializers=serializers
+        )
         return frame_of(spark, TableSpec(place, None if uid is None else f"uid:{uid}", None, state))
     register(spark)
     reader = spark.read.format("savepoint")
