@@ -11,7 +11,7 @@ import json
 import random
 import resource
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -24,7 +24,10 @@ from dstl_core.codec.serializers import BUILT_IN
 from dstl_core.errors import DstlError
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
+    FileStateHandle,
+    IncrementalRemoteKeyedStateHandle,
     KeyGroupsSavepointStateHandle,
+    RelativeFileStateHandle,
 )
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
@@ -69,6 +72,31 @@ def _dump(fixture: Fixture, files: MemoryFileIO) -> list[str]:
     return sorted(json.dumps(line) for line in lines)
 
 
+def right_answer(fixture: Fixture) -> list[str]:
+    """What the undamaged files say."""
+    return _whole(fixture).answer
+
+
+def answer_with(fixture: Fixture, changed: Mapping[Path, bytes | None]) -> list[str] | None:
+    """What the snapshot says with other bytes in place of some files, or without them; None if it
+    is refused.
+
+    Raises:
+        Endless: The reader does not end.
+        MemoryError: It took too much memory.
+    """
+    files = MemoryFileIO()
+    named = {str(Location.parse(path)): raw for path, raw in changed.items()}
+    every = {**_whole(fixture).files.files, **named}
+    files.files = {place: raw for place, raw in every.items() if raw is not None}
+    limit = EXTRA_BYTES + BYTES_PER_BYTE * sum(map(len, files.files.values()))
+    with time_limit(ENDLESS_S), memory_limit(limit):
+        try:
+            return _dump(fixture, files)
+        except DstlError:
+            return None
+
+
 @dataclass
 class DamagedFile:
     """One file of a snapshot that is held in memory. ``guarded`` are the bytes under a checksum."""
@@ -85,7 +113,7 @@ class DamagedFile:
 
     @cached_property
     def guarded(self) -> range:
-        if self.path.suffix == ".sst" or _is_table_file(self.raw):
+        if self.path.name in files_of_databases(self.fixture):
             return range(len(self.raw))
         if self.path.name == "_metadata" or "compressed" not in self.fixture.name:
             return range(0)
@@ -99,17 +127,10 @@ class DamagedFile:
             Endless: The reader does not end.
             MemoryError: It took too much memory.
         """
-        whole = _whole(self.fixture)
-        files = MemoryFileIO()
-        files.files = whole.files.files | {str(Location.parse(self.path)): damaged}
-        limit = EXTRA_BYTES + BYTES_PER_BYTE * sum(map(len, files.files.values()))
-        with time_limit(ENDLESS_S), memory_limit(limit):
-            try:
-                answer = _dump(self.fixture, files)
-            except DstlError:
-                return
-        if len(damaged) < len(self.raw) or self._is_guarded(damaged):
-            assert answer == whole.answer, "a wrong answer in place of an error"
+        answer = answer_with(self.fixture, {self.path: damaged})
+        is_judged = len(damaged) < len(self.raw) or self._is_guarded(damaged)
+        if answer is not None and is_judged:
+            assert answer == right_answer(self.fixture), "a wrong answer in place of an error"
 
     def _is_guarded(self, damaged: bytes) -> bool:
         pairs = zip(self.raw, damaged, strict=True)
@@ -161,8 +182,22 @@ def memory_limit(size: int) -> Iterator[None]:
         resource.setrlimit(resource.RLIMIT_AS, (soft, hard))
 
 
-def _is_table_file(raw: bytes) -> bool:
-    return raw[-8:] == bytes.fromhex("f7cff485b741e288")
+@cache
+def files_of_databases(fixture: Fixture) -> dict[str, str]:
+    """Files of RocksDB to their local names: tables, the list of them, which file that is, and
+    options, which nobody reads.
+    """
+    snapshot = Snapshot.load(fixture.snapshot)
+    return {
+        place.name: name
+        for operator in snapshot.operators
+        for whole in operator.keyed_handles
+        for handle in getattr(whole, "materialized", (whole,))
+        if isinstance(handle, IncrementalRemoteKeyedStateHandle)
+        for name, stream in handle.shared + handle.private
+        if isinstance(stream, FileStateHandle | RelativeFileStateHandle)
+        and (place := snapshot.resolver.resolve(stream).location) is not None
+    }
 
 
 def _first_section(fixture: Fixture, path: Path) -> int:
