@@ -162,6 +162,7 @@ class ScalaEitherSerializer(TypeSerializer[Either]):
     right: AnySerializer
     outer_version: ClassVar[int] = 1
     kind: ClassVar[str] = "Either"
+    sides: ClassVar[tuple[str, str]] = ("left", "right")
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaEitherSerializerSnapshot"
 
     @property
@@ -185,8 +186,8 @@ class ScalaEitherSerializer(TypeSerializer[Either]):
         write_nested(out, [self.left, self.right])
 
     def to_text(self, value: Either) -> JsonValue:
-        side, name = (self.left, "left") if value.is_left else (self.right, "right")
-        return {name: side.to_text(value.value)}
+        at = 0 if value.is_left else 1
+        return {self.sides[at]: self.nested[at].to_text(value.value)}
 
 
 @dataclass(frozen=True)
@@ -195,6 +196,7 @@ class ScalaTrySerializer(ScalaEitherSerializer):
 
     outer_version: ClassVar[int] = 2
     kind: ClassVar[str] = "Try"
+    sides: ClassVar[tuple[str, str]] = ("success", "failure")
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaTrySerializerSnapshot"
 
 
