@@ -209,6 +209,8 @@ def seeds(target: str) -> Iterator[bytes]:
                 for line in map(json.loads, (VECTORS / name).read_text().splitlines()):
                     if "hex" in line and line["serializer"] == "java.lang.Object":
                         yield bytes((version,)) + bytes.fromhex(line["hex"])
+            for text in (GOLDEN / "chill-vectors" / "values.tsv").read_text().splitlines():
+                yield b"\0" + bytes.fromhex(text.split("\t")[2])
         case "python_pickle":
             [path] = (GOLDEN / "pyflink-jobs" / "thread").glob("savepoint-*")
             for entry in Snapshot.load(path)["py"].keyed_entries():

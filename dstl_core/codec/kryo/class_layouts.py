@@ -29,7 +29,7 @@ from dstl_core.codec.kryo.jdk_bodies import (
 )
 from dstl_core.codec.kryo.kryo_objects import WRAPPERS
 from dstl_core.codec.kryo.kryo_reader import Body
-from dstl_core.codec.kryo.message_body import MESSAGE_SERIALIZER, MessageBody
+from dstl_core.codec.kryo.message_body import MESSAGE_SERIALIZER, MESSAGE_TYPES, MessageBody
 from dstl_core.codec.kryo.object_bodies import (
     CollectionBody,
     EnumBody,
@@ -417,9 +417,10 @@ class ClassLayouts:
         return MessageBody(name, self.messages, message)
 
     def holds_message(self, name: str) -> bool:
-        """Whether chill's serializer of messages stores a class."""
-        serializer = self._custom.get(name, "").replace("$", ".").rpartition(".")[2]
-        return serializer == MESSAGE_SERIALIZER
+        """Whether chill's serializer of messages stores a class, if it is one of messages."""
+        owners = (name, *MESSAGE_TYPES)
+        stored_by = next((self._custom[owner] for owner in owners if owner in self._custom), "")
+        return stored_by.replace("$", ".").rpartition(".")[2] == MESSAGE_SERIALIZER
 
     def _check_annotations(self, name: str, supertypes: set[str]) -> None:
         """Raises UnreadableValueError if annotations of Kryo decide the form of a class."""

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Any, ClassVar
 
 from dstl_core.codec.data_io import DataInput, DataOutput
+from dstl_core.codec.java_stream import JavaObject, read_java_object
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.kryo_input import KryoInput
 from dstl_core.codec.kryo.kryo_objects import FIRST_OWN_ID, REGISTERED, Dialect, KryoObject
@@ -33,6 +34,7 @@ FIRST_VERSION_OF_FLINK_2 = 5
 """Of ``_metadata``."""
 _SERIALIZER_CLASS = 1
 _NULL = b"\0"
+_DEFAULT = "a default serializer of the job"
 
 
 def dialect_of(metadata_version: int) -> Dialect:
@@ -216,6 +218,19 @@ def _custom_serializers(maps: tuple[tuple[OptionalEntry, ...], ...]) -> dict[str
             serializers[entry.name] = data.read_utf("serializer class")
         elif kind:
             serializers[entry.name] = "an object in the snapshot"
-    for entry in maps[1] + maps[2]:
-        serializers[entry.name] = "a default serializer of the job"
+    for entry in maps[1]:
+        serializers[entry.name] = _class_of_object(entry.value)
+    for entry in maps[2]:
+        name = None if entry.value is None else DataInput(entry.value).read_utf("serializer class")
+        serializers[entry.name] = name or _DEFAULT
     return serializers
+
+
+def _class_of_object(raw: bytes | None) -> str:
+    """The class of a default serializer that is an object of Java, inside of one of Flink."""
+    try:
+        holder = None if raw is None else read_java_object(DataInput(raw))
+    except FormatError:
+        return _DEFAULT
+    inside = holder.fields.get("serializer") if isinstance(holder, JavaObject) else None
+    return inside.name if isinstance(inside, JavaObject) else _DEFAULT

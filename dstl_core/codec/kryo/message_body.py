@@ -22,6 +22,14 @@ from dstl_core.errors import FormatError, UnreadableValueError
 
 MESSAGE_SERIALIZER = "ProtobufSerializer"
 """The name of chill's class, and of those that are made like it."""
+MESSAGE_TYPES = tuple(
+    f"com.google.protobuf.{name}"
+    for name in (
+        *("GeneratedMessageV3", "GeneratedMessage", "AbstractMessage", "Message"),
+        *("AbstractMessageLite", "MessageLite"),
+    )
+)
+"""What generated classes are of: a job may have a default serializer for one of these."""
 _NAMED, _NEW = 1, 1
 """A class by its name, and an object that is not a reference to another one."""
 

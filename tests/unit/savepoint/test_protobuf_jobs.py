@@ -11,6 +11,14 @@ import pytest
 from google.protobuf import descriptor_pb2
 
 from dstl_core import Snapshot
+from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.kryo.class_layouts import ClassLayouts
+from dstl_core.codec.kryo.job_types import with_job_types
+from dstl_core.codec.kryo.kryo_objects import Dialect
+from dstl_core.codec.kryo.kryo_serializer import KryoClasses
+from dstl_core.codec.protobuf.descriptors import read_descriptor_sets
+from dstl_core.codec.serializers import BUILT_IN, SnapshotContext, deserialize_exactly
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
@@ -69,6 +77,19 @@ def test_messages_in_kryo_need_no_type(run: Any) -> None:
         "delimited",
     ]
     assert all(isinstance(each["value"], str) for each in lines(ran.out) if each["state"] == "raw")
+
+
+def test_a_default_serializer_of_messages_is_theirs() -> None:
+    """A job has it for Message, by its class or as an object; the file names both."""
+    messages = read_descriptor_sets({"shop.desc": Path(DESC).read_bytes()})
+    layouts = ClassLayouts(JobClasses([]), messages=messages)
+    registry = with_job_types(BUILT_IN, KryoClasses(Dialect.KRYO_2, layouts))
+    rows = [line.split("\t") for line in (JOB / "serializers.tsv").read_text().splitlines()]
+    for _, raw, snapshot in rows:
+        kind = SnapshotContext(registry).read_snapshot(DataInput(bytes.fromhex(snapshot)))
+        value = deserialize_exactly(kind, bytes.fromhex(raw))
+        assert kind.to_text(value) == {"sku": "abc", "quantity": 7}
+    assert [case for case, *_ in rows] == ["default", "message", "object", "declared"]
 
 
 def test_without_a_descriptor_set_it_is_as_before(run: Any) -> None:
