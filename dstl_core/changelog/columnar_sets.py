@@ -23,7 +23,6 @@ from dstl_core.codec.columnar.changes.columns import (
     change_columns,
 )
 from dstl_core.codec.columnar.changes.sets import ChangeColumns, encode_change_set
-from dstl_core.codec.columnar.types.scratch import scratch
 from dstl_core.errors import error_context
 from dstl_core.model.change import META_KEY_GROUP
 from dstl_core.model.handle import InMemoryChangelogStateHandle
@@ -58,11 +57,6 @@ def _columns(groups: Groups) -> ChangeColumns:
     data = np.frombuffer(b"".join(chain.from_iterable(lists)), np.uint8)
     key_groups = np.repeat(np.fromiter(groups, np.int32, len(groups)), counts)
     return ChangeColumns(key_groups, offsets, data)
-
-
-def scratch_bytes(size: int) -> memoryview:
-    """Memory for a segment."""
-    return scratch(size).data
 
 
 def check_set(body: memoryview, offset: int) -> None:

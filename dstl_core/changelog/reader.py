@@ -111,6 +111,7 @@ class StateChangelogHandleReader:
         value. Raises the errors of ``get_changes``.
         """
         from dstl_core.changelog import columnar_sets
+        from dstl_core.codec.columnar.types.scratch import scratch_bytes
 
         if batch_rows < 1 or batch_bytes < 1:
             raise ConfigError(
@@ -121,7 +122,7 @@ class StateChangelogHandleReader:
             yield from columnar_sets.read_inlined(handle, batch_rows)
         else:
             yield from columnar_sets.read_sets(
-                self._sets(handle, local, columnar_sets.scratch_bytes),
+                self._sets(handle, local, scratch_bytes),
                 handle.key_group_range,
                 batch_rows,
                 batch_bytes,

@@ -214,6 +214,24 @@ def decompress_frames(buffer: bytes | memoryview, start: int, end: int) -> bytes
     return bytes(_unpacked(buffer, start, chunks, bytearray, most))
 
 
+def decompress_chunks(
+    buffer: bytes | memoryview,
+    start: int,
+    end: int,
+    before: bytes | memoryview = b"",
+    allocate: Allocate = bytearray,
+) -> memoryview:
+    """Decompresses the chunks in ``[start, end)``, a part of a framed stream without its
+    identifier; their data comes behind the bytes ``before``.
+    """
+    chunks, position = [], start
+    while position < end:
+        chunks.append(_chunk_at(buffer, position, end))
+        position = chunks[-1].end
+    most = max(MAX_UNPACKED_BYTES, end - start)
+    return _unpacked(buffer, start, chunks, allocate, most, before)
+
+
 def decompress_all_frames(
     buffer: bytes | memoryview,
     start: int,
@@ -242,15 +260,16 @@ def _unpacked(
     chunks: Sequence[_Chunk],
     allocate: Allocate,
     most: int,
+    before: bytes | memoryview = b"",
 ) -> memoryview:
-    view = memoryview(buffer)
+    view, filled = memoryview(buffer), len(before)
     total = sum(chunk.data_size for chunk in chunks)
     if total > most:
         raise FormatError(
             "Compressed data is too large", offset=start, expected=f"<= {most} bytes", got=total
         )
-    room = memoryview(allocate(min(total, MOST_TIMES * (len(view) - start))))
-    filled = 0
+    room = memoryview(allocate(filled + min(total, MOST_TIMES * (len(view) - start))))
+    room[:filled] = before
     for chunk in chunks:
         data = room[filled : filled + chunk.data_size]
         _unpack_into(view, chunk, data)

@@ -182,9 +182,9 @@ def _memory(size: int) -> bytearray | memoryview:
     """Makes the memory of a compressed segment; large memory comes from Arrow's pool."""
     if size < _POOLED_FROM_BYTES:
         return bytearray(size)
-    from dstl_core.changelog import columnar_sets
+    from dstl_core.codec.columnar.types.scratch import scratch_bytes  # loads Arrow
 
-    return columnar_sets.scratch_bytes(size)
+    return scratch_bytes(size)
 
 
 def _layout(

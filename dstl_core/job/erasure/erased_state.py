@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any
 from uuid import uuid4
 
@@ -159,8 +158,7 @@ class ErasedState:
             )
             for _, handle in touched
         ]
-        task = partial(units.copied_sections, sources, streams)
-        handles = units.write_streams(streams, task, output, units.counted(sources))
+        handles = units.copy_streams(sources, streams, output)
         new = {
             at: handle
             for (at, _), handle in zip(touched, handles, strict=True)

@@ -12,9 +12,11 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from itertools import chain
 from typing import Any
 
+from dstl_core.codec.columnar.keyed.record_digests import RecordDigests
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.keyed_canonical import END_OF_SECTION
 from dstl_core.codec.snappy_frames import PIECE_BYTES, compressed_pieces
@@ -158,9 +160,19 @@ def write_streams(
     Returns:
         The handle of each subtask. If no stream has a record, the first one has the header.
     """
+    every = _known_streams(streams, task, output)
+    for report in chain.from_iterable(each.reports for each in every):
+        take(report)
+    return [each.handle for each in every]
+
+
+def _known_streams(
+    streams: Sequence[NewStream | None], task: SectionsTask, output: Output
+) -> list[KnownStream]:
     target = output.target
     if output.trial is not None:
-        return _tried(streams, task, output.trial)
+        _try(streams, task, output.trial)
+        return [KnownStream(None) for _ in streams]
     known = RecordedStreams(target)
     done = {place: known.get(place) for place, stream in enumerate(streams) if stream is not None}
     units = {
@@ -183,28 +195,26 @@ def write_streams(
                 reports.append(result.report)
             target.advance(unit.size)
 
-    handles = Handles()
+    every_stream = []
     with closing(results):
         for place, stream in enumerate(streams):
             target.names.begin()
+            whole = done.get(place)
             if stream is None:
-                handles.append(None)
-                continue
-            whole = done[place]
-            if whole is None:
+                whole = KnownStream(None)
+            elif whole is None:
                 whole = KnownStream(None)
                 keyed = stream.keyed(sections(len(units[place]), whole.reports))
                 whole.handle = target.add_keyed_stream(keyed, keep_header=stream.keep_header)
                 known.keep(place, whole, units[place])
             else:
                 target.advance(stream.size)
-            handles.append(whole.handle)
-            for report in whole.reports:
-                take(report)
-    return _with_header(streams, handles, target)
+            every_stream.append(whole)
+    _keep_header(streams, every_stream, target)
+    return every_stream
 
 
-def _tried(streams: Sequence[NewStream | None], task: SectionsTask, trial: Trial) -> Handles:
+def _try(streams: Sequence[NewStream | None], task: SectionsTask, trial: Trial) -> None:
     units = [
         unit
         for place, stream in enumerate(streams)
@@ -236,7 +246,6 @@ def _tried(streams: Sequence[NewStream | None], task: SectionsTask, trial: Trial
 
     trial.write(write, sum(headers))
     trial.beside = max([trial.beside, *(stream.size for stream in streams if stream is not None)])
-    return [None] * len(streams)
 
 
 def _whole(section: StreamSection) -> StreamSection:
@@ -256,15 +265,37 @@ def _header_size(header: KeyedBackendHeader) -> int:
     return len(out.to_bytes())
 
 
-def _with_header(
-    streams: Sequence[NewStream | None], handles: Handles, target: StateFiles
-) -> Handles:
-    """The handles; if no stream has a record, the first one has the header."""
+def _keep_header(
+    streams: Sequence[NewStream | None], written: Sequence[KnownStream], target: StateFiles
+) -> None:
+    """If no stream has a record, the first one gets the header."""
     first = next((stream for stream in streams if stream is not None), None)
-    if first is not None and not any(handles):
+    if first is not None and not any(each.handle for each in written):
         target.names.begin()
-        handles[streams.index(first)] = target.add_keyed_stream(first.empty(), keep_header=True)
-    return handles
+        whole = written[streams.index(first)]
+        whole.handle = target.add_keyed_stream(first.empty(), keep_header=True)
+
+
+def copy_streams(
+    sources: Sequence[StatesOf], streams: Sequence[NewStream | None], output: Output
+) -> Handles:
+    """Writes streams whose records are copies, byte for byte, in the key groups that they have.
+
+    Args:
+        sources: Where the records come from.
+        streams: The stream of each subtask; None for none.
+        output: Where they go. It learns which records each handle has to have.
+    """
+    take, target = counted(sources), output.target
+    every = _known_streams(streams, partial(copied_sections, sources, streams), output)
+    for whole in every:
+        digests = RecordDigests()
+        for left_out, states in whole.reports:
+            take(left_out)
+            digests.update(states)
+        if whole.handle is not None and len(sources) == 1:  # those of two may be joined
+            target.copied_records[whole.handle] = digests.states
+    return [each.handle for each in every]
 
 
 def range_sections(
@@ -273,12 +304,13 @@ def range_sections(
     max_parallelism: int,
     own: KeyGroupRange,
     only: KeyedStateHandle | None = None,
+    digests: RecordDigests | None = None,
 ) -> KeyedSections:
     """The records of some key groups, which stay where they are. The caller closes it."""
     # One operator has every key once; two operators may have equal timers.
     sections = KeyedSections(header, own, max_parallelism, check_duplicates=len(sources) > 1)
     for source in sources:
-        add_states(sections, source, max_parallelism, own, only)
+        add_states(sections, source, max_parallelism, own, only, digests)
     return sections
 
 
@@ -290,26 +322,27 @@ def copied_sections(
     """The task that copies records as bytes."""
     stream = streams[unit.handle]
     assert stream is not None  # it has units
-    first, own = sources[0], unit.key_groups
+    first, own, digests = sources[0], unit.key_groups, RecordDigests()
     is_streamed = len(sources) == 1 and is_large(first.operator, own, stream.source)
     if is_streamed and stream.needs_order:
         is_streamed = are_in_order(first, own, stream.source)
     if is_streamed:
-        return Streamed(_copied_pieces(first, stream, own), lambda: _left_out(sources))
+        pieces = _copied_pieces(first, stream, own, digests)
+        return Streamed(pieces, lambda: [_left_out(sources), digests.states])
     with range_sections(
-        sources, stream.header, stream.max_parallelism, unit.key_groups, stream.source
+        sources, stream.header, stream.max_parallelism, own, stream.source, digests
     ) as sections:
-        parts = [sections.section(key_group) for key_group in unit.key_groups]
-    return Sections(parts, _left_out(sources))
+        parts = [sections.section(key_group) for key_group in own]
+    return Sections(parts, [_left_out(sources), digests.states])
 
 
 def _copied_pieces(
-    source: StatesOf, stream: NewStream, key_groups: KeyGroupRange
+    source: StatesOf, stream: NewStream, key_groups: KeyGroupRange, digests: RecordDigests
 ) -> Iterator[NumberedPiece]:
     """The sections of some key groups, by key group, in pieces of bounded size."""
     header, total = stream.header, stream.max_parallelism
     for key_group in key_groups:
-        runs = ordered_runs(source, header, total, key_group, stream.source)
+        runs = ordered_runs(source, header, total, key_group, stream.source, digests)
         for first in runs:
             parts: Iterable[bytes | memoryview] = chain([first], runs, [END_OF_SECTION])
             for piece in compressed_pieces(parts) if header.compressed else parts:
@@ -375,7 +408,8 @@ class Shuffle:
                 for part in _runs_of(result):
                     sections.add(part)
                     held += len(part.data)
-            output.trial.holds(held, sections.memory)
+            limits = sections.memory, sections.packed_bytes, sections.packed_memory
+            output.trial.holds(held, *limits)
             return portion
         number = output.target.names.begin()
         runs_of_units = run_recorded(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 
 from dstl_core.codec.operator_state import own_places
 from dstl_core.errors import NotInColumnsError, SavepointError, error_context
@@ -233,12 +232,8 @@ def _copied(
 
 def _in_place(source: StatesOf, output: Output) -> dict[int, KeyedHandle]:
     """The handle of each subtask that has keyed state; it has the key groups that it had."""
-    from dstl_core.savepoint.edit.keyed_units import (
-        NewStream,
-        copied_sections,
-        counted,
-        write_streams,
-    )  # loads kernels, which only a rewrite needs
+    # loads kernels, which only a rewrite needs
+    from dstl_core.savepoint.edit.keyed_units import NewStream, copy_streams
 
     operator, sources, target = source.operator, [source], output.target
     total = operator.max_parallelism
@@ -271,9 +266,8 @@ def _in_place(source: StatesOf, output: Output) -> dict[int, KeyedHandle]:
         )
         for _, handle in others
     ]
-    task = partial(copied_sections, sources, streams)
     try:
-        written = write_streams(streams, task, output, counted(sources))
+        written = copy_streams(sources, streams, output)
     except NotInColumnsError as error:
         if source.select is not None:
             raise _cannot_select(operator) from error
@@ -312,8 +306,7 @@ def _redistributed(
         )
         for own in ranges
     ]
-    task = partial(units.copied_sections, parts, streams)
-    return units.write_streams(streams, task, output, units.counted(parts))
+    return units.copy_streams(parts, streams, output)
 
 
 def _rescaled(

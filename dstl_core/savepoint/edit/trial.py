@@ -165,13 +165,20 @@ class Trial:
         self.files.new_bytes = before
         self.milliseconds += (self.clock.monotonic_ms() - start) * self._scale
 
-    def holds(self, size: int, limit: int) -> None:
-        """Takes records that are put together here: beyond a limit, in a temporary file."""
+    def holds(self, size: int, limit: int, packed: int, kept: int) -> None:
+        """Takes records that are put together here: beyond a limit, in a temporary file.
+
+        Args:
+            size: Bytes of the records that were tried.
+            limit: Bytes of records that memory holds.
+            packed: Bytes that those that were tried have when they are packed.
+            kept: Bytes of packed records that stay in memory.
+        """
         held = round(size * self._scale)
         self.beside = max(self.beside, held)
         self.held = max(self.held, min(held, limit))
         if held > limit:
-            self.temporary = max(self.temporary, held)
+            self.temporary = max(self.temporary, round(packed * self._scale) - kept)
 
     def forecast(self, source_size: int, jobs: Jobs) -> Forecast:
         """What all takes."""

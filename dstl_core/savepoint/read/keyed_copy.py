@@ -15,6 +15,7 @@ import pyarrow as pa
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.decoder import KEY, TIMESTAMP_BYTES, SpanProgram
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.keyed.record_digests import RecordDigests
 from dstl_core.codec.columnar.keyed.runs import runs_of
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.keyed.sst_writer import keys_in_order
@@ -81,6 +82,7 @@ def add_states(
     max_parallelism: int,
     wanted: KeyGroupRange,
     only: KeyedStateHandle | None = None,
+    digests: RecordDigests | None = None,
 ) -> None:
     """Adds the records of some key groups of an operator.
 
@@ -90,11 +92,12 @@ def add_states(
         max_parallelism: Number of key groups to write.
         wanted: The key groups to read.
         only: Read this handle alone.
+        digests: Gets those of the records.
 
     Raises:
         NotInColumnsError: The key group of a key cannot be computed in columns.
     """
-    _add(_Copy(sink, max_parallelism), source, wanted, only)
+    _add(_Copy(sink, max_parallelism, digests=digests), source, wanted, only)
 
 
 def copy_states(
@@ -147,6 +150,7 @@ def ordered_runs(
     max_parallelism: int,
     key_group: int,
     only: KeyedStateHandle | None = None,
+    digests: RecordDigests | None = None,
 ) -> Iterator[memoryview]:
     """The runs of one key group that stays where it is, in the order of its states. Memory holds
     one run, whatever the key group weighs.
@@ -157,9 +161,10 @@ def ordered_runs(
         max_parallelism: Number of key groups.
         key_group: The key group.
         only: Read this handle alone.
+        digests: Gets those of the records.
     """
     operator, own = source.operator, KeyGroupRange(key_group, key_group)
-    copy = _Copy(RunList(header, own), max_parallelism)
+    copy = _Copy(RunList(header, own), max_parallelism, digests=digests)
     parts = _parts_of(operator, key_group, only)
     passes: list[int | None] = [*range(len(header.states))]
     if len(parts) == 1 and copy.keeps_order(parts[0], source):
@@ -284,8 +289,10 @@ class _Copy:
         sink: CopyTarget,
         max_parallelism: int,
         ids: Mapping[StateKey, int] | None = None,
+        digests: RecordDigests | None = None,
     ) -> None:
         self.sink = sink
+        self._digests = digests
         self._is_checked = ids is not None
         self._max_parallelism = max_parallelism
         self._prefix = key_group_prefix_bytes(max_parallelism)
@@ -327,6 +334,9 @@ class _Copy:
                     kept = source.select.kept(states[at], stored.header.key_serializer, records)
                 if len(kept):
                     groups = kept.key_groups if is_same else self._groups(kept, stored, at)
+                    if self._digests is not None:
+                        name = self.sink.header.states[targets[at]].name
+                        self._digests.add(name, kept, groups)
                     yield self._runs_of(kept, targets[at], groups)
 
     def _runs_of(self, records: SpanBatch, state: int, groups: Int64s) -> StateRuns:

@@ -17,6 +17,7 @@ from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.byte_index import Ranges, hashes_of
 from dstl_core.codec.columnar.keyed.decoder import KEY, StateDecoder
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.keyed.record_digests import RecordDigests, StateDigest
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.keyed.sst_writer import keys_in_order
 from dstl_core.codec.columnar.types.program import Int64s
@@ -131,6 +132,25 @@ class StoredRange:
                     starts[at].append(scopes[begins])
                     last[at] = int(scopes[-1])
         return all(_distinct(parts) == sum(map(len, parts)) for parts in starts.values() if parts)
+
+
+def digests_of_range(
+    operator: OperatorSnapshot, handle: KeyedStateHandle, key_groups: KeyGroupRange
+) -> dict[str, StateDigest]:
+    """The digests of the records of a range, by state. Nothing is decoded.
+
+    Raises:
+        FormatError: A record is not whole, or is in the section of another key group.
+    """
+    digests = RecordDigests()
+    stored = open_part_records(operator, handle, key_groups, handle.key_group_range)
+    if stored is not None:
+        states = stored.header.states
+        with stored.context():
+            for batch in stored.records([True] * len(states)):
+                for state, own in batch.by_state():
+                    digests.add(states[state].name, own, own.key_groups)
+    return digests.states
 
 
 @dataclass(frozen=True, slots=True)

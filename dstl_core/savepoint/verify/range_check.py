@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +44,8 @@ class RangeReport:
     ``findings`` has the state, the kind and the problem of the first findings, and ``counts`` the
     number of all by state and kind. ``notes`` has one sentence a cause. ``records`` counts records
     by state. ``incomplete`` names the states, or None for all, with records that only Java can
-    read. With ``lacks_files``, the files of the handle are missing.
+    read. ``digests`` has those of copied records, whose values are not decoded, by state. With
+    ``lacks_files``, the files of the handle are missing.
     """
 
     entries: int = 0
@@ -54,6 +55,7 @@ class RangeReport:
     findings: list[tuple[str | None, str, str]] = field(default_factory=list)
     counts: Counter[tuple[str | None, str]] = field(default_factory=Counter)
     notes: dict[tuple[str, ...], str] = field(default_factory=dict)
+    digests: Mapping[str, Sequence[int]] = field(default_factory=dict)
     lacks_files: bool = False
 
     def found(self, kind: str, problem: str, state: str | None = None) -> None:
@@ -69,6 +71,7 @@ class RangeReport:
             "records": dict(self.records),
             "incomplete": list(self.incomplete),
             "notes": [[list(cause), text] for cause, text in self.notes.items()],
+            "digests": dict(self.digests),
         }
 
     @classmethod
@@ -79,6 +82,7 @@ class RangeReport:
             Counter(stored["records"]),
             set(stored["incomplete"]),
             notes={tuple(cause): text for cause, text in stored["notes"]},
+            digests=stored["digests"],
         )
 
 
@@ -93,10 +97,19 @@ class ReportForm:
 
 
 class RangeCheck:
-    """Checks ranges of one operator; it keeps nothing of one for the next."""
+    """Checks ranges of one operator; it keeps nothing of one for the next.
 
-    def __init__(self, operator: OperatorSnapshot) -> None:
+    Args:
+        operator: The operator.
+        copies: Handles whose records are not decoded, if kernels read them: their digests are
+            compared with those of the records of which they are copies.
+    """
+
+    def __init__(
+        self, operator: OperatorSnapshot, copies: Set[KeyedStateHandle] = frozenset()
+    ) -> None:
         self._operator = operator
+        self._copies = copies
         self._decoders: StateDecoders | None = None
         if are_read_by_kernels(operator.keyed_size):
             # Loads Arrow and the compiler, which takes longer than checking small state.
@@ -109,6 +122,8 @@ class RangeCheck:
         handle, key_groups = self._operator.keyed_handles[unit.handle], unit.key_groups
         report = RangeReport()
         try:
+            if self.takes_digests and handle in self._copies:
+                return self._copied(handle, key_groups)
             if unit.size >= SMALL_BYTES:
                 checked = self._by_columns(handle, key_groups)
                 if checked is not None:
@@ -123,6 +138,18 @@ class RangeCheck:
             for key_group in key_groups:
                 self._one_key_group(report, handle, KeyGroupRange(key_group, key_group))
         return report
+
+    @property
+    def takes_digests(self) -> bool:
+        """Whether reports have the digests of copied records."""
+        return self._decoders is not None
+
+    def _copied(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> RangeReport:
+        from dstl_core.savepoint.read.stored_columns import digests_of_range
+
+        digests = digests_of_range(self._operator, handle, key_groups)
+        records = Counter({state: count for state, (count, _) in digests.items()})
+        return RangeReport(records.total(), records=records, digests=digests)
 
     def _by_columns(
         self, handle: KeyedStateHandle, key_groups: KeyGroupRange

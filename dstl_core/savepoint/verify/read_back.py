@@ -15,6 +15,7 @@ from dataclasses import replace
 
 from dstl_core.checkpoint.store.metadata_file import unpublished_metadata_file
 from dstl_core.codec.classfile.job_jar import JobClasses
+from dstl_core.codec.columnar.keyed.record_digests import RecordDigests, StateDigest
 from dstl_core.codec.kryo.class_layouts import ClassLayouts
 from dstl_core.codec.kryo.job_types import with_job_types
 from dstl_core.codec.kryo.kryo_serializer import KryoClasses, dialect_of
@@ -24,6 +25,7 @@ from dstl_core.errors import (
     FormatError,
     SavepointError,
     StateFileNotFoundError,
+    StorageError,
     UnreadableValueError,
 )
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
@@ -42,7 +44,7 @@ from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.verify.range_check import ReportForm
 from dstl_core.savepoint.verify.verify import Finding, Report, verify_snapshot
-from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.savepoint.write.folder import SavepointFolder, StoredKeyedHandle
 from dstl_core.savepoint.write.recorded_runner import RecordedRunner
 from dstl_core.savepoint.write.table_parts import part_of
 from dstl_core.state.columns.progress import Stage
@@ -91,11 +93,18 @@ def read_back(
     if target.record is not None:
         jobs = RecordedRunner(target.record, jobs, ReportForm())
     known = {stream for each in checked.operators for stream in _self_checking(each, target)}
-    report = verify_snapshot(checked, on_progress=stage.add, jobs=jobs, self_checking=known)
+    report = verify_snapshot(
+        checked,
+        on_progress=stage.add,
+        jobs=jobs,
+        self_checking=known,
+        copies=frozenset(target.copied_records),
+    )
     # A sidecar in the folder belongs to the snapshot that is replaced, not to these files.
     findings = [each for each in report.findings if each.operator is not None]
     if findings:
         raise SavepointError(_refusal(findings[0], source, target))
+    _compare_copied_records(checked, report, target)
     _compare_counts(checked, report, counts, target)
     stage.finish()
     return whole, report
@@ -192,8 +201,11 @@ def _fresh_tables(
     or all new.
     """
     streams = dict(handle.shared + handle.private)
-    place = current_manifest(handle, whole.resolver)
-    families = read_manifest(whole.resolver.read(streams[place])).family_of_file
+    try:
+        place = current_manifest(handle, whole.resolver)
+        families = read_manifest(whole.resolver.read(streams[place])).family_of_file
+    except (FormatError, StorageError):
+        return handle  # what is wrong, the reading says
     old: dict[str, None] = {
         family.name: None
         for number, family in families.items()
@@ -278,6 +290,30 @@ def _finding_of(source: Snapshot, finding: Finding) -> Finding | None:
 
 def _advice(target: SavepointFolder) -> str:
     return f"the source did not change: check the storage of {target.folder}, then write again"
+
+
+def _compare_copied_records(snapshot: Snapshot, report: Report, target: SavepointFolder) -> None:
+    """Compares the digests of records that were copied with those of what was read."""
+    for operator in snapshot.operators:
+        if operator.label not in report.digests:
+            continue  # small state, whose records were decoded
+        expected = RecordDigests()
+        for handle in operator.keyed_handles:
+            if isinstance(handle, StoredKeyedHandle):
+                expected.update(target.copied_records.get(handle, {}))
+        stored = report.digests[operator.label].states
+        for state in expected.states.keys() | stored.keys():
+            told, got = expected.states.get(state, (0, 0)), stored.get(state, (0, 0))
+            if told != got:
+                raise SavepointError(
+                    f"{REFUSED}: expected {_digest_text(told)} of state {state!r} of operator "
+                    f"{operator.label!r}, got {_digest_text(got)}; {_advice(target)}."
+                )
+
+
+def _digest_text(digest: StateDigest) -> str:
+    count, own = digest
+    return f"{count} records with the digest {own:016x}"
 
 
 def _compare_counts(

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from dstl_core.checkpoint.store.metadata_file import read_sidecar
+from dstl_core.codec.columnar.keyed.record_digests import RecordDigests
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.model.checkpoint import OperatorSubtaskState, keyed_state_streams
 from dstl_core.model.handle import (
@@ -88,6 +89,7 @@ class Report:
     were compared with the sha256 that their writer recorded. ``records`` counts the records of
     keyed state that were read, by operator and state: each entry of a map is one. ``incomplete``
     names the states, or None for all of an operator, that have records which only Java can read.
+    ``digests`` has those of copied records, by operator, where kernels read them.
     """
 
     path: str
@@ -100,6 +102,7 @@ class Report:
     digests_checked: int = 0
     records: Counter[tuple[str, str]] = field(default_factory=Counter)
     incomplete: set[tuple[str, str | None]] = field(default_factory=set)
+    digests: dict[str, RecordDigests] = field(default_factory=dict)
 
     @property
     def files(self) -> int:
@@ -126,6 +129,7 @@ def verify_snapshot(
     jobs: Jobs = 1,
     work: str | os.PathLike[str] | None = None,
     self_checking: Set[StreamStateHandle] = frozenset(),
+    copies: Set[KeyedStateHandle] = frozenset(),
 ) -> Report:
     """Checks a whole snapshot.
 
@@ -136,6 +140,8 @@ def verify_snapshot(
         work: A folder for a record of what is done: after a kill, the same call goes on.
         self_checking: Streams all of whose bytes have checksums that reading them checks. They are
             not read once more for the sha256 of their files.
+        copies: Keyed state whose records are not decoded, if it is large: the report has their
+            digests.
 
     Raises:
         SavepointError: The folder ``work`` has a record of other work, or another run is at it.
@@ -152,7 +158,8 @@ def verify_snapshot(
         if record is not None:
             jobs = RecordedRunner(record, jobs, ReportForm())
         for operator in snapshot.operators:
-            _OperatorCheck(operator, report, on_progress, jobs, record, self_checking).run()
+            known = self_checking, copies
+            _OperatorCheck(operator, report, on_progress, jobs, record, *known).run()
             report.operators += 1
     return report
 
@@ -209,8 +216,11 @@ class _OperatorCheck:
         jobs: Jobs,
         record: WorkRecord | None,
         self_checking: Set[StreamStateHandle],
+        copies: Set[KeyedStateHandle],
     ) -> None:
         self._operator = operator
+        self._copies = copies
+        self._digests = RecordDigests()
         self._self_checking = self_checking
         self._report = report
         self._on_progress = on_progress
@@ -370,7 +380,7 @@ class _OperatorCheck:
 
     def _keyed(self) -> None:
         operator = self._operator
-        check = RangeCheck(operator)
+        check = RangeCheck(operator, self._copies)
         subtasks = [
             subtask.index
             for subtask in operator.state.subtasks
@@ -386,6 +396,8 @@ class _OperatorCheck:
                 lacking.add(unit.handle)
             self._on_progress(unit.size)
         self._add(check.raw_timers(), None)
+        if check.takes_digests:
+            self._report.digests[operator.label] = self._digests
 
     def _add(self, part: RangeReport, subtask: int | None) -> None:
         report, label = self._report, self._operator.label
@@ -394,6 +406,7 @@ class _OperatorCheck:
         for name, records in part.records.items():
             report.records[label, name] += records
         report.incomplete.update((label, name) for name in part.incomplete)
+        self._digests.update(part.digests)
         for cause, text in part.notes.items():
             self._note(cause, text)
         for state, kind, problem in part.findings:

@@ -35,6 +35,7 @@ from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Lo
 from dstl_core.storage.written_files import DigestingFileIO, WrittenFile, sha256_of
 
 if TYPE_CHECKING:
+    from dstl_core.codec.columnar.keyed.record_digests import StateDigest
     from dstl_core.state.columns.keyed_sections import KeyedStream
 
 DATA_INLINE_THRESHOLD = 20 * 1024
@@ -100,6 +101,10 @@ class StateFiles:
         """Names of streams whose bytes are those of another snapshot, with their sizes."""
         self.copied_by_store: set[str] = set()
         """Those of them whose bytes never came here."""
+        self.copied_records: dict[StoredKeyedHandle, Mapping[str, StateDigest]] = {}
+        """Keyed state whose records are those of another snapshot, byte for byte, with the digest
+        of what was read of each state.
+        """
         self.kept: set[str] = set()
         """Names of files of the folder that were there before, and belong to the new snapshot."""
         self.names = FileNames()

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
-from typing import IO
+from typing import IO, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -20,6 +20,7 @@ from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges, hashes_
 from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
 from dstl_core.codec.columnar.keyed.spans import SectionScanner, SpanBatch
 from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch_bytes
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.keyed_canonical import END_OF_SECTION, write_section
 from dstl_core.codec.snappy_frames import (
@@ -41,21 +42,34 @@ from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.state.columns.state_columns import is_kind, is_queue
 
 WRITE_MEMORY = 128 << 20
-"""Default for the bytes of records in memory; more records go to a temporary file, which costs no
-time to speak of.
-"""
+"""Default for the bytes of records in memory; more records go to a temporary file."""
 StreamSection = bytes | Iterable[bytes | memoryview]
 """The section of a key group, whole or in pieces."""
 LARGE_SECTION_BYTES = 64 << 20
 """Bytes of a key group, not compressed, up to which it is put together in memory."""
 _CHECKED_BYTES = 4 << 20
+_PACKED_BYTES = 1 << 20
+"""Bytes of records of one state and key group that are packed together in the temporary file."""
+_LEAST_PACKED_BYTES = 4 << 10
+"""Smaller ones are kept as they are: to begin would take longer than to pack them."""
+_ZSTD = pa.Codec("zstd", compression_level=1)
 _DELIMITER = b","
 _SCAN_ROWS = 1 << 18
 _LEAST_RECORD_BYTES = 11
 """Size of two lengths, a key group, a key and a namespace."""
 
-Piece = tuple[int, int, memoryview | int, int]
-"""State id, sequence number, bytes or position in the file, size."""
+
+class _PlaceInFile(NamedTuple):
+    """Bytes in the temporary file."""
+
+    position: int
+    size: int
+
+
+Piece = tuple[int, int, memoryview | _PlaceInFile, int]
+"""State id, sequence number, bytes or their place in the file, and the size of the records: fewer
+bytes are packed.
+"""
 
 
 @dataclass(frozen=True)
@@ -100,7 +114,8 @@ class KeyedSections:
         self.memory = memory
         self._check_duplicates = check_duplicates
         self._pieces: dict[int, list[Piece]] = {}
-        self._held = 0
+        self._placed: dict[int, list[Piece]] = {}
+        self._held = self._packed_held = 0
         self._spilled: IO[bytes] | None = None
         self._count = 0
 
@@ -113,6 +128,7 @@ class KeyedSections:
     def close(self) -> None:
         """Releases memory and the temporary file."""
         self._pieces.clear()
+        self._placed.clear()
         if self._spilled is not None:
             self._spilled.close()
 
@@ -157,21 +173,43 @@ class KeyedSections:
         self._held += len(data)
 
     def _spill_if_full(self) -> None:
-        if self._held <= self.memory:
+        if self._held + self._packed_held <= self.memory:
             return
         with in_temporary_files(f": expected {size_text(self._held)} more"):
             self._spill()
 
     def _spill(self) -> None:
+        """Packs the records in memory. Some stay there, up to half of it."""
+        for key_group, pieces in self._pieces.items():
+            placed = self._placed.setdefault(key_group, [])
+            for state_id, number, raw in _blocks(pieces):
+                placed.append((state_id, number, self._kept(_packed(raw)), len(raw)))
+        if self._spilled is not None:
+            self._spilled.flush()
+        self._pieces.clear()
+        self._held = 0
+
+    def _kept(self, packed: bytes) -> memoryview | _PlaceInFile:
+        if self._packed_held + len(packed) <= self.packed_memory:
+            self._packed_held += len(packed)
+            return memoryview(packed)
         if self._spilled is None:
             self._spilled = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # see close
-        for pieces in self._pieces.values():
-            for at, (state_id, number, data, size) in enumerate(pieces):
-                if isinstance(data, memoryview):
-                    pieces[at] = state_id, number, self._spilled.tell(), size
-                    self._spilled.write(data)
-        self._spilled.flush()
-        self._held = 0
+        position = self._spilled.tell()
+        self._spilled.write(packed)
+        return _PlaceInFile(position, len(packed))
+
+    @property
+    def packed_memory(self) -> int:
+        """Bytes of packed records that memory keeps, while others are in the temporary file."""
+        return self.memory // 2
+
+    @property
+    def packed_bytes(self) -> int:
+        """Bytes of all records, if they were packed."""
+        written = 0 if self._spilled is None else self._spilled.tell()
+        blocks = chain.from_iterable(map(_blocks, self._pieces.values()))
+        return self._packed_held + written + sum(len(_packed(raw)) for _, _, raw in blocks)
 
     # -------------------------------------------------------------------------------- sections
 
@@ -182,7 +220,7 @@ class KeyedSections:
             DuplicateKeyError: A key has two values in one state.
         """
         if self.header.compressed and not self._check_duplicates:
-            return bytes(compress_together(self._parts(key_group)))
+            return bytes(compress_together(self._parts(key_group), scratch_bytes))
         raw = self.raw_section(key_group)
         return compress_frames(raw) if self.header.compressed and raw else raw
 
@@ -216,7 +254,8 @@ class KeyedSections:
         return True
 
     def _ordered(self, key_group: int) -> list[Piece]:
-        return sorted(self._pieces.get(key_group, ()), key=lambda piece: piece[:2])
+        every = chain(self._placed.get(key_group, ()), self._pieces.get(key_group, ()))
+        return sorted(every, key=lambda piece: piece[:2])
 
     def raw_section(self, key_group: int) -> bytes:
         """As ``section``, not compressed."""
@@ -236,10 +275,10 @@ class KeyedSections:
 
     def _bytes(self, piece: Piece) -> bytes | memoryview:
         _, _, data, size = piece
-        if isinstance(data, memoryview):
-            return data
-        assert self._spilled is not None  # pieces outside memory are in the file
-        return os.pread(self._spilled.fileno(), size, data)
+        if isinstance(data, _PlaceInFile):
+            assert self._spilled is not None  # it has places
+            data = memoryview(os.pread(self._spilled.fileno(), data.size, data.position))
+        return data if len(data) == size else memoryview(_ZSTD.decompress(data, size))
 
     def _checked(self, raw: bytes, key_group: int, pieces: list[Piece]) -> bytes:
         repeated = {}
@@ -378,6 +417,34 @@ def in_temporary_files(more: str = "") -> Iterator[None]:
             f"disk, and run the command again.",
             errno=error.errno,
         ) from error
+
+
+def _blocks(pieces: Sequence[Piece]) -> Iterator[tuple[int, int, bytes]]:
+    """The records of a key group in memory as blocks of one state: its id, the first sequence
+    number, and the records.
+    """
+    in_order = sorted(pieces, key=lambda piece: piece[:2])
+    for state_id, own in groupby(in_order, key=itemgetter(0)):
+        held: list[memoryview] = []
+        size = first = 0
+        for _, number, data, _ in own:
+            assert isinstance(data, memoryview)  # it is in memory
+            first = first if held else number
+            held.append(data)
+            size += len(data)
+            if size >= _PACKED_BYTES:
+                yield state_id, first, b"".join(held)
+                held, size = [], 0
+        if held:
+            yield state_id, first, b"".join(held)
+
+
+def _packed(raw: bytes) -> bytes:
+    """Records as they stand in the temporary file."""
+    if len(raw) < _LEAST_PACKED_BYTES:
+        return raw
+    data: bytes = _ZSTD.compress(raw, asbytes=True)
+    return data if len(data) < len(raw) else raw
 
 
 def _together(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections import namedtuple
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -76,6 +78,21 @@ def test_the_bytes_that_a_real_run_reads_and_writes(
     assert told["is_exact"] == ("--copy" in options)
     assert told["processes"] == 1
     assert 10 << 20 < told["memory"] < 8 << 30
+
+
+def test_the_temporary_file_that_a_real_run_has(
+    tmp_path: Path, run: Any, even: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_units, "BYTES_AT_ONCE", 150_000)
+    monkeypatch.setattr(
+        keyed_units, "sections_for", partial(keyed_units.sections_for, memory=50_000)
+    )
+    rewrite = ("rewrite", even, str(tmp_path / "out"), "--canonical", "--max-parallelism", "10")
+    told = json.loads(run(*rewrite, "--dry-run", "--json")[1])["forecast"]["temporary_bytes"]
+    spill = tmp_path / "spill"
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: spill.open("w+b"))
+    run(*rewrite)
+    assert 0.7 * told < spill.stat().st_size <= 1.1 * told
 
 
 def test_an_upgrade_and_a_migration_say_it(tmp_path: Path, run: Any) -> None:

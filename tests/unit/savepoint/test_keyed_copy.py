@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import random
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.state.columns.keyed_sections import KeyedSections
 from tests.golden_files import as_lines, snapshot
 
 
@@ -38,6 +41,41 @@ def test_little_memory_gives_the_same_sections(name: str, count: int, tmp_path: 
         assert own_sections == [small.section(each) for each in groups]
         assert any(own_sections)
         assert b"".join(large.stream()) == b"".join(small.stream())
+
+
+@pytest.mark.parametrize(("has_digits", "least", "most"), [(True, 0.35, 0.6), (False, 0.8, 1)])
+def test_records_in_the_temporary_file_are_packed(
+    has_digits: bool, least: float, most: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Digits take half of their bytes, and random bytes all of them."""
+    operator = next(o for o in Snapshot.load(snapshot("a-hashmap-canonical")).operators if o.states)
+    header = merged_header([StatesOf(operator)])
+    assert header is not None and not header.compressed
+    spill = tmp_path / "spill"
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: spill.open("w+b"))
+    chance, runs = random.Random(7), []
+    for size in (100, 5_000, 1 << 21, 3_000, 1 << 20, 20_000):
+        for place in range(6):
+            raw = chance.randbytes(size)
+            runs.append((place % 2, place // 2, raw.hex()[:size].encode() if has_digits else raw))
+    with KeyedSections(
+        header, KeyGroupRange(0, 3), 128, memory=3 << 20, check_duplicates=False
+    ) as sections:
+        for state, key_group, raw in runs:
+            sections.add_run(state, key_group, raw)
+        written = spill.stat().st_size
+        for key_group in range(3):
+            own = [
+                raw
+                for at in (0, 1)
+                for state, group, raw in runs
+                if (state, group) == (at, key_group)
+            ]
+            assert sections.section(key_group) == b"".join([*own, b"\xff\xff"])
+        assert sections.section(3) == b""
+        told = sections.packed_bytes - sections.packed_memory
+    total = sum(len(raw) for _, _, raw in runs)
+    assert least * total < written <= told + (1 << 20) < most * total
 
 
 def test_records_without_room_are_refused_before_they_are_read() -> None:

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass
 
+from dstl_core.codec.columnar.types.scratch import scratch_bytes
 from dstl_core.codec.snappy_frames import (
     STREAM_IDENTIFIER,
+    decompress_chunks,
     decompress_frames,
     whole_frames_end,
 )
@@ -140,11 +142,11 @@ def _compressed_parts(
     raw = bytes(read(at, min(end, at + mark)))
     _decompressed(raw, 0, len(raw), at)
     at += mark
-    raw = pending = b""
+    raw, pending = b"", memoryview(b"")
     origin = 0
     while True:
         begin = at - len(raw)
-        raw += read(at, min(end, at + chunk_bytes))
+        raw = b"".join([raw, read(at, min(end, at + chunk_bytes))])
         at = min(end, at + chunk_bytes)
         cut = _whole_frames(raw, begin)
         is_last = at == end or (cut < len(raw) and raw[cut] == STREAM_IDENTIFIER[0])
@@ -152,8 +154,10 @@ def _compressed_parts(
             # The stream ends inside a chunk; the check of the whole stream reports the place.
             torn = STREAM_IDENTIFIER + raw[cut:]
             _decompressed(torn, 0, len(torn), begin + cut - mark)
-        data = STREAM_IDENTIFIER + raw[:cut]
-        pending += _decompressed(data, 0, len(data), begin - mark)
+        try:
+            pending = decompress_chunks(raw, 0, cut, pending, scratch_bytes)
+        except FormatError as error:
+            raise error.moved(begin) from error
         raw = raw[cut:]
         limit = len(pending) if is_last else UNKNOWN_END
         unread = yield SectionChunk(pending, [Section(key_group, 0, limit, origin)], origin > 0)

@@ -102,9 +102,9 @@ class StoredBlocks:
         """
         return self.table.entries(start, stop, least_key, self)
 
-    def part(self, start: int, end: int) -> bytes:
+    def part(self, start: int, end: int) -> memoryview:
         """The bytes ``[start, end)`` of the file."""
-        return self.raw[start - self.begin : end - self.begin]
+        return memoryview(self.raw)[start - self.begin : end - self.begin]
 
 
 class TableReader:
@@ -172,7 +172,7 @@ class TableReader:
         """
         places = self.index[blocks.start : blocks.stop]
         begin = int(places[0, BLOCK_START])
-        raw = self.file.read(begin, int(places[-1, BLOCK_END]))
+        raw = memoryview(self.file.read(begin, int(places[-1, BLOCK_END])))
         data, bounds = self._unpacked(raw, places, begin)
         lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
         return TableEntries(lines, [data, keys])
@@ -227,7 +227,7 @@ class TableReader:
         """The last keys of these blocks, or keys after them and before the next block."""
         return list(_Bounds(self.places(start, stop)))
 
-    def _unpacked(self, raw: bytes, places: Int64s, begin: int) -> tuple[Bytes, Int64s]:
+    def _unpacked(self, raw: memoryview, places: Int64s, begin: int) -> tuple[Bytes, Int64s]:
         """The payloads one after the other, and where each one starts."""
         data = np.frombuffer(raw, np.uint8)
         starts = places[:, BLOCK_START] - begin
@@ -240,7 +240,7 @@ class TableReader:
         limit = max(MAX_BLOCKS_BYTES, _MOST_TIMES_TOGETHER * len(raw))
         held = 0
         for row in np.flatnonzero(~is_plain).tolist():
-            block = raw[int(starts[row]) : int(stops[row]) + BLOCK_TRAILER_BYTES]
+            block = bytes(raw[int(starts[row]) : int(stops[row]) + BLOCK_TRAILER_BYTES])
             payload = unpack_block(block, self.file.checksum_type, begin + int(starts[row]))
             others[row], sizes[row] = payload, len(payload)
             held += len(payload)
@@ -254,32 +254,30 @@ class TableReader:
         bounds = np.zeros(len(places) + 1, np.int64)
         np.cumsum(sizes, out=bounds[1:])
         room = scratch(int(bounds[-1]) + SPARE_BYTES)
-        source, target = memoryview(raw), room.data
+        target = room.data
         unpack = cramjam.snappy.decompress_raw_into
         columns = (starts, stops, bounds[:-1], bounds[1:])
         rows = zip(*(each.tolist() for each in columns), strict=True)
         is_packed = (is_plain & (kinds == _SNAPPY)).tolist()
         for row, (start, stop, low, high) in enumerate(rows):
             if not is_packed[row]:
-                target[low:high] = others.get(row, source[start:stop])
+                target[low:high] = others.get(row, raw[start:stop])
                 continue
             try:
-                size = unpack(source[start:stop], target[low:high])
+                size = unpack(raw[start:stop], target[low:high])
             except cramjam.DecompressionError:
                 size = -1
             if size != high - low:
-                _refuse_payload(raw[start : stop + BLOCK_TRAILER_BYTES], begin + start)
+                _refuse_payload(bytes(raw[start : stop + BLOCK_TRAILER_BYTES]), begin + start)
         return room, bounds
 
-    def _are_whole(self, raw: bytes, starts: Int64s, stops: Int64s) -> Any:
+    def _are_whole(self, raw: memoryview, starts: Int64s, stops: Int64s) -> Any:
         """Whether the checksum of each block is right; none of them for other types than XXH3."""
         if self.file.checksum_type != _XXH3:
             return np.zeros(len(starts), np.bool_)
-        view, checksum = memoryview(raw), xxhash.xxh3_64_intdigest
+        checksum = xxhash.xxh3_64_intdigest
         places = zip(starts.tolist(), stops.tolist(), strict=True)
-        checksums = np.fromiter(
-            (checksum(view[at:to]) for at, to in places), np.uint64, len(starts)
-        )
+        checksums = np.fromiter((checksum(raw[at:to]) for at, to in places), np.uint64, len(starts))
         data = np.frombuffer(raw, np.uint8)
         last = data[stops].astype(np.uint64) * np.uint64(XXH3_LAST_BYTE)
         stored = np.zeros(len(starts), np.uint32)

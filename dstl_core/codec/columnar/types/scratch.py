@@ -21,6 +21,11 @@ def scratch(size: int) -> npt.NDArray[np.uint8]:
     return np.frombuffer(pa.allocate_buffer(max(1, size)), np.uint8)
 
 
+def scratch_bytes(size: int) -> memoryview:
+    """As ``scratch``: exactly ``size`` bytes, or one if that is 0."""
+    return scratch(size).data
+
+
 def scratch_words(rows: int, words: int) -> Int64s:
     """``[rows, words]`` int64 with any content."""
     size = 8 * rows * words
