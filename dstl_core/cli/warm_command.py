@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -18,6 +19,13 @@ def warm() -> None:
     Kernels that came with the package are left out. Both are kept for a user. Run it as the user
     that runs the jobs, for example while an image is built.
     """
+    compile_kernels()
+    if find_spec("pyspark") is not None:
+        _archive_classes()
+
+
+def compile_kernels(steps_at_most: int | None = None) -> None:
+    """Compiles kernels, or those of the first steps: most kernels belong to the first."""
     from dstl_core.codec.columnar.kernels.jit import CACHE_FOLDER, SHIPPED_FOLDER
     from dstl_core.local.warm_jobs import steps
 
@@ -28,7 +36,7 @@ def warm() -> None:
         )
     before, start = _kernels(CACHE_FOLDER), time.monotonic()
     with TemporaryDirectory(prefix="dstl-warm-") as work:
-        for what, step in steps(Path(work)):
+        for what, step in islice(steps(Path(work)), steps_at_most):
             print_lines([f"kernels of {what}"])
             sys.stdout.flush()
             step()
@@ -41,8 +49,6 @@ def warm() -> None:
             f"package; {CACHE_FOLDER}"
         ]
     )
-    if find_spec("pyspark") is not None:
-        _archive_classes()
 
 
 def _archive_classes() -> None:

@@ -7,10 +7,13 @@ import os
 import sys
 import time
 import warnings
+import webbrowser
 from pathlib import Path
 from typing import Any
 
 warnings.filterwarnings("ignore", module="dagster.*")
+if __name__ == "__main__":
+    print("Dagster and Spark start", flush=True)
 
 import dagster as dg  # noqa: E402  # after the filter: Dagster warns while it is imported
 from rich.console import Console  # noqa: E402
@@ -137,6 +140,16 @@ def check_dump(job: StatefulJob) -> None:
         raise SystemExit(1)
 
 
+def write_report(job: StatefulJob) -> Path:
+    """Writes the report of the last checkpoint. A desktop opens it."""
+    page = DEMO_FOLDER / "report.html"
+    job.report(show_keys=True).write(page)
+    has_display = sys.platform == "darwin" or {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys()
+    if has_display and sys.stdout.isatty():
+        webbrowser.open(page.as_uri())
+    return page
+
+
 def main() -> None:
     """Runs the demo; a second run on the same folder re-runs nothing that is committed."""
     started = time.monotonic()
@@ -166,6 +179,7 @@ def main() -> None:
         latest = os.path.relpath(latest.removeprefix("file:"))
     CONSOLE.print(
         f"\nDone in {time.monotonic() - started:.0f} s. Look into it:\n"
+        f"  {os.path.relpath(write_report(job))}       the report of the state, for a browser\n"
         f"  .venv/bin/dstl inspect {latest}\n"
         f"  .venv/bin/dstl dump {latest} --state total_delay\n"
         f"  make ui                 the Dagster UI on this very instance",

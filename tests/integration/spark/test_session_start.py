@@ -20,14 +20,14 @@ from dstl_core.spark.warm import make_archive
 def test_the_jvm_maps_the_archive(spark: SparkSession) -> None:
     options = os.environ["SPARK_SUBMIT_OPTS"]
     archive = re.search(r"-XX:SharedArchiveFile=(\S+)", options)
-    assert archive is not None, "make setup calls dstl warm, which makes it"
+    assert archive is not None, "scripts/setup-venv dev calls dstl warm, which makes it"
     jvm = spark._jvm
     assert jvm is not None
     maps = Path(f"/proc/{jvm.java.lang.ProcessHandle.current().pid()}/maps").read_text()
     assert archive[1] in maps
 
 
-@pytest.mark.soak  # make setup makes one, which test_the_jvm_maps_the_archive looks at
+@pytest.mark.soak  # scripts/setup-venv dev makes one, which test_the_jvm_maps_the_archive looks at
 def test_an_archive_is_made_where_another_python_is_on_the_path(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
