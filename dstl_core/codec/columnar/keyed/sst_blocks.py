@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, overload
 
@@ -223,9 +223,22 @@ class TableReader:
             last = min(last, bisect_left(bounds, stop) + 1)
         return self.index[first:last]
 
-    def keys_between(self, start: bytes, stop: bytes | None) -> Sequence[bytes]:
-        """The last keys of these blocks, or keys after them and before the next block."""
-        return list(_Bounds(self.places(start, stop)))
+    def keys_between(
+        self, start: bytes, stop: bytes | None, step: int
+    ) -> Iterator[tuple[bytes, int]]:
+        """Some of the last keys of these blocks (or keys after them and before the next block), one
+        about every ``step`` bytes of the file, with the bytes since the one before.
+        """
+        places = self.places(start, stop)
+        if not len(places):
+            return
+        sizes = places[:, BLOCK_END] - places[0, BLOCK_START]
+        rows = np.flatnonzero(np.diff(sizes // step, prepend=0))
+        bounds, before = _Bounds(places), 0
+        for row in rows.tolist():
+            size = int(sizes[row])
+            yield bounds[row], size - before
+            before = size
 
     def _unpacked(self, raw: memoryview, places: Int64s, begin: int) -> tuple[Bytes, Int64s]:
         """The payloads one after the other, and where each one starts."""

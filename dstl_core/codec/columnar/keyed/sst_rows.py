@@ -38,6 +38,8 @@ _CUT_FROM_BYTES = READ_BYTES * 3 // 2
 """Key groups of which one is so large are read in ranges of keys."""
 CUT_BYTES = 2 << 20
 """Bytes of a large key group that are merged at once. They may unpack to ten times as many."""
+_STEPS = 8
+"""Places of a part at which each file is asked for a key."""
 _STARTS = (scan.KEY_START, scan.VALUE_START)
 _EVERYWHERE = 1 << 62
 
@@ -204,16 +206,17 @@ def _key_ranges(
 def _keys_between(
     readers: Sequence[TableReader], start: bytes, stop: bytes | None, part_bytes: int
 ) -> Iterator[bytes]:
-    """Keys that divide a range of them, from the index of its largest table file."""
-    parts = -(-_stored_bytes(readers, start, stop) // part_bytes)
-    largest = max(readers, key=lambda reader: reader.stored_bytes(start, stop))
-    keys = largest.keys_between(start, stop)
-    last = start
-    for part in range(1, parts):
-        key = keys[len(keys) * part // parts]
-        if last < key and (stop is None or key < stop):
+    """Keys that divide a range of them, from the indexes of all table files: those of a level have
+    other keys each.
+    """
+    step = max(1, part_bytes // _STEPS)
+    steps = [pair for reader in readers for pair in reader.keys_between(start, stop, step)]
+    size, last = 0, start
+    for key, own_size in sorted(steps):
+        size += own_size
+        if size >= part_bytes and last < key and (stop is None or key < stop):
             yield key
-            last = key
+            size, last = 0, key
 
 
 def _stored_bytes(readers: Sequence[TableReader], start: bytes, stop: bytes | None) -> int:

@@ -10,6 +10,8 @@ import pytest
 from dstl_core.codec.columnar.keyed import sst_rows
 from dstl_core.codec.columnar.keyed.sst_blocks import MAX_BLOCKS_BYTES, TableReader
 from dstl_core.codec.columnar.keyed.sst_rows import has_twin, merged_spans
+from dstl_core.codec.columnar.keyed.sst_writer import tables_of
+from dstl_core.codec.keyed_canonical import write_section
 from dstl_core.codec.sst.block import MAX_BLOCK_BYTES
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.merge import merged_rows
@@ -59,6 +61,20 @@ def test_a_large_key_group_is_read_in_ranges_of_keys(tmp_path, monkeypatch):
     parts = list(merged_spans(list(map(TableReader, files)), 0, KEY_GROUPS - 1, 1))
     assert len(parts) > 2 * KEY_GROUPS
     assert rows_of(files, 0, KEY_GROUPS - 1) == expected
+
+
+def test_a_large_key_group_is_cut_in_every_file_of_a_level(monkeypatch):
+    """Each file of a level has other keys, so a few of one file divide nothing of the others."""
+    rows = [(b"\5" + number.to_bytes(4, "big"), random.randbytes(50)) for number in range(5000)]
+    tables = tables_of(["n"], 1, [(5, write_section([(0, rows)]))], 20_000)
+    files = [opened(written.table.data) for written in tables]
+    assert len(files) > 10
+    monkeypatch.setattr(sst_rows, "READ_BYTES", 20_000)
+    monkeypatch.setattr(sst_rows, "_CUT_FROM_BYTES", 20_000)
+    monkeypatch.setattr(sst_rows, "CUT_BYTES", 8_000)
+    parts = list(merged_spans(list(map(TableReader, files)), 5, 5, 1))
+    assert max(len(part.spans) for part in parts) < 400
+    assert rows_of(files, 5, 5) == dict(rows)
 
 
 def test_files_of_one_state_by_flink_are_merged():
