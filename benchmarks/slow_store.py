@@ -8,111 +8,105 @@ the processor that the client needs.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import sys
-import threading
-import time
 from collections import Counter
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
-COUNTS: Counter[str] = Counter()
-_LOCK = threading.Lock()
-_DATE = "Thu, 01 Jan 2026 00:00:00 GMT"
+_MODIFIED = "Last-Modified: Thu, 01 Jan 2026 00:00:00 GMT"
+_MOST_HEADER_BYTES = 1 << 16
 
 
-def _handler(folder: Path, wait_s: float) -> type[BaseHTTPRequestHandler]:
-    class Handler(BaseHTTPRequestHandler):
-        protocol_version = "HTTP/1.1"
-        wbufsize = 1 << 16
+@dataclass
+class _Bucket:
+    folder: Path
+    wait_s: float
+    counts: Counter[str] = field(default_factory=Counter)
 
-        def do_HEAD(self) -> None:
-            self._answer(with_body=False)
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Answers the requests of a connection until it ends."""
+        try:
+            while True:
+                head, *lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+                headers = {
+                    name.lower(): text for name, _, text in (x.partition(": ") for x in lines)
+                }
+                await asyncio.sleep(self.wait_s)
+                method, target, _ = head.split(" ")
+                await self._answer(method, target, headers.get("range", ""), writer)
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
 
-        def do_GET(self) -> None:
-            self._answer(with_body=True)
+    async def _answer(
+        self, method: str, target: str, asked: str, writer: asyncio.StreamWriter
+    ) -> None:
+        url = urlsplit(target)
+        _, bucket, *rest = unquote(url.path).split("/", 2)
+        key = rest[0] if rest else ""
+        query = parse_qs(url.query)
+        if not key or "list-type" in query:
+            self.counts["LIST"] += 1
+            _say(writer, 200, self._listed(bucket, query.get("prefix", [""])[0]))
+            return
+        file = self.folder / key
+        if not file.is_file():
+            missing = b"<Error><Code>NoSuchKey</Code></Error>"
+            _say(writer, 404, missing if method == "GET" else b"")
+            return
+        size = file.stat().st_size
+        start, end = 0, size
+        if asked:
+            first, _, last = asked.removeprefix("bytes=").partition("-")
+            start, end = int(first), min(size, int(last) + 1) if last else size
+        place = [f"Content-Range: bytes {start}-{end - 1}/{size}"] if asked else []
+        _head(writer, 206 if asked else 200, end - start, 'ETag: "0"', _MODIFIED, *place)
+        self.counts[f"{method} range" if asked else method] += 1
+        if method == "GET":
+            self.counts["bytes"] += end - start
+            with file.open("rb") as stream:
+                loop = asyncio.get_running_loop()
+                await loop.sendfile(writer.transport, stream, start, end - start)
 
-        def _answer(self, *, with_body: bool) -> None:
-            time.sleep(wait_s)
-            url = urlsplit(self.path)
-            _, bucket, *rest = unquote(url.path).split("/", 2)
-            key = rest[0] if rest else ""
-            query = parse_qs(url.query)
-            if not key or "list-type" in query:
-                self._list(bucket, query.get("prefix", [""])[0])
-                return
-            file = folder / key
-            if not file.is_file():
-                self._send(404, b"<Error><Code>NoSuchKey</Code></Error>" if with_body else b"")
-                return
-            size, asked = file.stat().st_size, self.headers.get("Range")
-            start, end = 0, size
-            if asked:
-                first, _, last = asked.removeprefix("bytes=").partition("-")
-                start, end = int(first), min(size, int(last) + 1) if last else size
-            self.send_response_only(206 if asked else 200)
-            self.send_header("Content-Length", str(end - start))
-            if asked:
-                self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
-            self.send_header("ETag", '"0"')
-            self.send_header("Last-Modified", _DATE)
-            self.end_headers()
-            self.wfile.flush()
-            with _LOCK:
-                COUNTS[f"{self.command} range" if asked else self.command] += 1
-                COUNTS["bytes"] += end - start if with_body else 0
-            if with_body:
-                with file.open("rb") as stream:
-                    while start < end:
-                        start += os.sendfile(
-                            self.connection.fileno(), stream.fileno(), start, end - start
-                        )
-
-        def _list(self, bucket: str, prefix: str) -> None:
-            with _LOCK:
-                COUNTS["LIST"] += 1
-            base = folder / prefix
-            folders = base.is_dir() and prefix.endswith("/")
-            names = [each.name for each in base.iterdir()] if folders else []
-            keys = "".join(
-                f"<Contents><Key>{escape(prefix + name)}</Key><Size>{(base / name).stat().st_size}"
-                f"</Size><ETag>0</ETag><LastModified>2026-01-01T00:00:00Z</LastModified>"
-                f"</Contents>"
-                for name in names
-            )
-            self._send(
-                200,
-                f"<ListBucketResult><Name>{escape(bucket)}</Name><KeyCount>{len(names)}</KeyCount>"
-                f"<IsTruncated>false</IsTruncated>{keys}</ListBucketResult>".encode(),
-            )
-
-        def _send(self, status: int, body: bytes) -> None:
-            self.send_response_only(status)
-            self.send_header("Content-Length", str(len(body)))
-            self.end_headers()
-            self.wfile.write(body)
-
-        def log_message(self, *_: object) -> None:
-            pass
-
-    return Handler
+    def _listed(self, bucket: str, prefix: str) -> bytes:
+        base = self.folder / prefix
+        folders = base.is_dir() and prefix.endswith("/")
+        names = [each.name for each in base.iterdir()] if folders else []
+        keys = "".join(
+            f"<Contents><Key>{escape(prefix + name)}</Key><Size>{(base / name).stat().st_size}"
+            f"</Size><ETag>0</ETag><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+            for name in names
+        )
+        return (
+            f"<ListBucketResult><Name>{escape(bucket)}</Name><KeyCount>{len(names)}</KeyCount>"
+            f"<IsTruncated>false</IsTruncated>{keys}</ListBucketResult>"
+        ).encode()
 
 
-def main() -> None:
-    folder, milliseconds = Path(sys.argv[1]), float(sys.argv[2])
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _handler(folder, milliseconds / 1000))
-    server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    print(server.server_port, flush=True)
-    for _ in sys.stdin:
-        with _LOCK:
-            print(json.dumps(COUNTS), flush=True)
-            COUNTS.clear()
-    server.shutdown()
+def _head(writer: asyncio.StreamWriter, status: int, size: int, *lines: str) -> None:
+    text = "\r\n".join([f"HTTP/1.1 {status} -", f"Content-Length: {size}", *lines, "", ""])
+    writer.write(text.encode())
+
+
+def _say(writer: asyncio.StreamWriter, status: int, body: bytes) -> None:
+    _head(writer, status, len(body))
+    writer.write(body)
+
+
+async def _main(folder: Path, wait_s: float) -> None:
+    bucket = _Bucket(folder, wait_s)
+    server = await asyncio.start_server(bucket.serve, "127.0.0.1", limit=_MOST_HEADER_BYTES)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    loop = asyncio.get_running_loop()
+    while await loop.run_in_executor(None, sys.stdin.readline):
+        print(json.dumps(bucket.counts), flush=True)
+        bucket.counts.clear()
+    os._exit(0)  # connections of clients may still wait
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(_main(Path(sys.argv[1]), float(sys.argv[2]) / 1000))

@@ -30,7 +30,7 @@ about a second.
 """
 _PARENT_DEATH_SIGNAL = 1
 """``PR_SET_PDEATHSIG`` of Linux."""
-_TIMES_ON_STORE = 4
+_TIMES_ON_STORE = 8
 _WAITING = 2
 """Units for each process that run, or whose results wait for those of earlier ones."""
 

@@ -187,8 +187,10 @@ class TableReader:
 
     def begin(self, start: bytes, stop: bytes | None) -> None:
         """Says that ``read`` will be asked for these blocks soon, where ``reads_ahead``."""
+        if self._begin is None:
+            return
         places = self.places(start, stop)
-        if self._begin is not None and len(places):
+        if len(places):
             self._begin(int(places[0, BLOCK_START]), int(places[-1, BLOCK_END]))
 
     @property

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain, islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,13 @@ from dstl_core.errors import FormatError
 BYTES_AT_ONCE = 1 << 20
 """Bytes of table files that are merged at once: their entries fit into the cache of a core."""
 READ_BYTES = 16 << 20
-"""Bytes of table files that are read at once, one read a file: a few requests of a store."""
-_CUT_FROM_BYTES = READ_BYTES * 3 // 2
-"""Key groups of which one is so large are read in ranges of keys."""
+"""Bytes of table files that are read at once, one read a file."""
+STORE_READ_BYTES = 32 << 20
+"""The same where files are on a store: a request costs the processor as much as 2 MiB of bytes, and
+some twenty files share these.
+"""
+_CUT_FROM_TIMES = 1.5
+"""Key groups of which one has so many times these bytes are read in ranges of keys."""
 CUT_BYTES = 2 << 20
 """Bytes of a large key group that are merged at once. They may unpack to ten times as many."""
 _STEPS = 8
@@ -128,54 +133,70 @@ def merged_spans(
     Raises:
         FormatError: A file is damaged.
     """
-    parts = [*_parts(readers, first, last, prefix_bytes, READ_BYTES)]
-    for place, (low, high, size) in enumerate(parts):
-        if not size:
+    parts = _parts_to_read(readers, first, last, prefix_bytes)
+    for part, coming in pairwise(chain(parts, (None,))):
+        assert part is not None
+        part.begin(readers)
+        if coming is not None:
+            coming.begin(readers)
+        stored = [
+            run for reader in readers if (run := reader.read(part.start, part.stop)) is not None
+        ]
+        if part.is_cut:
+            yield from _cut(readers, stored, part.first, part.start, part.stop, prefix_bytes)
             continue
-        for part in parts[place : place + 2]:
-            _begin(readers, *_bounds(*part[:2], prefix_bytes))
-        start, stop = _bounds(low, high, prefix_bytes)
-        if _stored_bytes(readers, start, stop) > _CUT_FROM_BYTES:
-            yield from _cut(readers, low, high, prefix_bytes)
-            continue
-        stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
-        for begin, end, _ in _parts(readers, low, high, prefix_bytes, BYTES_AT_ONCE):
+        for begin, end, _ in _parts(readers, part.first, part.last, prefix_bytes, BYTES_AT_ONCE):
             start, stop = _bounds(begin, end, prefix_bytes)
             if begin == end and _stored_bytes(readers, start, stop) > 2 * CUT_BYTES:
-                yield from _cut_stored(readers, stored, begin, start, stop, prefix_bytes)
+                yield from _cut(readers, stored, begin, start, stop, prefix_bytes)
                 continue
             every = [each.entries(start, stop, prefix_bytes) for each in stored]
             yield _merged([each for each in every if len(each)], begin, end, prefix_bytes)
 
 
+@dataclass(frozen=True)
+class _TablePart:
+    """What is read at once: the keys in ``[start, stop)`` of the key groups ``first`` to ``last``.
+
+    ``is_cut`` says that they are a part of one large key group.
+    """
+
+    first: int
+    last: int
+    start: bytes
+    stop: bytes | None
+    is_cut: bool = False
+
+    def begin(self, readers: Sequence[TableReader]) -> None:
+        """Begins to read it, where files are on a store."""
+        for reader in readers:
+            reader.begin(self.start, self.stop)
+
+
+def _parts_to_read(
+    readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int
+) -> Iterator[_TablePart]:
+    at_once = _read_bytes(readers)
+    for low, high, size in _parts(readers, first, last, prefix_bytes, at_once):
+        if not size:
+            continue
+        whole = _TablePart(low, high, *_bounds(low, high, prefix_bytes))
+        if _stored_bytes(readers, whole.start, whole.stop) <= _CUT_FROM_TIMES * at_once:
+            yield whole
+            continue
+        for key_group in range(low, high + 1):
+            bounds = _bounds(key_group, key_group, prefix_bytes)
+            for start, stop in _key_ranges(readers, *bounds, at_once):
+                yield _TablePart(key_group, key_group, start, stop, is_cut=True)
+
+
 def begin_rows(readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int) -> None:
     """Says that ``merged_spans`` will be asked for these rows soon."""
-    low, high, _ = next(_parts(readers, first, last, prefix_bytes, READ_BYTES))
-    _begin(readers, *_bounds(low, high, prefix_bytes))
-
-
-def _begin(readers: Sequence[TableReader], start: bytes, stop: bytes | None) -> None:
-    ahead = [reader for reader in readers if reader.reads_ahead]
-    if ahead and _stored_bytes(ahead, start, stop) <= _CUT_FROM_BYTES:
-        for reader in ahead:
-            reader.begin(start, stop)
+    for part in islice(_parts_to_read(readers, first, last, prefix_bytes), 1):
+        part.begin(readers)
 
 
 def _cut(
-    readers: Sequence[TableReader], first: int, last: int, prefix_bytes: int
-) -> Iterator[SstRows]:
-    """The rows of key groups of which one is large: key group by key group, in ranges of keys."""
-    for key_group in range(first, last + 1):
-        begin, end = _bounds(key_group, key_group, prefix_bytes)
-        ranges = [*_key_ranges(readers, begin, end, READ_BYTES)]
-        for place, (start, stop) in enumerate(ranges):
-            for key_range in ranges[place : place + 2]:
-                _begin(readers, *key_range)
-            stored = [run for reader in readers if (run := reader.read(start, stop)) is not None]
-            yield from _cut_stored(readers, stored, key_group, start, stop, prefix_bytes)
-
-
-def _cut_stored(
     readers: Sequence[TableReader],
     stored: Sequence[StoredBlocks],
     key_group: int,
@@ -190,6 +211,10 @@ def _cut_stored(
         runs = [each.entries(low, high, prefix_bytes).between(low, high) for each in stored]
         every = [each for each in runs if len(each)]
         yield _merged(every, key_group, key_group, prefix_bytes)
+
+
+def _read_bytes(readers: Sequence[TableReader]) -> int:
+    return STORE_READ_BYTES if any(reader.reads_ahead for reader in readers) else READ_BYTES
 
 
 def _key_ranges(

@@ -56,7 +56,7 @@ def test_a_large_key_group_is_read_in_ranges_of_keys(tmp_path, monkeypatch):
     expected = filled(tmp_path, 3, rounds=6)
     files = table_files(tmp_path)
     monkeypatch.setattr(sst_rows, "READ_BYTES", 300)
-    monkeypatch.setattr(sst_rows, "_CUT_FROM_BYTES", 300)
+    monkeypatch.setattr(sst_rows, "_CUT_FROM_TIMES", 1)
     monkeypatch.setattr(sst_rows, "CUT_BYTES", 300)
     parts = list(merged_spans(list(map(TableReader, files)), 0, KEY_GROUPS - 1, 1))
     assert len(parts) > 2 * KEY_GROUPS
@@ -70,11 +70,40 @@ def test_a_large_key_group_is_cut_in_every_file_of_a_level(monkeypatch):
     files = [opened(written.table.data) for written in tables]
     assert len(files) > 10
     monkeypatch.setattr(sst_rows, "READ_BYTES", 20_000)
-    monkeypatch.setattr(sst_rows, "_CUT_FROM_BYTES", 20_000)
+    monkeypatch.setattr(sst_rows, "_CUT_FROM_TIMES", 1)
     monkeypatch.setattr(sst_rows, "CUT_BYTES", 8_000)
     parts = list(merged_spans(list(map(TableReader, files)), 5, 5, 1))
     assert max(len(part.spans) for part in parts) < 400
     assert rows_of(files, 5, 5) == dict(rows)
+
+
+class OnStore:
+    """The bytes of a file of a store, which reads ranges before they are asked for."""
+
+    def __init__(self, raw):
+        self.raw, self.begun, self.late = raw, [], []
+
+    def begin(self, start, end):
+        self.begun.append((start, end))
+
+    def __call__(self, start, end):
+        if self.begun:
+            self.late.append((start, end) not in self.begun[:-1])
+        return self.raw[start:end]
+
+
+@pytest.mark.parametrize("at_once", [3_000, 1_000_000])
+def test_the_next_range_of_a_store_is_read_ahead_across_key_groups(tmp_path, monkeypatch, at_once):
+    """Each range but the last is begun before the one that is read: of key groups, and of keys."""
+    expected = filled(tmp_path, 3, rounds=6)
+    monkeypatch.setattr(sst_rows, "STORE_READ_BYTES", 3_000)
+    monkeypatch.setattr(sst_rows, "_CUT_FROM_TIMES", at_once / 3_000)
+    stores = [OnStore(file.read_bytes()) for file in sorted(tmp_path.glob("*.sst"))]
+    files = [SstFile(store, len(store.raw)) for store in stores]
+    assert rows_of(files, 0, KEY_GROUPS - 1) == expected
+    for store in stores:
+        assert len(store.late) > 5
+        assert sum(store.late) <= 1, "the last range has none after it"
 
 
 def test_files_of_one_state_by_flink_are_merged():
