@@ -121,6 +121,8 @@ _KINESIS_NUMBERS = (
     "software.amazon.kinesis.connectors.flink.model.SequenceNumber",
 )
 """The connector of Flink, and Amazon's own."""
+_AGENTS_MEMORY = "org.apache.flink.agents.runtime.memory.MemoryObjectImpl$"
+MEMORY_ITEM, _MEMORY_KIND = f"{_AGENTS_MEMORY}MemoryItem", f"{_AGENTS_MEMORY}ItemType"
 _ENUMS = {
     "java.time.DayOfWeek": "MONDAY TUESDAY WEDNESDAY THURSDAY FRIDAY SATURDAY SUNDAY",
     "java.time.Month": "JANUARY FEBRUARY MARCH APRIL MAY JUNE JULY AUGUST SEPTEMBER OCTOBER "
@@ -132,6 +134,7 @@ _ENUMS = {
     "DAYS",
     "java.math.RoundingMode": "UP DOWN CEILING FLOOR HALF_UP HALF_DOWN HALF_EVEN UNNECESSARY",
     "org.apache.flink.types.RowKind": "INSERT UPDATE_BEFORE UPDATE_AFTER DELETE",
+    _MEMORY_KIND: "OBJECT VALUE",
 }
 _FINAL_CLASSES = frozenset(
     {
@@ -165,6 +168,7 @@ _FINAL_CLASSES = frozenset(
         "java.time.OffsetTime",
         "java.math.MathContext",
         KAFKA_PARTITION,
+        MEMORY_ITEM,
         *_ENUMS,
         *WRAPPERS,
     }
@@ -215,6 +219,16 @@ def _kafka_partition() -> FieldsBody:
     )
 
 
+def _memory_item() -> FieldsBody:
+    """A place in the memory of Flink Agents: a value, or the names of the places below it."""
+    types = {
+        "subKeys": JavaType("java.util.Set", (JavaType("java.lang.String"),)),
+        "type": JavaType(_MEMORY_KIND),
+        "value": JavaType(OBJECT),
+    }
+    return FieldsBody(MEMORY_ITEM, tuple(slot(name, declared) for name, declared in types.items()))
+
+
 def _kinesis_number(name: str) -> FieldsBody:
     """The position of a shard in the state of ``FlinkKinesisConsumer``."""
     types = {"cachedHash": "int", "sequenceNumber": "java.lang.String", "subSequenceNumber": "long"}
@@ -245,6 +259,7 @@ _KNOWN: dict[str, Any] = (
         _ROW: _row_body(),
         MATH_CONTEXT.class_name: MATH_CONTEXT,
         KAFKA_PARTITION: _kafka_partition(),
+        MEMORY_ITEM: _memory_item(),
     }
 )
 

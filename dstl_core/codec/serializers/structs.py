@@ -11,7 +11,10 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers.arrays import GenericArraySerializer
+from dstl_core.codec.serializers.arrays import (
+    BytePrimitiveArraySerializer,
+    GenericArraySerializer,
+)
 from dstl_core.codec.serializers.base import (
     AnySerializer,
     JsonValue,
@@ -127,6 +130,9 @@ def _deep_hash(serializer: AnySerializer, value: Any) -> int:
             pair = _deep_hash(serializer.key, key), _deep_hash(serializer.value, item)
             h += (pair[0] ^ pair[1]) & 0xFFFFFFFF
         return h
+    if type(serializer) is BytePrimitiveArraySerializer:
+        # An array alone has another hash each time. In a row its bytes count.
+        return 31 + combine_java_hash([byte - 256 if byte > 127 else byte for byte in value])
     return 31 + serializer.java_hash(value)
 
 

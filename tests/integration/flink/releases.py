@@ -1,4 +1,4 @@
-"""The jars of other Flink releases, fetched from the package index once."""
+"""Other Flink releases, fetched from the package index once: their jars, and their PyFlink."""
 
 from __future__ import annotations
 
@@ -27,6 +27,28 @@ def jars_of(release: str) -> list[Path]:
         lambda jars, scratch: _unpack(_download(release, scratch), jars),
     )
     return sorted(folder.glob("*.jar"))
+
+
+def python_of(release: str) -> Path:
+    """A Python with PyFlink, which needs older versions of packages that dstl uses.
+
+    Raises:
+        subprocess.CalledProcessError: It cannot be installed.
+    """
+    home = made_once(CACHE / f"pyflink-{release}", lambda home, _: _install(home, release))
+    return home / "bin" / "python"
+
+
+def _install(home: Path, release: str) -> None:
+    """Packages of old releases come as sources, which newer tools do not build."""
+    python = str(home / "bin" / "python")
+    install = [python, "-m", "pip", "install", "--quiet"]
+    for command in (
+        [sys.executable, "-m", "venv", str(home)],
+        [*install, "setuptools<70", "wheel"],
+        [*install, "--no-build-isolation", f"apache-flink=={release}"],
+    ):
+        subprocess.run(command, check=True, timeout=DOWNLOAD_TIMEOUT_S)
 
 
 def _download(release: str, scratch: Path) -> Path:

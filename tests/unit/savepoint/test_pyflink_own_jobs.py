@@ -15,6 +15,12 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, layout_of
+from dstl_core.codec.data_io import DataOutput
+from dstl_core.codec.serializers import base
+from dstl_core.codec.serializers.structs import Row
+from dstl_core.state.columns.element_columns import decode_elements
 from tests.command_line import run
 from tests.golden_files import GOLDEN
 
@@ -82,6 +88,39 @@ def test_a_job_with_keys_of_another_type_is_read(job: str) -> None:
             assert dumped == {key: held(own) for key, own in groups.items()}, name
             compared += 1
     assert compared >= 6
+
+
+@pytest.mark.parametrize(("job", "protocol"), [("process-pickle", 5), ("thread-pickle", 4)])
+def test_pickled_keys_are_in_the_key_groups_that_pyflink_gave_them(job: str, protocol: int) -> None:
+    """Flink hashes the bytes of the pickle, in a row; here by value, and as a column."""
+    operator = Snapshot.load(OWN / job / "savepoint")["py"]
+    assert operator.key_type is not None
+    kind, most = operator.key_type.serializer, operator.max_parallelism
+    groups = {line["key"]: line["kg"] for line in operator.dump("plain")}
+    assert sorted(groups) == list(range(5))
+    raw = []
+    for n in range(5):
+        key, out = Row(0, (bytes([0x80, protocol, ord("K"), n, ord(".")]),)), DataOutput()
+        assert list(base.key_groups_of(kind, key, most)) == [groups[n]]
+        kind.serialize(key, out)
+        raw.append(out.to_bytes())
+    column, failure = decode_elements(layout_of(kind, EXACT_OPTIONS), raw)
+    assert failure is None
+    expected = [groups[n] for n in range(5)]
+    assert key_groups_of(column, kind, most, EXACT_OPTIONS).tolist() == expected
+    assert key_groups_of(column[2:], kind, most, EXACT_OPTIONS).tolist() == expected[2:]
+
+
+def test_pickled_keys_are_checked_and_moved(run: Any, tmp_path: Path) -> None:
+    path, out = str(OWN / "process-pickle" / "savepoint"), str(tmp_path / "out")
+    assert "hash" not in run("verify", path).out
+    assert run("rewrite", path, out, "--max-parallelism", "64").code == 0
+    one, other = (
+        sorted(json.dumps([line["state"], line["key"], line["value"]]) for line in lines)
+        for lines in (Snapshot.load(folder)["py"].dump("plain") for folder in (path, out))
+    )
+    assert one == other
+    assert run("verify", out).code == 0
 
 
 UDAF = {

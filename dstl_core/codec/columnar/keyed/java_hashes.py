@@ -33,7 +33,10 @@ from dstl_core.codec.serializers import (
     table_types,
     value_classes,
 )
-from dstl_core.codec.serializers.arrays import GenericArraySerializer
+from dstl_core.codec.serializers.arrays import (
+    BytePrimitiveArraySerializer,
+    GenericArraySerializer,
+)
 from dstl_core.codec.serializers.collections import ArrayListSerializer
 
 Int32Array = npt.NDArray[np.int32]
@@ -243,6 +246,17 @@ def _deep_arrays(
     return _of_elements(values, _deep_hashes(values.values, kind.component, options))
 
 
+def _deep_bytes(values: pa.Array, *_: Any) -> Any:
+    """In a row the bytes of an array count, each with its sign."""
+    wide = values.cast(pa.large_binary())
+    _, bounds, data = wide.buffers()
+    offsets = np.frombuffer(bounds, np.int64)[wide.offset : wide.offset + len(wide) + 1]
+    of_bytes = np.frombuffer(data or b"", np.int8).astype(np.int32)
+    hashes: Int32Array = np.empty(len(wide), np.int32)
+    _hash_lists(np.ascontiguousarray(offsets), of_bytes, hashes)
+    return np.int32(31) + hashes
+
+
 def _of_elements(lists: pa.Array, of_elements: Int32Array) -> Int32Array:
     hashes: Int32Array = np.empty(len(lists), np.int32)
     _hash_lists(lists.offsets.to_numpy().astype(np.int64), of_elements, hashes)
@@ -323,6 +337,7 @@ _HASHES: dict[type[AnySerializer], _Hash] = {
 }
 """By exact class: a class that derives from one of these may have another hash."""
 _DEEP_HASHES: dict[type[AnySerializer], _Hash] = {
+    BytePrimitiveArraySerializer: _deep_bytes,
     GenericArraySerializer: _deep_arrays,
     ListSerializer: _deep_lists,
     ArrayListSerializer: _deep_lists,
