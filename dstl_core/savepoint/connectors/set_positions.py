@@ -18,7 +18,11 @@ from dstl_core.flink_text import whole_number
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import ByteStreamStateHandle
 from dstl_core.model.ids import OperatorID
-from dstl_core.savepoint.connectors.known_states import KAFKA_CONSUMER, READER_STATE
+from dstl_core.savepoint.connectors.known_states import (
+    KAFKA_CONSUMER,
+    KINESIS_CONSUMER,
+    READER_STATE,
+)
 from dstl_core.savepoint.connectors.source_positions import (
     UNASSIGNED,
     SourcePosition,
@@ -146,6 +150,12 @@ def _refuse_legacy(
                 way_out += (
                     f", or turn it into the state of a KafkaSource, whose positions can be set "
                     f"(dstl offsets {option_text('--kafka-source', selected + '=UID')})"
+                )
+            if row.connector == KINESIS_CONSUMER:
+                way_out += (
+                    f", or turn it into the state of a KinesisStreamsSource, which goes on where "
+                    f"it stands (dstl offsets "
+                    f"{option_text('--kinesis-source', selected + '=UID')} --stream-arn ARN)"
                 )
             raise SavepointError(
                 f"The position of split {row.split!r} of operator {row.op!r} cannot be set: its "

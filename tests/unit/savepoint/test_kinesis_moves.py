@@ -190,3 +190,11 @@ def test_options_that_do_not_fit_a_source(
     ran = run("offsets", path, *options, "--out", str(tmp_path / "out"))
     assert (ran.code, is_one_sentence(ran.err)) == (2, True), ran.err
     assert problem in ran.err
+
+
+def test_the_position_of_a_shard_names_the_way_to_go_on(run: Any, tmp_path: Path) -> None:
+    path = consumer_of(tmp_path / "in")
+    position = f"orders/{shard(0)}=5"
+    ran = run("offsets", path, "--set", position, "--out", str(tmp_path / "out"))
+    assert (ran.code, is_one_sentence(ran.err)) == (2, True), ran.err
+    assert f"dstl offsets --kinesis-source {label(path)}=UID --stream-arn ARN" in ran.err
