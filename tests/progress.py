@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import pytest
 
@@ -28,11 +28,13 @@ SECONDS: Mapping[str, float] = {
     "tests/contract": 0.1,
     "tests": 0.025,
 }
-"""What a test of a folder takes of a core on average; the longest name that fits counts."""
+"""What a test of a folder takes of a core on average; the first name that fits counts."""
+FAST_SECONDS: Mapping[str, float] = {"tests/property": 0.04, "tests": 0.0135}
+"""The same for ``make test-fast``: few examples, and none of the slow tests."""
 
 
-def seconds_of(nodeid: str) -> float:
-    return next(seconds for folder, seconds in SECONDS.items() if nodeid.startswith(f"{folder}/"))
+def seconds_of(nodeid: str, table: Mapping[str, float]) -> float:
+    return next(seconds for folder, seconds in table.items() if nodeid.startswith(f"{folder}/"))
 
 
 class Progress:
@@ -42,11 +44,17 @@ class Progress:
         write: Takes a line.
         clock: Seconds, from any moment.
         cores: How many cores the tests have.
+        table: What a test of a folder takes.
     """
 
     def __init__(
-        self, write: Callable[[str], None], clock: Callable[[], float], cores: int
+        self,
+        write: Callable[[str], None],
+        clock: Callable[[], float],
+        cores: int,
+        table: Mapping[str, float] = SECONDS,
     ) -> None:
+        self._table = table
         self._write = write
         self._clock = clock
         self._cores = cores
@@ -70,13 +78,16 @@ class Progress:
             self._write(f"{count}, {_minutes(self._left(now))} left")
 
     def _expected(self) -> float:
-        return sum(map(seconds_of, self._total)) / self._cores
+        return self._core_seconds(self._total) / self._cores
 
     def _left(self, now: float) -> float:
         """The rest of the work, at the speed of the work that is done."""
-        done = sum(map(seconds_of, self._done)) / self._cores
+        done = self._core_seconds(self._done) / self._cores
         pace = (now - self._started + TABLE_S) / (done + TABLE_S)
         return (self._expected() - done) * pace
+
+    def _core_seconds(self, nodeids: Iterable[str]) -> float:
+        return sum(seconds_of(nodeid, self._table) for nodeid in nodeids)
 
 
 def _minutes(seconds: float) -> str:
@@ -90,7 +101,8 @@ class ProgressPlugin:
         self._reporter = config.pluginmanager.get_plugin("terminalreporter")
         processes = config.getoption("numprocesses", default=None) or 1
         cores = min(processes, os.cpu_count() or 1)
-        self._progress = Progress(self._write, time.monotonic, cores)
+        table = FAST_SECONDS if os.environ.get("DSTL_PROFILE") == "fast" else SECONDS
+        self._progress = Progress(self._write, time.monotonic, cores, table)
 
     def _write(self, line: str) -> None:
         self._reporter.ensure_newline()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tests.progress import SECONDS, Progress, seconds_of
+from tests.progress import FAST_SECONDS, SECONDS, Progress, seconds_of
 
 
 def test_the_estimate_follows_the_machine() -> None:
@@ -24,8 +24,7 @@ def test_the_estimate_follows_the_machine() -> None:
 
 
 def test_every_folder_has_a_weight() -> None:
-    assert seconds_of("tests/unit/savepoint/test_gc.py::test_a") == SECONDS["tests"]
-    assert (
-        seconds_of("tests/integration/spark/test_job.py::test_a")
-        == (SECONDS["tests/integration/spark"])
-    )
+    spark = "tests/integration/spark/test_job.py::test_a"
+    assert seconds_of("tests/unit/savepoint/test_gc.py::test_a", SECONDS) == SECONDS["tests"]
+    assert seconds_of(spark, SECONDS) == SECONDS["tests/integration/spark"]
+    assert seconds_of(spark, FAST_SECONDS) == FAST_SECONDS["tests"]
