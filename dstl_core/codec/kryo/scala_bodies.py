@@ -196,14 +196,19 @@ class ItemsBody(ScalaBody):
         count = reader.input.count("collection size")
         if self.is_sorted:
             reader.class_and_object()  # the ordering
-        return [reader.class_and_object() for _ in range(count)]
+        items = [reader.class_and_object() for _ in range(count)]
+        for item in items if self.is_map else ():
+            if item is None or not item.class_name.startswith(_PAIR):
+                got = "null" if item is None else item.class_name
+                raise FormatError(f"A map of Scala holds no pair: expected {_PAIR}, got {got}")
+        return items
 
     def text(self, value: list[KryoObject | None], of: TextOf) -> JsonValue:
         texts = [of(each) for each in value]
         if self.is_sorted:
             return texts
         if self.is_map:
-            return sorted(texts, key=lambda pair: text_key(pair[0] if pair else pair))
+            return sorted(texts, key=lambda pair: text_key(pair[0]))
         return sorted(texts, key=text_key) if self.is_set else texts
 
 
@@ -301,6 +306,7 @@ def _parts(name: str, count: int) -> dict[str, PartsBody]:
     return {PREFIX + name: PartsBody(PREFIX + name, count)}
 
 
+_PAIR = "scala.Tuple2"
 _CODES = {"I": "i", "J": "q", "D": "d"}
 _FIELDS: dict[str, Callable[[KryoInput], Any]] = {
     "I": KryoInput.zigzag,

@@ -159,6 +159,12 @@ def test_a_range_of_step_zero_is_wrong_bytes() -> None:
         deserialize_exactly(serializer(), bytes.fromhex("1f010a000a0a0200"))
 
 
+@pytest.mark.parametrize("item", ["0202", "00", "1101" + "0202"])
+def test_a_map_without_a_pair_is_wrong_bytes(item: str) -> None:
+    with pytest.raises(UnreadableValueError, match="holds no pair"):
+        deserialize_exactly(serializer(), bytes.fromhex("1a" + "01" + "01" + item))
+
+
 def test_any_byte_changed_is_a_value_or_an_error() -> None:
     own = serializer()
     tried = 0
