@@ -51,7 +51,6 @@ from dstl_core.codec.kryo.scala_bodies import (
     not_in_flink_2,
 )
 from dstl_core.codec.protobuf.descriptors import Messages
-from dstl_core.display import option_text
 from dstl_core.errors import UnreadableValueError
 
 _COLLECTION = CollectionBody()
@@ -397,10 +396,7 @@ class ClassLayouts:
             if above in self._custom:
                 what = f"Class {name} has a Kryo serializer of its own ({self._custom[above]})"
                 if self.holds_message(name):
-                    raise UnreadableValueError(
-                        f"{what}, of messages; give the descriptor set that has its message "
-                        f"({option_text('--proto', 'FILE')})"
-                    )
+                    raise UnreadableValueError(f"{what}, whose messages a descriptor set explains")
                 raise UnreadableValueError(f"{what}, which only Java can run")
         known: Body | None = _KNOWN.get(name)
         if known is not None:

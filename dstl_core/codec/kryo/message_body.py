@@ -53,7 +53,9 @@ class MessageBody:
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> StoredMessage:
         if not reader.is_old:
-            raise self.not_in_flink_2()
+            raise UnreadableValueError(
+                f"Class {self.class_name} has a Kryo serializer of the job, which only Java can run"
+            )
         size = reader.input.count("size of a message", item_bytes=1)
         raw = reader.input.take(size, "message")
         return StoredMessage(raw, message_text(self.messages, self.message, raw))

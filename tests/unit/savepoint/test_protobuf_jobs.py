@@ -145,7 +145,10 @@ def test_descriptor_sets_are_an_argument_of_load() -> None:
 
 def test_an_upgrade_needs_a_word_about_messages_of_kryo(run: Any) -> None:
     """Kryo of Flink 2.x has no chill, so their bytes stay, and only if a person says so."""
-    for options, advice in ([], "--proto FILE"), (["--proto", DESC], "--type 'STATE=byte[]'"):
+    for options, advice in (
+        ([], "a descriptor set explains"),
+        (["--proto", DESC], "--type 'STATE=byte[]'"),
+    ):
         ran = run("upgrade", PATH, "--to", "2.2", "--plan", "--json", *options)
         steps = {line["state"]: line for line in json.loads(ran.out)["states"]}
         blocked = {name for name, step in steps.items() if step["action"] == "blocked"}
