@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +229,38 @@ def test_every_kind_of_keyed_state_restores_and_timers_fire(
     assert values == {f"key-{key}": key + 150 for key in range(50)} | {"key-0": -7}
     left = {line["ts"] for line in after.dump() if line["kind"] == "event-timer"}
     assert left == set(range(1101, 1200))
+
+
+@pytest.mark.parametrize(("claim", "parallelism"), [("NO_CLAIM", 2), ("CLAIM", 3)])
+def test_a_job_goes_on_from_native_state_that_was_bootstrapped(
+    flink: FlinkChecker,
+    bootstrapped: dict[str, str],
+    tmp_path: Path,
+    claim: str,
+    parallelism: int,
+) -> None:
+    """Its checkpoints are incremental, and subsume what it was restored from."""
+    source = shutil.copytree(bootstrapped["native"].removeprefix("file:"), tmp_path / "native")
+    new: Entry = {"op": "keyed", "key": "a new one", "state": "v", "do": "update", "value": -7}
+    restored = flink.restore(
+        source,
+        [KEYED],
+        backend="rocksdb",
+        parallelism=parallelism,
+        updates=[new],
+        checkpoints=3,
+        savepoint_to=tmp_path / "savepoints",
+        claim_mode=claim,
+        settings={"state.backend.rocksdb.use-ingest-db-restore-mode": "true"},
+    )
+    assert texts(without_ttl(restored.entries), "kg") == texts(expected_lines())
+    assert (source / "_metadata").exists() == (claim == "NO_CLAIM")
+    added = {"op": "keyed", "key": "a new one", "ns": None, "state": "v", "kind": "value"}
+    expected = [*expected_lines(), {**added, "value": -7}]
+    for place in (restored.savepoint, restored.checkpoints[-1]):
+        again = flink.restore(place, [KEYED], backend="rocksdb")
+        assert texts(without_ttl(again.entries), "kg") == texts(expected)
+        assert fresh(again.entries) == fresh(restored.entries)
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
