@@ -1,6 +1,6 @@
 """Real PyFlink restores what dstl writes of its savepoints, and goes on: a long run.
 
-It fetches PyFlink of both lines once. ``pyflink_job.py`` is the job.
+It fetches PyFlink of three releases once. ``pyflink_job.py`` is the job.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.unit.savepoint.test_pyflink_lines import (
 pytestmark = [pytest.mark.flink, pytest.mark.soak]
 
 JOB = Path(__file__).with_name("pyflink_job.py")
-OLD, NEW = "1.20.5", "2.2.1"
+OLD, NEW, NEWEST = "1.20.5", "2.2.1", "2.3.0"
 TIMEOUT_S = 300
 NUMBERS, LATER = range(FIRST), range(FIRST, NEXT)
 
@@ -119,15 +119,23 @@ def test_pyflink_restores_an_edited_savepoint(tmp_path: Path, key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "key"),
-    [("process", "string"), ("process", "pickle"), ("thread", "tuple"), ("thread", "pickle")],
+    ("mode", "key", "release"),
+    [
+        ("process", "string", NEW),
+        ("process", "pickle", NEW),
+        ("thread", "tuple", NEW),
+        ("thread", "pickle", NEW),
+        ("process", "tuple", NEWEST),
+        ("thread", "string", NEWEST),
+    ],
 )
 def test_pyflink_of_flink_2_restores_an_upgraded_savepoint(
-    tmp_path: Path, mode: str, key: str
+    tmp_path: Path, mode: str, key: str, release: str
 ) -> None:
     job = Job(tmp_path / "job", mode, key)
     _, first = job.run(OLD, NUMBERS)
-    upgraded = SavepointUpgrade(Snapshot.load(first), to="2.2").write(tmp_path / "upgraded")
-    read, after = job.run(NEW, LATER, upgraded)
+    line = release.rpartition(".")[0]
+    upgraded = SavepointUpgrade(Snapshot.load(first), to=line).write(tmp_path / "upgraded")
+    read, after = job.run(release, LATER, upgraded)
     check_read(read, LATER, key)
     check_holds(after, key, NEXT)
