@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -52,6 +53,9 @@ _PACKED_BYTES = 1 << 20
 """Bytes of records of one state and key group that are packed together in the temporary file."""
 _LEAST_PACKED_BYTES = 4 << 10
 """Smaller ones are kept as they are: to begin would take longer than to pack them."""
+_PIECE_BYTES = 400
+"""What a piece in memory takes beside its bytes: many pieces of few bytes are a lot."""
+_POSITION_BITS, _SIZE_BITS = 48, 32
 _ZSTD = pa.Codec("zstd", compression_level=1)
 _DELIMITER = b","
 _SCAN_ROWS = 1 << 18
@@ -115,6 +119,8 @@ class KeyedSections:
         self._check_duplicates = check_duplicates
         self._pieces: dict[int, list[Piece]] = {}
         self._placed: dict[int, list[Piece]] = {}
+        self._places: dict[int, array[int]] = {}
+        """Three words for each piece in the file: state and position, sizes, number."""
         self._held = self._packed_held = 0
         self._spilled: IO[bytes] | None = None
         self._count = 0
@@ -129,6 +135,7 @@ class KeyedSections:
         """Releases memory and the temporary file."""
         self._pieces.clear()
         self._placed.clear()
+        self._places.clear()
         if self._spilled is not None:
             self._spilled.close()
 
@@ -170,7 +177,7 @@ class KeyedSections:
             raise InvariantViolation(f"key group {key_group} is outside {self.key_groups}")
         self._pieces.setdefault(key_group, []).append((state_id, self._count, data, len(data)))
         self._count += 1
-        self._held += len(data)
+        self._held += len(data) + _PIECE_BYTES
 
     def _spill_if_full(self) -> None:
         if self._held + self._packed_held <= self.memory:
@@ -183,7 +190,13 @@ class KeyedSections:
         for key_group, pieces in self._pieces.items():
             placed = self._placed.setdefault(key_group, [])
             for state_id, number, raw in _blocks(pieces):
-                placed.append((state_id, number, self._kept(_packed(raw)), len(raw)))
+                data = self._kept(_packed(raw))
+                if isinstance(data, memoryview):
+                    placed.append((state_id, number, data, len(raw)))
+                else:
+                    places = self._places.setdefault(key_group, array("Q"))
+                    sizes = data.size << _SIZE_BITS | len(raw)
+                    places.extend((state_id << _POSITION_BITS | data.position, sizes, number))
         if self._spilled is not None:
             self._spilled.flush()
         self._pieces.clear()
@@ -191,7 +204,7 @@ class KeyedSections:
 
     def _kept(self, packed: bytes) -> memoryview | _PlaceInFile:
         if self._packed_held + len(packed) <= self.packed_memory:
-            self._packed_held += len(packed)
+            self._packed_held += len(packed) + _PIECE_BYTES
             return memoryview(packed)
         if self._spilled is None:
             self._spilled = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # see close
@@ -254,8 +267,16 @@ class KeyedSections:
         return True
 
     def _ordered(self, key_group: int) -> list[Piece]:
-        every = chain(self._placed.get(key_group, ()), self._pieces.get(key_group, ()))
+        held = chain(self._placed.get(key_group, ()), self._pieces.get(key_group, ()))
+        every = chain(held, self._pieces_in_file(key_group))
         return sorted(every, key=lambda piece: piece[:2])
+
+    def _pieces_in_file(self, key_group: int) -> Iterator[Piece]:
+        words = iter(self._places.get(key_group, ()))
+        for word, sizes, number in zip(words, words, words, strict=True):
+            state_id, position = divmod(word, 1 << _POSITION_BITS)
+            stored, size = divmod(sizes, 1 << _SIZE_BITS)
+            yield state_id, number, _PlaceInFile(position, stored), size
 
     def raw_section(self, key_group: int) -> bytes:
         """As ``section``, not compressed."""

@@ -1,6 +1,7 @@
 """What is read as columns and written from them is the same state."""
 
 import json
+import tracemalloc
 from collections import Counter
 
 import numpy as np
@@ -9,6 +10,8 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.keyed_canonical import read_section
 from dstl_core.codec.serializers import TimerSerializer, Types, VoidNamespaceSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
@@ -293,3 +296,23 @@ def test_every_key_group_is_in_memory_or_in_the_file(tmp_path):
     operator = written(tmp_path / "s", encoder, sections, parallelism=2)
     values_by_key = {entry.key: entry.value for entry in operator.keyed_entries()}
     assert values_by_key == {int(each): int(each * 2) for each in values}
+
+
+def test_memory_does_not_grow_with_the_number_of_runs():
+    """Each batch gives each key group a run of one record: a run costs its place in the file."""
+    total, batches = 300, 300
+    encoder = KeyedStateEncoder(Types.LONG, [VALUE], total)
+    groups = pa.array(range(total), pa.int32())
+    with KeyedSections(encoder.header, encoder.key_groups, total, memory=1 << 20) as sections:
+        tracemalloc.start()
+        for first in range(batches):
+            keys = pa.array(range(first * total, (first + 1) * total), pa.int64())
+            rows = {"state_key": keys, "state_value": keys, "key_group": groups}
+            sections.add(encoder.encode("n", pa.table(rows)))
+        held, _ = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+        assert held / (total * batches) < 25  # without a temporary file, each takes 400
+        section = sections.raw_section(7)
+    assert [int.from_bytes(each.value, "big") for each in read_section(DataInput(section), 1)] == [
+        first * total + 7 for first in range(batches)
+    ]
