@@ -77,6 +77,7 @@ BOUNDS: dict[str, Sum | str] = {
     f"{SST_BLOCKS}MAX_BLOCKS_BYTES": Sum.TOTAL,
     f"{SST_BLOCKS}_MOST_TIMES_TOGETHER": Sum.TOTAL,
     f"{CODEC}columnar/kryo/scala_nodes.py:_MOST_DEPTH": Sum.DEPTH,
+    f"{CODEC}columnar/kryo/section_converter.py:_LONGEST_STREAK": Sum.PACE,
     f"{CODEC}columnar/kryo/section_converter.py:_MOST_TAPE_BYTES": Sum.ONE,
     f"{CODEC}columnar/kryo/type_nodes.py:_MOST_DEPTH": Sum.DEPTH,
     f"{CODEC}columnar/types/program.py:LIMIT": Sum.NAME,

@@ -6,6 +6,7 @@ columns do not support or refuse; the record-wise code then raises the precise e
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -22,14 +23,19 @@ from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.keyed.sst_writer import keys_in_order
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS, ColumnOptions
-from dstl_core.codec.keyed_records import RecordFormat, part_of
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.keyed_records import FramedRecord, RecordFormat, part_of
 from dstl_core.codec.serializers import TimerSerializer
 from dstl_core.codec.state_meta import KeyedBackendHeader, KeyedStateType
 from dstl_core.errors import UNREADABLE, ConfigError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.read.entries import unread_part
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_records import are_many, open_part_records
+
+_SAMPLED_EVERY = 256
+"""Of so many records in a batch one is decoded, and the first."""
 
 
 class StateDecoders:
@@ -166,16 +172,25 @@ def check_range(
     handle: KeyedStateHandle,
     key_groups: KeyGroupRange,
     known: StateDecoders,
+    *,
+    is_sampled: bool = False,
 ) -> RangeCounts | None:
     """What is in the range, if it is correct; None if the record-wise code must check it.
 
     Correct means that every record decodes, no key occurs twice, and every key is in its key group.
     That no key occurs twice is seen by the order of many records, and by a hash of each key
     otherwise.
+
+    Args:
+        operator: The operator to read.
+        handle: A handle of any form.
+        key_groups: Key groups to check.
+        known: The decoders of the operator's states.
+        is_sampled: Whether it is enough to decode some of the values without a columnar form.
     """
     try:
         stored = StoredRange(operator, handle, key_groups, known)
-        if any(decoder.keeps_bytes for decoder in stored.decoders):
+        if not is_sampled and any(decoder.keeps_bytes for decoder in stored.decoders):
             return None  # the record-wise code reads values that have no columnar form
         if stored.is_large:
             with suppress(_NotInOrder):
@@ -192,6 +207,23 @@ def check_range(
         return None  # the record-wise code locates the damage, and names it
 
 
+def _decodes(stored: StoredRange, state: int, batch: SpanBatch) -> bool:
+    """Whether some of the records decode, if columns keep their values as bytes.
+
+    Raises:
+        FormatError: One of them does not.
+    """
+    if not stored.decoders[state].keeps_bytes:
+        return True
+    for key_start, key_end, start, end, _ in batch.spans[::_SAMPLED_EVERY].tolist():
+        key = DataInput(ctypes.string_at(key_start, key_end - key_start))
+        value = DataInput(ctypes.string_at(start, end - start))
+        record = stored.formats[state].decode(FramedRecord(key, value, False))
+        if unread_part(record.value) is not None:
+            return False
+    return True
+
+
 def _checked(
     operator: OperatorSnapshot, stored: StoredRange, state: int, batch: SpanBatch
 ) -> tuple[Int64s, Int64s] | None:
@@ -206,7 +238,7 @@ def _checked(
         groups = key_groups_of(keys, key_type, operator.max_parallelism, EXACT_OPTIONS)
     except ConfigError:
         return None  # the hash of the key type is not known; the record-wise code says so
-    if not np.array_equal(groups, batch.key_groups):
+    if not np.array_equal(groups, batch.key_groups) or not _decodes(stored, state, batch):
         return None
     spans = batch.spans
     whole = hashes_of(Ranges(spans[:, scan.KEY_START], spans[:, scan.KEY_END]))

@@ -103,13 +103,19 @@ class RangeCheck:
         operator: The operator.
         copies: Handles whose records are not decoded, if kernels read them: their digests are
             compared with those of the records of which they are copies.
+        is_sampled: Whether it is enough to decode some of the values without a columnar form.
     """
 
     def __init__(
-        self, operator: OperatorSnapshot, copies: Set[KeyedStateHandle] = frozenset()
+        self,
+        operator: OperatorSnapshot,
+        copies: Set[KeyedStateHandle] = frozenset(),
+        *,
+        is_sampled: bool = False,
     ) -> None:
         self._operator = operator
         self._copies = copies
+        self._is_sampled = is_sampled
         self._decoders: StateDecoders | None = None
         if are_read_by_kernels(operator.keyed_size):
             # Loads Arrow and the compiler, which takes longer than checking small state.
@@ -159,7 +165,9 @@ class RangeCheck:
             return None
         from dstl_core.savepoint.read.stored_columns import check_range
 
-        checked = check_range(self._operator, handle, key_groups, self._decoders)
+        checked = check_range(
+            self._operator, handle, key_groups, self._decoders, is_sampled=self._is_sampled
+        )
         if checked is None:
             return None
         return RangeReport(checked.entries, checked.entries, Counter(checked.records))

@@ -99,6 +99,7 @@ def read_back(
         jobs=jobs,
         self_checking=known,
         copies=frozenset(target.copied_records),
+        is_sampled=True,
     )
     # A sidecar in the folder belongs to the snapshot that is replaced, not to these files.
     findings = [each for each in report.findings if each.operator is not None]

@@ -130,6 +130,7 @@ def verify_snapshot(
     work: str | os.PathLike[str] | None = None,
     self_checking: Set[StreamStateHandle] = frozenset(),
     copies: Set[KeyedStateHandle] = frozenset(),
+    is_sampled: bool = False,
 ) -> Report:
     """Checks a whole snapshot.
 
@@ -142,6 +143,8 @@ def verify_snapshot(
             not read once more for the sha256 of their files.
         copies: Keyed state whose records are not decoded, if it is large: the report has their
             digests.
+        is_sampled: Whether it is enough to decode some of the values without a columnar form, whose
+            bytes have checksums.
 
     Raises:
         SavepointError: The folder ``work`` has a record of other work, or another run is at it.
@@ -159,7 +162,9 @@ def verify_snapshot(
             jobs = RecordedRunner(record, jobs, ReportForm())
         for operator in snapshot.operators:
             known = self_checking, copies
-            _OperatorCheck(operator, report, on_progress, jobs, record, *known).run()
+            check = _OperatorCheck(operator, report, on_progress, jobs, record, *known)
+            check.is_sampled = is_sampled
+            check.run()
             report.operators += 1
     return report
 
@@ -222,6 +227,7 @@ class _OperatorCheck:
         self._copies = copies
         self._digests = RecordDigests()
         self._self_checking = self_checking
+        self.is_sampled = False
         self._report = report
         self._on_progress = on_progress
         self._jobs = jobs
@@ -380,7 +386,7 @@ class _OperatorCheck:
 
     def _keyed(self) -> None:
         operator = self._operator
-        check = RangeCheck(operator, self._copies)
+        check = RangeCheck(operator, self._copies, is_sampled=self.is_sampled)
         subtasks = [
             subtask.index
             for subtask in operator.state.subtasks

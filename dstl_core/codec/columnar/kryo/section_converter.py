@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -22,6 +23,10 @@ from dstl_core.codec.keyed_canonical import END_OF_KEY_GROUP_MARK, FIRST_BIT_MAS
 _OUTPUT_BYTES = 1 << 20
 _TAPE_BYTES = 1 << 16
 _MOST_TAPE_BYTES = 64 << 20
+_LONGEST_STREAK = 256
+"""Records that are left to single objects before kernels try again."""
+_STOPS_IN_A_ROW = 8
+_LENGTH = struct.Struct(">i")
 _END = END_OF_KEY_GROUP_MARK.to_bytes(2, "big")
 
 ConvertOne = Callable[[int, bytes, bytes], tuple[bytes, bytes]]
@@ -139,6 +144,7 @@ class SectionConverter:
         self._section[:] = start, start + len(raw), -1, 0, 0, -1
         self._states[:, sections.STATE_COUNT // 8] = 0
         parts: list[bytes] = []
+        stops = 0
         status = k.NEED_OUTPUT
         while status != k.DONE:
             self._set(k.OUT, address_of(self._output))
@@ -155,25 +161,35 @@ class SectionConverter:
             if status == sections.DAMAGED:
                 return None
             if status != k.DONE and not self._answered(data, status, written > 0):
-                parts.append(self._one(raw, start))
+                # What kernels do not know often comes in rows, and a kernel that stops costs time.
+                stops = 0 if written else stops + 1
+                most = 1 << max(0, stops - _STOPS_IN_A_ROW)
+                self._leave(raw, start, min(most, _LONGEST_STREAK), parts)
         counts = self._states[:, sections.STATE_COUNT // 8].tolist()
         if parts:
             parts.append(_END)
         return b"".join(parts), {at: count for at, count in enumerate(counts) if count}
 
-    def _one(self, raw: bytes, origin: int) -> bytes:
-        """The record where the kernel stopped."""
-        at, _, state, value, end, _ = self._section.tolist()
-        marked = raw[at + 4 - origin : value - 4 - origin]
-        mark = marked[0] & FIRST_BIT_MASK
-        stored = bytes((marked[0] ^ mark,)) + marked[1:]
-        key, new = self._convert_one(state, stored, raw[value - origin : end - origin])
-        self._states[state, sections.STATE_COUNT // 8] += 1
-        self._section[0] = end
+    def _leave(self, raw: bytes, origin: int, most: int, parts: list[bytes]) -> None:
+        """Leaves records of a run from where the kernel stopped, and adds their bytes."""
+        at, _, state, value, end, _ = (word - origin for word in self._section.tolist())
+        state += origin
+        mark = left = 0
+        while not mark and left < most and end > 0:
+            marked = raw[at + 4 : value - 4]
+            mark = marked[0] & FIRST_BIT_MASK
+            stored = bytes((marked[0] ^ mark,)) + marked[1:]
+            key, new = self._convert_one(state, stored, raw[value:end])
+            if mark:
+                key = bytes((key[0] | mark,)) + key[1:]
+            parts.append(_LENGTH.pack(len(key)) + key + _LENGTH.pack(len(new)) + new)
+            left += 1
+            at = end
+            value, end = _next_record(raw, at)
+        self._states[state, sections.STATE_COUNT // 8] += left
+        self._section[0] = at + origin
         if mark:
             self._section[sections.SECTION_STATE // 8] = -1
-            key = bytes((key[0] | mark,)) + key[1:]
-        return len(key).to_bytes(4, "big") + key + len(new).to_bytes(4, "big") + new
 
     def _answered(self, data: npt.NDArray[np.uint8], status: int, has_progress: bool) -> bool:
         """Gives the kernel what it lacks; False if the value is to be converted on its own."""
@@ -209,3 +225,15 @@ class SectionConverter:
 
     def _set(self, word: int, value: int) -> None:
         self._block[word // 8] = value
+
+
+def _next_record(raw: bytes, at: int) -> tuple[int, int]:
+    """Where the value of the record at a place begins and ends; 0 if that is for kernels to say."""
+    try:
+        (key_size,) = _LENGTH.unpack_from(raw, at)
+        value = at + 8 + key_size
+        (size,) = _LENGTH.unpack_from(raw, value - 4)
+    except struct.error:
+        return 0, 0
+    is_whole = key_size > 0 and size >= 0 and value + size <= len(raw)
+    return (value, value + size) if is_whole else (0, 0)

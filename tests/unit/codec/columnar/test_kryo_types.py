@@ -241,6 +241,30 @@ def test_records_of_a_state_are_left_beside_others_that_kernels_know() -> None:
     )
 
 
+def test_records_that_are_left_come_in_rows(layouts: ClassLayouts) -> None:
+    """After many of them, kernels still convert those that they know."""
+    old = Types.TUPLE(kryo(layouts, "java.time.LocalDate"), Types.VOID)
+    new = change_of(layouts, old, None).new
+    known, odd = DAY + b"\0", DAY + b"\1"
+    left: list[bytes] = []
+
+    def one(state: int, key: bytes, value: bytes) -> tuple[bytes, bytes]:
+        left.append(value)
+        return key, b"odd" if value == odd else NEW_DAY + b"\0"
+
+    converter = SectionConverter([SectionRule(0, (old, new))], one)
+    values = [*[odd] * 3, known, *[odd] * 1000, *[known] * 1000, odd]
+    become = [b"odd" if value == odd else NEW_DAY + b"\0" for value in values]
+    section = write_section([(0, [(b"\0k", value) for value in values])])
+    truth = write_section([(0, [(b"\0k", value) for value in become])])
+    assert converter.converted(section) == (truth, {0: len(values)})
+    assert left.count(odd) == 1004
+    assert left.count(known) < 300
+    few = write_section([(0, [(b"\0k", odd)] * 40)])
+    for size in range(1, 40):  # it is damaged where it ends too early, in a row of these too
+        assert converter.converted(few[:-size]) is None
+
+
 def test_many_elements_of_operator_state(layouts: ClassLayouts) -> None:
     old = kryo(layouts, "java.time.LocalDate")
     recoded = Recoded(old, change_of(layouts, old, None))
