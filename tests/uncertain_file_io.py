@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from dstl_core.errors import StorageError
-from dstl_core.storage.file_io import FileIO, FileStatus, read_one_by_one
+from dstl_core.storage.file_io import Content, FileIO, FileStatus, read_one_by_one
 from dstl_core.storage.location import Location
 
 
@@ -46,7 +46,7 @@ class UncertainFileIO:
     def write_new(self, location: Location, data: bytes) -> None:
         self._files.write_new(location, data)
 
-    def replace(self, location: Location, data: bytes) -> None:
+    def replace(self, location: Location, data: Content) -> None:
         self._files.replace(location, data)
 
     def size(self, location: Location) -> int | None:

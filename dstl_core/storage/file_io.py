@@ -97,7 +97,7 @@ class FileIO(Protocol):
         """
         ...
 
-    def replace(self, location: Location, data: bytes) -> None:
+    def replace(self, location: Location, data: Content) -> None:
         """Publishes a whole file and replaces an existing one.
 
         A reader sees either the old file or the new one.
@@ -284,15 +284,16 @@ class FsspecFileIO:
             self._make_parent(location)
             return PUBLISHERS[self._protocol](*self._at(location), data)
 
-    def replace(self, location: Location, data: bytes) -> None:
+    def replace(self, location: Location, data: Content) -> None:
         with self._mapped("replace", location):
             self._make_parent(location)
             fs, path = self._at(location)
             if self._protocol == "file":
-                local_files.replace(path, data)
+                parts = [data] if isinstance(data, bytes) else data
+                local_files.replace(path, parts, sync=self._fsync)
             else:
                 # Object stores publish a PUT as a whole; the memory file system is a dictionary.
-                fs.pipe_file(path, data)
+                fs.pipe_file(path, data if isinstance(data, bytes) else b"".join(data))
 
     def size(self, location: Location) -> int | None:
         with self._mapped("look up", location):

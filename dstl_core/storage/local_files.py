@@ -7,7 +7,7 @@ import os
 import posixpath
 import shutil
 import stat
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import BinaryIO
 from uuid import uuid4
@@ -122,28 +122,32 @@ def publish(path: str, data: bytes) -> None:
     Raises:
         FileExistsError: The path exists.
     """
-    with _temporary_beside(path, data) as temporary:
+    with _temporary_beside(path, [data]) as temporary:
         os.link(temporary, path)
     sync_folder(posixpath.dirname(path))
 
 
-def replace(path: str, data: bytes) -> None:
+def replace(path: str, parts: Iterable[bytes | memoryview], *, sync: bool) -> None:
     """Replaces a file: temporary file, fsync, rename over the old one, fsync of the folder."""
-    with _temporary_beside(path, data) as temporary:
+    with _temporary_beside(path, parts, sync=sync) as temporary:
         os.replace(temporary, path)
-    sync_folder(posixpath.dirname(path))
+    if sync:
+        sync_folder(posixpath.dirname(path))
 
 
 @contextmanager
-def _temporary_beside(path: str, data: bytes) -> Iterator[str]:
+def _temporary_beside(
+    path: str, parts: Iterable[bytes | memoryview], *, sync: bool = True
+) -> Iterator[str]:
     """A durable temporary file in the same folder; deleted at the end, unless it was moved."""
     folder = posixpath.dirname(path)
     temporary = posixpath.join(folder, f".{posixpath.basename(path)}.{uuid4().hex}.tmp")
     try:
         with open(temporary, "xb") as stream:
-            stream.write(data)
-            stream.flush()
-            os.fsync(stream.fileno())
+            stream.writelines(parts)
+            if sync:
+                stream.flush()
+                os.fsync(stream.fileno())
         yield temporary
     finally:
         if os.path.exists(temporary):

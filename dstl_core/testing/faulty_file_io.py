@@ -112,7 +112,7 @@ class FaultyFileIO:
             raise StorageError(f"Cannot publish {location}: no answer.", path=str(location))
         return done
 
-    def replace(self, location: Location, data: bytes) -> None:
+    def replace(self, location: Location, data: Content) -> None:
         self.inner.replace(location, data)
 
     def size(self, location: Location) -> int | None:

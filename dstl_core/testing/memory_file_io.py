@@ -53,9 +53,10 @@ class MemoryFileIO:
         with self._lock:
             return self.files.setdefault(str(location), data) == data
 
-    def replace(self, location: Location, data: bytes) -> None:
+    def replace(self, location: Location, data: Content) -> None:
+        content = data if isinstance(data, bytes) else b"".join(data)
         with self._lock:
-            self.files[str(location)] = data
+            self.files[str(location)] = content
 
     def size(self, location: Location) -> int | None:
         with self._lock:

@@ -327,6 +327,8 @@ class _Copy:
                 _check_types(self.sink.header.states[target], states[at])
         wanted = [at in targets for at in range(len(states))]
         is_same = source.operator.max_parallelism == self._max_parallelism
+        new = self.sink.header.states
+        names = [new[targets.get(at, 0)].name for at in range(len(states))]
         for batch in stored.records(wanted):
             for at, records in batch.by_state():
                 kept = records
@@ -335,8 +337,7 @@ class _Copy:
                 if len(kept):
                     groups = kept.key_groups if is_same else self._groups(kept, stored, at)
                     if self._digests is not None:
-                        name = self.sink.header.states[targets[at]].name
-                        self._digests.add(name, kept, groups)
+                        self._digests.add(kept, names)
                     yield self._runs_of(kept, targets[at], groups)
 
     def _runs_of(self, records: SpanBatch, state: int, groups: Int64s) -> StateRuns:

@@ -151,11 +151,10 @@ def digests_of_range(
     digests = RecordDigests()
     stored = open_part_records(operator, handle, key_groups, handle.key_group_range)
     if stored is not None:
-        states = stored.header.states
+        names = [meta.name for meta in stored.header.states]
         with stored.context():
-            for batch in stored.records([True] * len(states)):
-                for state, own in batch.by_state():
-                    digests.add(states[state].name, own, own.key_groups)
+            for batch in stored.records([True] * len(names)):
+                digests.add(batch, names)
     return digests.states
 
 

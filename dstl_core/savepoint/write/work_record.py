@@ -122,7 +122,7 @@ class Entries:
         digest = xxhash.xxh3_128()
         for part in body:
             digest.update(part)
-        self.file_io.replace(self.folder.child(name), b"".join([digest.digest(), *body]))
+        self.file_io.replace(self.folder.child(name), [digest.digest(), *body])
 
     def get(self, name: str) -> Entry | None:
         """An entry that is whole; None if there is none."""
@@ -383,7 +383,8 @@ def _read(entries: Entries) -> dict[str, Any] | None:
 
 
 def _write(entries: Entries, body: Mapping[str, Any]) -> None:
-    entries.file_io.replace(entries.folder.child(_WORK), write_json_object(body, _WHAT))
+    raw = write_json_object(body, _WHAT)
+    open_file_io(entries.folder).replace(entries.folder.child(_WORK), raw)  # survives a power loss
 
 
 # ------------------------------------------------------------------------------------------- lock
