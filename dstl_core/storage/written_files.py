@@ -12,7 +12,8 @@ from dstl_core.storage.file_io import Content, FileIO, FsspecFileIO
 from dstl_core.storage.location import Location
 from dstl_core.storage.read_ahead import reader_of
 
-_PART_BYTES = 8 << 20
+_PART_BYTES = 1 << 20
+"""What is read at once: it stays in the cache of a processor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,12 +36,22 @@ class DigestingFileIO(FsspecFileIO):
         self._checksums: dict[str, bytes] = {}
 
     def write_new(self, location: Location, data: Content) -> None:
-        passed = _Digested([data] if isinstance(data, bytes) else data)
-        super().write_new(location, passed)
+        passed = self._write(location, data, has_digest=True)
         path = str(location)
         self.written[path] = WrittenFile(path, passed.size, passed.digest.hexdigest())
         self.heads[path] = WrittenFile(path, *passed.head)
-        self._checksums[path] = passed.checksum.digest()
+
+    def write_self_checking(self, location: Location, data: Content) -> None:
+        """As ``write_new``, for a file all of whose bytes have checksums in it: nobody needs a
+        sha256 of it.
+        """
+        self._write(location, data, has_digest=False)
+
+    def _write(self, location: Location, data: Content, *, has_digest: bool) -> _Digested:
+        passed = _Digested([data] if isinstance(data, bytes) else data, has_digest=has_digest)
+        super().write_new(location, passed)
+        self._checksums[str(location)] = passed.checksum.digest()
+        return passed
 
     def holds(self, location: Location) -> bool | None:
         """Whether a file has the bytes that were written here, as it is read again; None if it was
@@ -59,8 +70,8 @@ class DigestingFileIO(FsspecFileIO):
 class _Digested:
     """Passes buffers on and computes their digest. It can be iterated once."""
 
-    def __init__(self, buffers: Iterable[bytes | memoryview]) -> None:
-        self._buffers = buffers
+    def __init__(self, buffers: Iterable[bytes | memoryview], *, has_digest: bool) -> None:
+        self._buffers, self._has_digest = buffers, has_digest
         self.digest = hashlib.sha256()
         self.checksum = xxhash.xxh3_128()
         self.size = 0
@@ -68,7 +79,8 @@ class _Digested:
 
     def __iter__(self) -> Iterator[bytes | memoryview]:
         for buffer in self._buffers:
-            self.digest.update(buffer)
+            if self._has_digest:
+                self.digest.update(buffer)
             self.checksum.update(buffer)
             is_first = self.size == 0
             self.size += memoryview(buffer).nbytes

@@ -120,7 +120,6 @@ SMALL = {
     "dstl_core.cli.warm_command": COMMAND,
     "dstl_core.codec.classfile.case_classes": "class files are read in their room",
     "dstl_core.codec.columnar.kernels.join": KERNELS,
-    "dstl_core.codec.columnar.keyed.marked_keys": "calls a kernel, and its caller none",
     "dstl_core.codec.columnar.keyed.spill": "calls a kernel, and its caller none",
     "dstl_core.codec.connectors.pulsar_source": "each connector is a module",
     "dstl_core.job.coordination.micro_batches": "ids alone: its tests need no job",

@@ -93,7 +93,7 @@ class TriedFiles(StateFiles):
         self.new_bytes = 0
         self.copied_bytes = 0
 
-    def _write(self, name: str, data: Content) -> None:
+    def _write(self, name: str, data: Content, *, is_self_checking: bool = False) -> None:
         parts: Iterable[bytes | memoryview] = [data] if isinstance(data, bytes) else data
         self.new_bytes += sum(memoryview(part).nbytes for part in parts)
 

@@ -16,13 +16,13 @@ import numpy as np
 
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.cut_table import (
-    KeyRanges,
+    KeyPrefixes,
     can_be_cut,
     count_entries,
     cut_table,
+    marked_entries,
 )
 from dstl_core.codec.columnar.keyed.spans import ROWS_PER_BATCH, SpanBatch
-from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
 from dstl_core.codec.columnar.keyed.sst_rows import TableSource
 from dstl_core.codec.columnar.keyed.sst_writer import TABLE_BYTES, FamilyWriter
 from dstl_core.codec.columnar.types.addresses import address_of
@@ -52,9 +52,6 @@ from dstl_core.state.restore.rocksdb import (
     table_number,
 )
 from dstl_core.state.restore.rocksdb_columns import open_table_records
-
-_BLOCKS_TOGETHER = 1 << 10
-"""Blocks of timers that are read at once: some megabytes."""
 
 
 @dataclass(frozen=True)
@@ -212,18 +209,17 @@ class PurgedTables:
         """Whether a MANIFEST names a stored key of one of the keys."""
         names = {family.id: family.name for family in read_manifest(manifest).families.values()}
         queues = {meta.name for meta in tables.header.states if is_queue(meta)}
-        ranges = KeyRanges([starting_with(key) for key in self.purge.stored_keys])
-        of_timers = KeyRanges([starting_with(key) for key in self.purge.keys])
+        stored, of_timers = KeyPrefixes(self.purge.stored_keys), KeyPrefixes(self.purge.keys)
         skipped = self.purge.prefix_bytes + TIME_BYTES
         return any(
-            of_timers.hold(key[skipped:]) if names.get(family) in queues else ranges.hold(key)
+            of_timers.hold(key[skipped:]) if names.get(family) in queues else stored.hold(key)
             for family, key in named_keys(manifest)
         )
 
     def _files(
         self, tables: HandleTables, timers: Mapping[str, Set[bytes]]
-    ) -> Iterator[tuple[str, TableFile, KeyRanges]]:
-        """Each table file with the ranges of keys that go from it.
+    ) -> Iterator[tuple[str, TableFile, KeyPrefixes]]:
+        """Each table file with the keys that go from it.
 
         Args:
             tables: The files.
@@ -232,11 +228,9 @@ class PurgedTables:
         if not self.purge.keys:
             return
         queues = {meta.name for meta in tables.header.states if is_queue(meta)}
-        of_keys = KeyRanges([starting_with(key) for key in self.purge.stored_keys])
+        of_keys = KeyPrefixes(self.purge.stored_keys)
         for family, members in tables.families.items():
-            gone = of_keys
-            if family in queues:
-                gone = KeyRanges([starting_with(key) for key in timers[family]])
+            gone = KeyPrefixes(timers[family]) if family in queues else of_keys
             for member in members:
                 yield family, member, gone
 
@@ -252,27 +246,12 @@ class PurgedTables:
         times, so all of them are read.
         """
         size = self.purge.prefix_bytes
-        groups = KeyRanges(
-            [
-                (own.start_key_group.to_bytes(size, "big"), _behind(own.end_key_group, size))
-                for own in self.purge.ranges_of_groups()
-            ]
-        )
-        keys: set[bytes] = set()
+        groups = {group for own in self.purge.key_groups for group in own}
+        prefixes = KeyPrefixes(group.to_bytes(size, "big") for group in groups)
+        skip = size + TIME_BYTES
         with error_context(location=member.location):
-            reader: TableReader = member.by_columns
-            parts = [
-                range(start, min(start + _BLOCKS_TOGETHER, own.stop))
-                for own in groups.blocks(reader.bounds)
-                for start in own[::_BLOCKS_TOGETHER]
-            ]
-            for at, blocks in enumerate(parts):
-                for later in parts[at : at + 2]:
-                    reader.begin_blocks(later)
-                entries = reader.entries_of(blocks, size)
-                marks = self.purge.marks.of(entries.lines, size + TIME_BYTES)
-                keys.update(entries.key(row) for row in marks.nonzero()[0].tolist())
-        return keys
+            parts = marked_entries(member.by_columns, prefixes, self.purge.marks, skip)
+            return {entries.key(row) for _, entries, rows in parts for row in rows.tolist()}
 
 
 def _behind(key_group: int, prefix_bytes: int) -> bytes | None:

@@ -168,7 +168,8 @@ class StateFiles:
         return RelativeFileStateHandle(name, len(data))
 
     def add_mended(self, parts: Iterable[bytes], size: int) -> StreamStateHandle:
-        """Stores a stream that has most of its bytes from another snapshot, part by part.
+        """Stores a table file that has most of its bytes from another snapshot, part by part.
+        Its blocks have checksums, so it gets no digest.
 
         Args:
             parts: The bytes, which are taken once.
@@ -178,14 +179,17 @@ class StateFiles:
             return self.add_stream(b"".join(parts), is_copy=True)
         name = self.names.new()
         self.copied[name] = size
-        self._write(name, parts)
+        self._write(name, parts, is_self_checking=True)
         return RelativeFileStateHandle(name, size)
 
-    def _write(self, name: str, data: Content) -> None:
+    def _write(self, name: str, data: Content, *, is_self_checking: bool = False) -> None:
         location = self.folder.child(name)
         if self.record is not None and self.record.continues:
             self.file_io.delete(location)  # what a killed run has begun
-        self.file_io.write_new(location, data)
+        if is_self_checking and self.file_io is self._digesting:
+            self._digesting.write_self_checking(location, data)
+        else:
+            self.file_io.write_new(location, data)
 
     def add_copy(
         self,

@@ -10,7 +10,7 @@ from __future__ import annotations
 import secrets
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from uuid import uuid4
@@ -26,7 +26,8 @@ from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     TRAILER_BYTES,
 )
 from dstl_core.codec.columnar.kernels.tables.table_write import INDEX_ROOM_BYTES, write_index
-from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
+from dstl_core.codec.columnar.keyed.marked_keys import KeyMarks
+from dstl_core.codec.columnar.keyed.sst_blocks import TableEntries, TableReader
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
@@ -48,15 +49,15 @@ from dstl_core.codec.sst.file import (
     SstFile,
     unique_id_of,
 )
-from dstl_core.codec.sst.manifest import KeyRange
+from dstl_core.codec.sst.manifest import starting_with
 from dstl_core.codec.sst.table_builder import SESSION_DIGITS, SESSION_SIZE
 
 _RESTART_INTERVAL = 16
 _NOT_PACKED, _SNAPPY = 0, 1
-_COPIED_BYTES = 8 << 20
-"""How much of a file is copied at once."""
-_BLOCKS_AHEAD = 16
-"""Blocks of a store that are read side by side."""
+_COPIED_BYTES = 1 << 20
+"""How much of a file is copied at once: what stays in the cache of a processor."""
+_BLOCKS_TOGETHER = 1 << 10
+"""Blocks that are unpacked at once: some megabytes."""
 
 Entry = tuple[bytes, bytes]
 """A key with its sequence number and kind, and a value."""
@@ -83,36 +84,39 @@ class CutTable:
     removed: int
 
 
-class KeyRanges:
-    """Ranges of keys that do not overlap."""
+class KeyPrefixes:
+    """Stored keys that start with one of some byte strings, none of which is the start of another.
 
-    def __init__(self, ranges: Sequence[KeyRange]) -> None:
-        self._ranges = sorted(ranges, key=lambda own: own[0])
-        self._starts = [start for start, _ in self._ranges]
+    Args:
+        prefixes: The byte strings.
+    """
+
+    def __init__(self, prefixes: Iterable[bytes]) -> None:
+        self._prefixes = sorted(prefixes)
+        self.marks = KeyMarks(self._prefixes)
 
     def hold(self, key: bytes) -> bool:
-        at = bisect_right(self._starts, key) - 1
-        if at < 0:
-            return False
-        stop = self._ranges[at][1]
-        return stop is None or key < stop
+        at = bisect_right(self._prefixes, key) - 1
+        return at >= 0 and key.startswith(self._prefixes[at])
 
-    def blocks(self, bounds: Sequence[bytes]) -> Iterator[range]:
-        """The blocks of a file that may have keys of the ranges.
+    def blocks(self, bounds: Sequence[bytes]) -> Int64s:
+        """The numbers of the blocks of a file that may have such keys, ascending.
 
         Args:
             bounds: For each block, a key that is at or above its last one, and below the next one.
         """
-        if not len(bounds):
-            return
-        # Ranges that end before the second block are looked for in the first one alone.
-        first = max(0, bisect_right(self._starts, bounds[0]) - 1)
-        if first:
-            yield range(1)
-        after = bisect_right(self._starts, bounds[-1])
-        for start, stop in self._ranges[first:after]:
-            last = len(bounds) if stop is None else min(len(bounds), bisect_left(bounds, stop) + 1)
-            yield range(bisect_left(bounds, start), last)
+        own, numbers = self._prefixes, set[int]()
+        if len(bounds):
+            # Those that end before the second block are looked for in the first one alone.
+            first = max(0, bisect_right(own, bounds[0]) - 1)
+            numbers.update(range(min(first, 1)))
+            for prefix in own[first : bisect_right(own, bounds[-1])]:
+                _, stop = starting_with(prefix)
+                last = len(bounds)
+                if stop is not None:
+                    last = min(last, bisect_left(bounds, stop) + 1)
+                numbers.update(range(bisect_left(bounds, prefix), last))
+        return np.array(sorted(numbers), np.int64)
 
 
 def can_be_cut(file: SstFile) -> bool:
@@ -120,42 +124,53 @@ def can_be_cut(file: SstFile) -> bool:
     return not file.tombstones
 
 
-def count_entries(table: TableReader, gone: KeyRanges) -> int:
-    """How many entries of a file are in the ranges, older versions and deletions included.
+def count_entries(table: TableReader, gone: KeyPrefixes) -> int:
+    """How many entries of a file are of the keys, older versions and deletions included.
 
     Raises:
         FormatError: The file is damaged.
     """
-    return sum(
-        gone.hold(key[:-TRAILER_BYTES])
-        for _, entries in _blocks_with(table, gone)
-        for key, _ in entries
-    )
+    return sum(len(rows) for _, _, rows in marked_entries(table, gone, gone.marks, 0))
 
 
-def cut_table(table: TableReader, gone: KeyRanges) -> CutTable | None:
-    """The file without the keys of the ranges; None if it has none of them.
+def marked_entries(
+    table: TableReader, places: KeyPrefixes, marks: KeyMarks, skip: int
+) -> Iterator[tuple[Int64s, TableEntries, Int64s]]:
+    """Looks for keys in the blocks that may have them.
+
+    Args:
+        table: The file.
+        places: What the stored keys start with.
+        marks: The keys.
+        skip: Bytes of a stored key before them.
+
+    Yields:
+        Numbers of blocks; their entries; the rows of those that have one of the keys.
+
+    Raises:
+        FormatError: The file is damaged.
+    """
+    numbers = places.blocks(table.bounds)
+    for start in range(0, len(numbers), _BLOCKS_TOGETHER):
+        own = numbers[start : start + _BLOCKS_TOGETHER]
+        entries = table.entries_of(own, skip)
+        yield own, entries, np.flatnonzero(marks.of(entries.lines, skip))
+
+
+def cut_table(table: TableReader, gone: KeyPrefixes) -> CutTable | None:
+    """The file without the keys; None if it has none of them.
 
     Raises:
         FormatError: The file is damaged.
     """
     cut: dict[int, list[Entry]] = {}
     went: list[Entry] = []
-    for at, entries in _blocks_with(table, gone):
-        left = [entry for entry in entries if not gone.hold(entry[0][:-TRAILER_BYTES])]
-        if len(left) < len(entries):
-            cut[at] = left
-            went += [entry for entry in entries if gone.hold(entry[0][:-TRAILER_BYTES])]
+    for numbers, entries, rows in marked_entries(table, gone, gone.marks, 0):
+        for at in np.unique(numbers[entries.blocks_of(rows)]).tolist():
+            cut[at] = []
+            for entry in _entries(table, at):
+                (went if gone.hold(entry[0][:-TRAILER_BYTES]) else cut[at]).append(entry)
     return _Cut(table, cut, went).table() if cut else None
-
-
-def _blocks_with(table: TableReader, gone: KeyRanges) -> Iterator[tuple[int, list[Entry]]]:
-    """The number and the entries of each block that may have keys of the ranges."""
-    numbers = sorted({at for blocks in gone.blocks(table.bounds) for at in blocks})
-    for place, at in enumerate(numbers):
-        for later in numbers[place : place + _BLOCKS_AHEAD]:
-            table.begin_blocks(range(later, later + 1))
-        yield at, _entries(table, at)
 
 
 def _entries(table: TableReader, at: int) -> list[Entry]:

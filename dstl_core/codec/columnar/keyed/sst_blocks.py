@@ -28,6 +28,7 @@ from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     KEY_START,
     MEASURED_WORDS,
     TRAILER_BYTES,
+    VALUE_START,
     measure_blocks,
     measure_index,
     unpack_blocks,
@@ -51,6 +52,8 @@ from dstl_core.errors import FormatError, InvariantViolation
 _XXH3 = 4
 _NONE, _SNAPPY = 0, 1
 _TOO_LARGE = 1 << 40
+_RUNS_AHEAD = 16
+"""Blocks of a store that are read side by side."""
 MAX_BLOCKS_BYTES = 1 << 30
 """Largest unpacked size of the blocks of one read together, unless 64 times their size in the file
 is more: Zlib and ZSTD unpack a few bytes to a whole block.
@@ -65,6 +68,14 @@ class TableEntries:
 
     lines: Int64s
     kept: list[Any]
+    starts: Int64s | None = None
+    """Where the payload of each block starts, if they were asked for."""
+
+    def blocks_of(self, rows: Int64s) -> Int64s:
+        """The places of the blocks of some entries among those that were asked for."""
+        assert self.starts is not None
+        places: Int64s = np.searchsorted(self.starts, self.lines[rows, VALUE_START], "right")
+        return places - 1
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -154,28 +165,37 @@ class TableReader:
         """For each data block, a key at or above its last one, and below the next block."""
         return _Bounds(self.index)
 
-    def begin_blocks(self, blocks: range) -> None:
-        """Says that some blocks will be read soon, where ``reads_ahead``."""
-        if self._begin is not None:
-            last = self.index[blocks.stop - 1]
-            self._begin(int(self.index[blocks.start, BLOCK_START]), int(last[BLOCK_END]))
-
-    def entries_of(self, blocks: range, least_key: int) -> TableEntries:
+    def entries_of(self, blocks: Int64s, least_key: int) -> TableEntries:
         """The entries of some blocks.
 
         Args:
-            blocks: Their numbers, at least one.
+            blocks: Their numbers, ascending, at least one.
             least_key: Smallest number of bytes of a key.
 
         Raises:
             FormatError: The file is damaged.
         """
-        places = self.index[blocks.start : blocks.stop]
-        begin = int(places[0, BLOCK_START])
-        raw = memoryview(self.file.read(begin, int(places[-1, BLOCK_END])))
-        data, bounds = self._unpacked(raw, places, begin)
+        places = self.index[blocks]
+        raw = memoryview(b"".join(self._runs(places)))
+        together = places.copy()
+        np.cumsum(places[:, BLOCK_END] - places[:, BLOCK_START], out=together[:, BLOCK_END])
+        together[0, BLOCK_START] = 0
+        together[1:, BLOCK_START] = together[:-1, BLOCK_END]
+        data, bounds = self._unpacked(raw, together, places[:, BLOCK_START])
         lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
-        return TableEntries(lines, [data, keys])
+        starts = bounds[:-1] + address_of(data)
+        return TableEntries(lines, [data, keys], starts)
+
+    def _runs(self, places: Int64s) -> Iterator[bytes]:
+        """The bytes of blocks; what follows each other is read at once."""
+        firsts = np.flatnonzero(places[1:, BLOCK_START] != places[:-1, BLOCK_END]) + 1
+        starts = places[[0, *firsts], BLOCK_START].tolist()
+        runs = list(zip(starts, places[[*firsts - 1, -1], BLOCK_END].tolist(), strict=True))
+        for at, (start, end) in enumerate(runs):
+            if self._begin is not None:
+                for later in runs[at : at + _RUNS_AHEAD]:
+                    self._begin(*later)
+            yield self.file.read(start, end)
 
     def read(self, start: bytes, stop: bytes | None) -> StoredBlocks | None:
         """Reads the blocks that may hold keys in ``[start, stop)``; None if there are none."""
@@ -207,7 +227,9 @@ class TableReader:
             return TableEntries(np.empty((0, ENTRY_WORDS), np.int64), [])
         begin = int(places[0, BLOCK_START])
         raw = stored.part(begin, int(places[-1, BLOCK_END]))
-        data, bounds = self._unpacked(raw, places, begin)
+        moved = places.copy()
+        moved[:, BLOCK_START : BLOCK_END + 1] -= begin
+        data, bounds = self._unpacked(raw, moved, places[:, BLOCK_START])
         lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
         self.file.check_count(len(lines), start, stop)
         return TableEntries(lines, [data, keys])
@@ -242,11 +264,17 @@ class TableReader:
             yield bounds[row], size - before
             before = size
 
-    def _unpacked(self, raw: memoryview, places: Int64s, begin: int) -> tuple[Bytes, Int64s]:
-        """The payloads one after the other, and where each one starts."""
+    def _unpacked(self, raw: memoryview, places: Int64s, offsets: Int64s) -> tuple[Bytes, Int64s]:
+        """The payloads one after the other, and where each one starts.
+
+        Args:
+            raw: The blocks.
+            places: Lines of an index whose places are those in ``raw``.
+            offsets: Where the blocks start in the file.
+        """
         data = np.frombuffer(raw, np.uint8)
-        starts = places[:, BLOCK_START] - begin
-        stops = places[:, BLOCK_END] - begin - BLOCK_TRAILER_BYTES
+        starts = places[:, BLOCK_START]
+        stops = places[:, BLOCK_END] - BLOCK_TRAILER_BYTES
         kinds = data[stops]
         sizes = np.where(kinds == _SNAPPY, _declared_sizes(data, starts), stops - starts)
         is_plain = (kinds == _NONE) | (kinds == _SNAPPY) & (sizes <= MOST_TIMES * (stops - starts))
@@ -256,13 +284,13 @@ class TableReader:
         held = 0
         for row in np.flatnonzero(~is_plain).tolist():
             block = bytes(raw[int(starts[row]) : int(stops[row]) + BLOCK_TRAILER_BYTES])
-            payload = unpack_block(block, self.file.checksum_type, begin + int(starts[row]))
+            payload = unpack_block(block, self.file.checksum_type, int(offsets[row]))
             others[row], sizes[row] = payload, len(payload)
             held += len(payload)
             if held > limit:
                 raise FormatError(
                     "The blocks of a table file are too large together",
-                    offset=begin + int(starts[row]),
+                    offset=int(offsets[row]),
                     expected=f"<= {limit} bytes unpacked",
                     got=f"{held} up to this one",
                 )
@@ -283,7 +311,7 @@ class TableReader:
             except cramjam.DecompressionError:
                 size = -1
             if size != high - low:
-                _refuse_payload(bytes(raw[start : stop + BLOCK_TRAILER_BYTES]), begin + start)
+                _refuse_payload(bytes(raw[start : stop + BLOCK_TRAILER_BYTES]), int(offsets[row]))
         return room, bounds
 
     def _are_whole(self, raw: memoryview, starts: Int64s, stops: Int64s) -> Any:

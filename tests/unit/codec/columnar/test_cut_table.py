@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dstl_core.codec.columnar.keyed.cut_table import KeyRanges, count_entries, cut_table
+from dstl_core.codec.columnar.keyed.cut_table import KeyPrefixes, count_entries, cut_table
 from dstl_core.codec.columnar.keyed.marked_keys import KeyMarks
 from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
 from dstl_core.codec.columnar.types.addresses import address_of
@@ -25,7 +25,7 @@ def test_every_entry_of_other_keys_is_left(tmp_path: Path, layout: str) -> None:
         before = list(file.entries(b"", None))
         keys = sorted({entry.key for entry in before})
         gone = {*some.sample(keys, min(5, len(keys))), keys[0], keys[-1]}
-        ranges = KeyRanges([starting_with(key) for key in gone])
+        ranges = KeyPrefixes(gone)
         cut = cut_table(TableReader(file), ranges)
         assert cut is not None
         data = b"".join(cut.parts(file.read))
@@ -48,27 +48,23 @@ def test_every_entry_of_other_keys_is_left(tmp_path: Path, layout: str) -> None:
 def test_a_file_of_other_keys_is_not_written_and_one_of_no_others_is_empty(tmp_path: Path) -> None:
     filled(tmp_path, 2)
     file = table_files(tmp_path)[0]
-    assert cut_table(TableReader(file), KeyRanges([starting_with(b"nobody")])) is None
-    cut = cut_table(TableReader(file), KeyRanges([(b"", None)]))
+    assert cut_table(TableReader(file), KeyPrefixes([b"nobody"])) is None
+    cut = cut_table(TableReader(file), KeyPrefixes(bytes([first]) for first in range(256)))
     assert cut is not None
     assert (cut.size, [*cut.parts(file.read)]) == (0, [])
     assert cut.removed == file.number("rocksdb.num.entries")
 
 
-@pytest.mark.parametrize("bounds", [[], [b"c"], [b"c", b"f", b"m"]], ids=len)
-def test_ranges_name_the_blocks_that_may_hold_their_keys(bounds: Sequence[bytes]) -> None:
+@pytest.mark.parametrize("bounds", [[], [b"c"], [b"c", b"cx", b"f", b"m"]], ids=len)
+def test_prefixes_name_the_blocks_that_may_hold_their_keys(bounds: Sequence[bytes]) -> None:
     letters = [bytes([letter]) for letter in range(ord("a"), ord("p"))]
-    for start in letters:
-        for stop in [*letters, None]:
-            if stop is not None and stop <= start:
-                continue
-            ranges = KeyRanges([(b"A", b"B"), (start, stop)])
-            numbers = {at for blocks in ranges.blocks(bounds) for at in blocks}
-            inside = [letter for letter in letters if ranges.hold(letter)]
-            firsts = (
-                next((at for at, own in enumerate(bounds) if key <= own), -1) for key in inside
-            )
-            assert numbers >= {*firsts} - {-1}
+    keys = sorted([*letters, *(letter + b"x" for letter in letters)])
+    for prefix in [*letters, b"cx", b"fx"]:
+        prefixes = KeyPrefixes([b"A", prefix])
+        inside = [key for key in keys if prefixes.hold(key)]
+        assert inside == [key for key in keys if key.startswith(prefix)]
+        firsts = (next((at for at, own in enumerate(bounds) if key <= own), -1) for key in inside)
+        assert {*prefixes.blocks(bounds).tolist()} >= {*firsts} - {-1}
 
 
 @pytest.mark.parametrize("common", [b"", b"x", b"customer-"], ids=len)
