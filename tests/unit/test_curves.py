@@ -29,7 +29,7 @@ def test_another_tool_is_named_where_it_is_faster(tmp_path):
 
     figures = {"machine": machine, "cases": [case(10, 2.0, 1.0), case(100, 1.0, 3.0)]}
     forms = {"local": {"median": 2.0, "peak_mib": 9}, "duckdb": {"median": 1.0, "peak_mib": 8}}
-    day = {"machine": machine, "cases": [{"case": "10:5:text:0.9", "forms": forms}]}
+    day = {"cases": [{"case": "10:5:text:0.9", "machine": machine, "forms": forms}]}
     pages = written(tmp_path, figures, day)
     page = pages[Path("internals/epochs-by-size.md")]
     better = page.partition("## Where another tool")[2].partition("## Figures")[0]

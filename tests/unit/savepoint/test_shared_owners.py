@@ -156,7 +156,8 @@ def test_no_owner_loses_a_file(tmp_path: Path, seed: int) -> None:
 def test_no_owner_loses_a_file_in_many_histories(
     tmp_path: Path, soak_seed: int, soak_seconds: float
 ) -> None:
-    ends, run = time.monotonic() + soak_seconds, 0
+    ends = time.monotonic() + soak_seconds
+    run = 0
     while run == 0 or time.monotonic() < ends:
         folder = tmp_path / str(run)
         test_no_owner_loses_a_file(folder, 1000 * (soak_seed + 1) + run)
