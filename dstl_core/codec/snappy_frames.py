@@ -248,9 +248,9 @@ def decompress_all_frames(
     chunks: list[_Chunk] = []
     at = start
     while at < len(buffer) or at == start:
-        own = list(_chunks(buffer, at, len(buffer)))
-        chunks += own
-        at = own[-1].end if own else at + len(STREAM_IDENTIFIER)
+        more = list(_chunks(buffer, at, len(buffer)))
+        chunks += more
+        at = more[-1].end if more else at + len(STREAM_IDENTIFIER)
     return _unpacked(buffer, start, chunks, allocate, most)
 
 

@@ -466,11 +466,11 @@ class ClassLayouts:
                 return body
         return self._fields(class_file, parents)
 
-    def _fields(self, own: ClassFile, parents: list[ClassFile]) -> FieldsBody:
-        chain = [own, *parents]
+    def _fields(self, lowest: ClassFile, parents: list[ClassFile]) -> FieldsBody:
+        chain = [lowest, *parents]
         top = chain[-1].superclass
         if top not in (None, OBJECT, "java.lang.Record"):
-            raise _unknown(str(top), f", a superclass of {own.name},")
+            raise _unknown(str(top), f", a superclass of {lowest.name},")
         slots: list[FieldSlot] = []
         taken: set[str] = set()
         for owner, class_file in enumerate(chain):
@@ -485,7 +485,9 @@ class ClassLayouts:
                     FieldSlot(key, member.name, declared, generic, member.has(Flag.SYNTHETIC))
                 )
         slots.sort(key=lambda slot: slot.name.encode("utf-16-be"))
-        return FieldsBody(own.name, tuple(slots), parameters_of(chain), is_record=own.is_record)
+        return FieldsBody(
+            lowest.name, tuple(slots), parameters_of(chain), is_record=lowest.is_record
+        )
 
 
 def classes_in(declared: JavaType) -> Iterator[str]:

@@ -273,12 +273,12 @@ class OutOfScala:
     def _collection(self, old: AnySerializer, new: AnySerializer) -> Convert:
         pair = pair_of(old)
         if pair is not None and isinstance(new, ScalaMapSerializer):
-            own, item = self._items(pair[0], new.key), self._items(pair[1], new.value)
-            return lambda pairs: [(own(key), item(value)) for key, value in pairs]
+            key_of, item = self._items(pair[0], new.key), self._items(pair[1], new.value)
+            return lambda pairs: [(key_of(key), item(value)) for key, value in pairs]
         if pair is not None and isinstance(new, MapSerializer):
             of_key = self._items(pair[0], new.key)
             of_item = _or_none(self.of(pair[1], new.value, nullable=True))
-            return lambda pairs: [(of_key(own), of_item(value)) for own, value in pairs]
+            return lambda pairs: [(of_key(key), of_item(value)) for key, value in pairs]
         part, wanted = element_of(old), element_of(new)
         if part is None or wanted is None:
             raise _refused(old, new)

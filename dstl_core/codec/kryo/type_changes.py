@@ -438,12 +438,12 @@ def _pojo_maker(new: PojoSerializer) -> Callable[[KryoObject], Pojo]:
         if name == new.pojo_class and isinstance(content, dict):
             return Pojo(name, {field: value(content[field]) for field, value in fields})
         if name not in subclasses:
-            own = new.find_subclass(name) if isinstance(new, JobPojoSerializer) else None
-            if own is None or own.pojo_class == new.pojo_class:
+            changed = new.find_subclass(name) if isinstance(new, JobPojoSerializer) else None
+            if changed is None or changed.pojo_class == new.pojo_class:
                 raise UnreadableValueError(
                     f"A value of class {name} does not fit the type {new.pojo_class}"
                 )
-            subclasses[name] = _pojo_maker(own)
+            subclasses[name] = _pojo_maker(changed)
         return subclasses[name](read)
 
     return make

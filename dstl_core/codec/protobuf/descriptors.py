@@ -125,14 +125,14 @@ def _file(raw: bytes, declared: _Declared) -> None:
     package = _text(fields, 2)
     options = _inner(fields, 8)
     java_package = _text(options, 1) or package
-    own = [_bytes(each) for each in fields if each.number == 4]
+    messages = [_bytes(each) for each in fields if each.number == 4]
     prefix = f"{java_package}." if java_package else ""
     if not _number(options, 10):
-        names = {_text(read_fields(each), 1) for each in own}
+        names = {_text(read_fields(each), 1) for each in messages}
         prefix += (_text(options, 8) or _outer_class(_text(fields, 1), names)) + "$"
     file = _File(package, prefix, _text(fields, 12) == "proto3")
     scope = f"{package}." if package else ""
-    for message in own:
+    for message in messages:
         _message(message, scope, file.java_prefix, file, declared, 0)
     for declared_enum in _values(fields, 5):
         _enum(_bytes(declared_enum), scope, declared)

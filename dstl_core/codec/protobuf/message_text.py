@@ -148,21 +148,21 @@ def _zero(declared: FieldType, texts: _MessageTexts) -> JsonValue:
 
 def _fits(declared: FieldType, wire: WireField) -> bool:
     """Whether a field has the wire type of its declaration; numbers may be packed."""
-    own = _WIRE_TYPES.get(declared.type, VARINT)
-    return wire.wire_type == own or (declared.is_repeated and wire.wire_type == SIZED)
+    wire_type = _WIRE_TYPES.get(declared.type, VARINT)
+    return wire.wire_type == wire_type or (declared.is_repeated and wire.wire_type == SIZED)
 
 
 def _each(declared: FieldType, wires: list[WireField]) -> Iterator[Any]:
     """The values of a repeated field, packed or not."""
-    own = _WIRE_TYPES.get(declared.type, VARINT)
+    wire_type = _WIRE_TYPES.get(declared.type, VARINT)
     for wire in wires:
-        if own == SIZED or wire.wire_type != SIZED or not isinstance(wire.value, bytes):
+        if wire_type == SIZED or wire.wire_type != SIZED or not isinstance(wire.value, bytes):
             yield wire.value
             continue
         data = DataInput(wire.value)
         while data.remaining:
-            size = 4 if own == FIXED_32 else 8
-            yield read_varint(data) if own == VARINT else data.read_bytes(size, "number")
+            size = 4 if wire_type == FIXED_32 else 8
+            yield read_varint(data) if wire_type == VARINT else data.read_bytes(size, "number")
 
 
 def _hex(wire: WireField) -> str:

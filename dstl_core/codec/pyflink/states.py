@@ -71,47 +71,47 @@ class PythonStates:
         return replace(state, has_stored_form=True)
 
     def _shown(self, name: str, kind: str, value_type: AnySerializer, value: Any) -> ShownState:
-        own = name.removeprefix(PREFIX)
-        declared = self.types.get(own)
+        state = name.removeprefix(PREFIX)
+        declared = self.types.get(state)
         if declared is not None:
-            check_kind(own, kind, declared, is_process=own != name)
-        if isinstance(value, OpaqueValue) or own == name:
-            return self._of_thread(own, kind, declared, value_type, value)
+            check_kind(state, kind, declared, is_process=state != name)
+        if isinstance(value, OpaqueValue) or state == name:
+            return self._of_thread(state, kind, declared, value_type, value)
         if kind == "map":
-            return self._map(own, declared, value)
+            return self._map(state, declared, value)
         items = _listed(value)
         if declared is None:
-            return _undeclared(own, kind, items)
+            return _undeclared(state, kind, items)
         values = [each for item in items for each in _element(item, declared.value.every)]
         if declared.kind == "list":
-            return ShownState(own, "list", values)
+            return ShownState(state, "list", values)
         if len(values) != 1:
             raise FormatError(
-                f"State {own!r} holds more or less than a value of type {declared.value.name}; "
+                f"State {state!r} holds more or less than a value of type {declared.value.name}; "
                 f"a list has the type list[{declared.value.name}]",
                 expected=1,
                 got=len(values),
             )
-        return ShownState(own, declared.kind or "value", values[0])
+        return ShownState(state, declared.kind or "value", values[0])
 
-    def _map(self, own: str, declared: PythonStateType | None, value: Any) -> ShownState:
+    def _map(self, state: str, declared: PythonStateType | None, value: Any) -> ShownState:
         if declared is not None and declared.key is not None:
             key = declared.key
             pairs = [
                 [key.only(_raw(stored)), _only(item, declared.value.only)]
                 for stored, item in _paired(value)
             ]
-            return ShownState(own, "map", _sorted_pairs(pairs))
+            return ShownState(state, "map", _sorted_pairs(pairs))
         guesses: set[str | None] = set()
         pairs = [
             [_noted(_raw(map_key), guesses), _only(item, lambda raw: _noted(raw, guesses))]
             for map_key, item in _paired(value)
         ]
-        return ShownState(own, "map", _sorted_pairs(pairs), _one(guesses))
+        return ShownState(state, "map", _sorted_pairs(pairs), _one(guesses))
 
     def _of_thread(
         self,
-        own: str,
+        state: str,
         kind: str,
         declared: PythonStateType | None,
         value_type: AnySerializer,
@@ -125,12 +125,12 @@ class PythonStates:
                 pairs = [
                     [_from_java(key_type, key), _from_java(item_type, item)] for key, item in value
                 ]
-                return ShownState(own, shown_kind, _sorted_pairs(pairs))
+                return ShownState(state, shown_kind, _sorted_pairs(pairs))
             if kind == "list":
                 element = value_type.nested[0]
-                return ShownState(own, shown_kind, [_from_java(element, item) for item in value])
-            return ShownState(own, shown_kind, _from_java(value_type, value))
-        return ShownState(own, shown_kind, value_text(value_type, value))
+                return ShownState(state, shown_kind, [_from_java(element, item) for item in value])
+            return ShownState(state, shown_kind, _from_java(value_type, value))
+        return ShownState(state, shown_kind, value_text(value_type, value))
 
 
 def key_in_row(key_type: AnySerializer) -> AnySerializer | None:
@@ -140,7 +140,7 @@ def key_in_row(key_type: AnySerializer) -> AnySerializer | None:
     return None
 
 
-def check_kind(own: str, stored: str, declared: PythonStateType, *, is_process: bool) -> None:
+def check_kind(state: str, stored: str, declared: PythonStateType, *, is_process: bool) -> None:
     """Raises ConfigError if a state of this stored kind cannot be what the job declares."""
     expected = (declared.kind or stored) if not is_process else None
     if is_process:
@@ -149,7 +149,7 @@ def check_kind(own: str, stored: str, declared: PythonStateType, *, is_process: 
         fits = stored == ("value" if expected in _ONE_VALUE else expected)
     if not fits:
         raise ConfigError(
-            f"State {own!r} is stored as {stored}, and cannot be a {declared.kind or 'value'}; "
+            f"State {state!r} is stored as {stored}, and cannot be a {declared.kind or 'value'}; "
             f"give its kind with its type, such as map[STRING, LONG] or list[LONG]."
         )
 
@@ -221,14 +221,14 @@ def _no_bytes() -> UnreadableValueError:
     return UnreadableValueError("The state has the name of one of PyFlink, and holds no bytes")
 
 
-def _undeclared(own: str, kind: str, value: Any) -> ShownState:
+def _undeclared(state: str, kind: str, value: Any) -> ShownState:
     """A list whose elements are pickles or texts, if all of them look so; else their bytes."""
     raws = [_raw(item.value if isinstance(item, TtlValue) else item) for item in value]
     for coder in (PICKLED, STRING):
         if all(_looks(coder, raw) for raw in raws):
             values = [each for item in value for each in _element(item, coder.every)]
-            return ShownState(own, kind, values, coder.name)
-    return ShownState(own, kind, [_only(item, bytes.hex) for item in value])
+            return ShownState(state, kind, values, coder.name)
+    return ShownState(state, kind, [_only(item, bytes.hex) for item in value])
 
 
 def _looks(coder: Coder, raw: bytes) -> bool:

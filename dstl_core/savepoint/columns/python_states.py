@@ -85,10 +85,10 @@ class PythonColumns:
         if key is not None:
             return [
                 (
-                    _value(key, key.only(own)),
+                    _value(key, key.only(map_key)),
                     None if item is None else _value(value, value.only(_raw(item))),
                 )
-                for own, item in stored
+                for map_key, item in stored
             ]
         values = [_value(value, each) for item in stored for each in value.every(_raw(item))]
         if self.declared.kind == "list":
@@ -109,12 +109,12 @@ def python_columns(stored_name: str, kind: str, states: PythonStates) -> PythonC
     Raises:
         ConfigError: It is stored as another kind of state.
     """
-    own = stored_name.removeprefix(PREFIX)
-    declared = states.types.get(own)
-    if declared is None or own == stored_name:
+    state = stored_name.removeprefix(PREFIX)
+    declared = states.types.get(state)
+    if declared is None or state == stored_name:
         return None
-    check_kind(own, kind, declared, is_process=True)
-    return PythonColumns(own, declared)
+    check_kind(state, kind, declared, is_process=True)
+    return PythonColumns(state, declared)
 
 
 def _is_stored(stored: pa.DataType) -> bool:

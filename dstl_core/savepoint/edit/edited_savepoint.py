@@ -229,9 +229,9 @@ class EditedSavepoint(SavepointRewriter):
             if any(each.states is None for each in away):
                 continue
             # Raw timers become queues, unless they stay as they are.
-            own = operator if keeps(operator) else operator.with_timer_queues
+            catalog = operator if keeps(operator) else operator.with_timer_queues
             purge = self.purges.get(operator_id)
-            left = StatesOf(own, without=self._split_from(operator_id), select=purge)
+            left = StatesOf(catalog, without=self._split_from(operator_id), select=purge)
             number = change.new(operator.max_parallelism)
             state = replace(operator.state, uid=operator.uid, max_parallelism=number)
             parts[operator_id] = _Parts(state, [left], is_whole=not away)
@@ -260,8 +260,8 @@ class EditedSavepoint(SavepointRewriter):
 
     def _split_from(self, operator_id: OperatorID) -> frozenset[str]:
         """States that are split off an operator."""
-        own = [each.states or () for each in self.moved if each.from_ == operator_id]
-        return frozenset().union(*own)
+        moves = [each.states or () for each in self.moved if each.from_ == operator_id]
+        return frozenset().union(*moves)
 
     def plan(self) -> list[PlanLine]:
         """Describes what ``write`` would do, per operator, and checks the edit.
@@ -425,9 +425,9 @@ class EditedSavepoint(SavepointRewriter):
             return None
         apart = ("source", "operators")
         return {
-            own.name: stable(getattr(self, own.name))
-            for own in fields(self)
-            if own.name not in apart
+            option.name: stable(getattr(self, option.name))
+            for option in fields(self)
+            if option.name not in apart
         }
 
     def _added(
@@ -442,11 +442,11 @@ class EditedSavepoint(SavepointRewriter):
 
     def _written(self, parts: _Parts, output: Output) -> OperatorState:
         if parts.is_whole:
-            [own] = parts.sources
-            if output.kept is not None and self._keeps(own.operator):
-                return output.kept.of(own.operator, parts.state, self._purge_of(own.operator))
-            purge = self._purge_of(own.operator)
-            return rewrite_operator(own.operator, parts.state, output, purge)
+            [source] = parts.sources
+            if output.kept is not None and self._keeps(source.operator):
+                return output.kept.of(source.operator, parts.state, self._purge_of(source.operator))
+            purge = self._purge_of(source.operator)
+            return rewrite_operator(source.operator, parts.state, output, purge)
         return compose_operator(parts.sources, parts.state, output)
 
     def _purge_of(self, operator: OperatorCatalog) -> Purge | None:

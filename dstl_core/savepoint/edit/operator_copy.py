@@ -140,14 +140,14 @@ def compose_operator(
     streams = spread_operator_state(parts, state.parallelism)
     lists = (each.managed_operator_state for part in parts for each in part.operator.state.subtasks)
     target.advance(sum(each.state_size for each in lists if each is not None))
-    own = parts[0].operator
-    raw = own.state.subtasks if own.operator_id == state.operator_id else ()
+    first = parts[0].operator
+    raw = first.state.subtasks if first.operator_id == state.operator_id else ()
     raw_states = {each.index: each.raw_operator_state for each in raw}
     subtasks = tuple(
         OperatorSubtaskState(
             index,
             target.add_operator_state(streams[index]),
-            copy_operator_state(own, raw_states.get(index), target),
+            copy_operator_state(first, raw_states.get(index), target),
             keyed[index],
         )
         for index in range(state.parallelism)
@@ -299,12 +299,12 @@ def _redistributed(
     streams = [
         units.NewStream(
             header,
-            own,
+            key_groups,
             max_parallelism,
-            size * len(own) // max_parallelism,
+            size * len(key_groups) // max_parallelism,
             needs_order=needs_order,
         )
-        for own in ranges
+        for key_groups in ranges
     ]
     return units.copy_streams(parts, streams, output)
 

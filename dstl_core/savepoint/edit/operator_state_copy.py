@@ -37,8 +37,8 @@ def spread_operator_state(
     states: dict[tuple[str, bool], _SpreadState] = {}
     widths: dict[tuple[str, bool], int] = {}
     for source in sources:
-        own = _states(source)
-        for name, state in own.items():
+        of_source = _states(source)
+        for name, state in of_source.items():
             if name in states:
                 raise SavepointError(
                     f"Two operators that become one both have an operator state {name[0]!r}; leave "

@@ -55,8 +55,8 @@ class RunsForm:
     def unpack(self, entry: Entry) -> tuple[list[StateRuns], Any]:
         runs, data = [], memoryview(entry.data)
         for _ in range(entry.facts["runs"]):
-            own, data = unpacked_runs(data)
-            runs.append(own)
+            run, data = unpacked_runs(data)
+            runs.append(run)
         return runs, entry.facts["report"]
 
 
@@ -73,8 +73,8 @@ def unpacked_runs(data: memoryview) -> tuple[StateRuns, memoryview]:
     state_id, first, last, bounds_bytes, size = _RUNS.unpack_from(data)
     start = _RUNS.size + bounds_bytes
     bounds = np.frombuffer(data[_RUNS.size : start], "<i8").astype(np.int64)
-    own = pa.py_buffer(data[start : start + size])
-    return StateRuns(state_id, KeyGroupRange(first, last), own, bounds), data[start + size :]
+    spans = pa.py_buffer(data[start : start + size])
+    return StateRuns(state_id, KeyGroupRange(first, last), spans, bounds), data[start + size :]
 
 
 def _sent(pieces: list[NumberedPiece], report: Any) -> Streamed:

@@ -92,15 +92,15 @@ class Misfits:
     def take(self) -> Misfits:
         """What was added until now, which is no longer here."""
         taken = Misfits(dict(self.refused), dict(self.nulled), list(self.keys))
-        for own in (self.refused, self.nulled, self.keys):
-            own.clear()
+        for counts in (self.refused, self.nulled, self.keys):
+            counts.clear()
         return taken
 
     def give(self, more: Misfits) -> None:
         """Adds what another one has taken."""
-        for own, added in ((self.refused, more.refused), (self.nulled, more.nulled)):
+        for counts, added in ((self.refused, more.refused), (self.nulled, more.nulled)):
             for place, count in added.items():
-                own[place] = own.get(place, 0) + count
+                counts[place] = counts.get(place, 0) + count
         self.keys += more.keys[: max(MOST_KEYS - len(self.keys), 0)]
 
 
@@ -288,8 +288,8 @@ class Conversion:
             return Values(cast_values, kind)
         fields = fields_of(of.kind)
         if fields is not None and len(fields) == 1:  # a key row of one column
-            name, own = fields[0]
-            inner = {name: Values(field_column(of.column, name), own)}
+            name, field_type = fields[0]
+            inner = {name: Values(field_column(of.column, name), field_type)}
             return self._cast(Cast(Column((name,)), cast.type, cast.or_null), inner, rows, where)
         raise ConfigError(f"{where} is wrong: a value of type {name_of(of.kind)} is never cast.")
 
@@ -471,7 +471,7 @@ class Conversion:
         gone = [name for name in before if name not in dict(wanted)]
         used = {column.path[0] for rule in rules.values() for column in columns_of(rule)}
         for name, kind in wanted:
-            place, own = f"{where}.{name}", target.field(name).type
+            place, field_type = f"{where}.{name}", target.field(name).type
             if name in rules:
                 values_of_field = self.value_of(rules[name], scope, len(column), place)
             elif name in before:
@@ -487,9 +487,9 @@ class Conversion:
                 values_of_field = Values(pa.nulls(len(column)), None)
             default = None if values_of_field.kind is not None else defaults.get(name)
             if default is not None:
-                arrays.append(pa.repeat(pa.scalar(default).cast(own), len(column)))
+                arrays.append(pa.repeat(pa.scalar(default).cast(field_type), len(column)))
             else:
-                arrays.append(self.assign(values_of_field, kind, own, place))
+                arrays.append(self.assign(values_of_field, kind, field_type, place))
         return _struct(column, arrays, target)
 
     def _list(
@@ -523,17 +523,17 @@ class Conversion:
         target: pa.DataType,
         where: str,
     ) -> pa.Array:
-        entries, own = column.flatten(), target.value_type
+        entries, row_type = column.flatten(), target.value_type
         parts = [
             self._below(
                 Values(field_column(entries, name), kind_of(before)),
                 kind_of(after),
-                own.field(name).type,
+                row_type.field(name).type,
                 f"{where}.{name}",
             )
             for name, before, after in (("key", old.key, new.key), ("value", old.value, new.value))
         ]
-        pairs = pa.StructArray.from_arrays(parts, fields=list(own))
+        pairs = pa.StructArray.from_arrays(parts, fields=list(row_type))
         return pa.ListArray.from_arrays(_offsets(column), pairs, mask=_mask(column))
 
     def _ttl(

@@ -230,16 +230,16 @@ class SavepointMigration(SavepointRewriter):
             )
             for index in range(parallelism)
         )
-        own = plan.target
+        new_operator = plan.target
         return replace(
             first.state,
-            operator_id=own.operator_id,
-            uid=own.uid,
-            name=own.name,
+            operator_id=new_operator.operator_id,
+            uid=new_operator.uid,
+            name=new_operator.name,
             parallelism=parallelism,
             max_parallelism=max_parallelism,
             subtasks=subtasks,
-            decimals=plan.decimals({} if self.template is None else own.decimals),
+            decimals=plan.decimals({} if self.template is None else new_operator.decimals),
         )
 
     # ------------------------------------------------------------------------------- read back

@@ -72,12 +72,12 @@ def history_frame(spark: SparkSession, specs: Sequence[TableSpec]) -> DataFrame:
     frames = []
     for spec in specs:
         checkpoint_id = spec.place.load().metadata.checkpoint_id
-        own = frame_of(spark, spec)
+        frame = frame_of(spark, spec)
         frames.append(
-            own.select(
+            frame.select(
                 F.lit(spec.place.path).alias("snapshot"),
                 F.lit(checkpoint_id).cast("bigint").alias("checkpoint_id"),
-                *own.columns,
+                *frame.columns,
             )
         )
     return reduce(lambda a, b: a.unionByName(b, allowMissingColumns=True), frames)

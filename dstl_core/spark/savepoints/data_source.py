@@ -148,16 +148,16 @@ class PushdownReader(SavepointSourceReader):
         for pushed in filters:
             if getattr(pushed, "attribute", None) != (KEY_COLUMN,):
                 continue
-            own: set[Any] | None = None
+            values: set[Any] | None = None
             if isinstance(pushed, ds.EqualTo | ds.EqualNullSafe):
-                own = {pushed.value}
+                values = {pushed.value}
             elif isinstance(pushed, ds.In):
-                own = set(pushed.value)
+                values = set(pushed.value)
             elif type(pushed) in _RANGES:
                 self._ranges.append((_RANGES[type(pushed)], pushed.value))  # type: ignore[attr-defined]  # ranges have one
-            if own is not None:
-                own.discard(None)
-                keys = own if keys is None else keys & own
+            if values is not None:
+                values.discard(None)
+                keys = values if keys is None else keys & values
         if keys is not None and self._spec.options.keys is None:
             options = replace(self._spec.options, keys=tuple(sorted(keys)))
             self._spec = replace(self._spec, options=options)
@@ -169,8 +169,8 @@ class PushdownReader(SavepointSourceReader):
                 continue
             mask = None
             for comparison, value in self._ranges:
-                own = pc.call_function(comparison, [batch.column(KEY_COLUMN), pa.scalar(value)])
-                mask = own if mask is None else pc.and_(mask, own)
+                matches = pc.call_function(comparison, [batch.column(KEY_COLUMN), pa.scalar(value)])
+                mask = matches if mask is None else pc.and_(mask, matches)
             yield batch.filter(mask)
 
 

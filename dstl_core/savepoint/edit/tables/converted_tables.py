@@ -80,8 +80,10 @@ def convert_tables(
             listed = converted_operator_state(operator, old, conversions, target, count)
         handle = old.managed_keyed_state
         if isinstance(handle, IncrementalRemoteKeyedStateHandle):
-            own = fresh.get(subtask.index)
-            handle = _joined(operator, handle, own, conversions, output, kept.of_stream(operator))
+            written = fresh.get(subtask.index)
+            handle = _joined(
+                operator, handle, written, conversions, output, kept.of_stream(operator)
+            )
         subtasks.append(replace(subtask, managed_operator_state=listed, managed_keyed_state=handle))
     return replace(state, subtasks=tuple(subtasks))
 
@@ -95,8 +97,8 @@ def _joined(
     kept: Kept,
 ) -> IncrementalRemoteKeyedStateHandle | None:
     """The handle with converted states in place of those of before."""
-    own = operator.snapshot
-    header = read_meta_header(handle, own.resolver, own.registry)
+    snapshot = operator.snapshot
+    header = read_meta_header(handle, snapshot.resolver, snapshot.registry)
     gone: dict[str, None] = {}
     states = []
     for meta in header.states:
@@ -117,8 +119,8 @@ def _joined(
             shared=tuple((name, kept(stream)) for name, stream in handle.shared),
             private=tuple((name, kept(stream)) for name, stream in handle.private),
         )
-    parts = [TablePart(part_of(handle, gone, own.resolver, own.registry, "rest"), kept)]
+    parts = [TablePart(part_of(handle, gone, snapshot.resolver, snapshot.registry, "rest"), kept)]
     if isinstance(fresh, IncrementalRemoteKeyedStateHandle):
         parts.append(TablePart(fresh, lambda stream: stream))
     new = KeyedBackendHeader(header.key_serializer, tuple(states), header.compressed)
-    return joined_handle(parts, new, own.resolver, output.target.add_stream)
+    return joined_handle(parts, new, snapshot.resolver, output.target.add_stream)

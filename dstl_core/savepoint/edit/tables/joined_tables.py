@@ -26,17 +26,17 @@ def with_states(operator: OperatorSnapshot, names: frozenset[str]) -> OperatorSn
     """The operator with some of its keyed states, which are in files of RocksDB, and no other
     state. It reads headers and MANIFESTs.
     """
-    own: Snapshot = operator.snapshot  # type: ignore[assignment]  # one has loaded it
+    snapshot: Snapshot = operator.snapshot  # type: ignore[assignment]  # one has loaded it
     left_out: Names = {info.name: None for info in operator.states if info.name not in names}
     subtasks = []
     for subtask in operator.state.subtasks:
         handle = subtask.managed_keyed_state
         if isinstance(handle, IncrementalRemoteKeyedStateHandle):
             label = f"{operator.operator_id.hex}-{subtask.index}"
-            handle = part_of(handle, left_out, own.resolver, own.registry, label)
+            handle = part_of(handle, left_out, snapshot.resolver, snapshot.registry, label)
         subtasks.append(OperatorSubtaskState(subtask.index, managed_keyed_state=handle))
     state = replace(operator.state, subtasks=tuple(subtasks))
-    changed = with_operators(own, {operator.operator_id: state})
+    changed = with_operators(snapshot, {operator.operator_id: state})
     return next(e for e in changed.operators if e.operator_id == operator.operator_id)
 
 
@@ -90,17 +90,17 @@ def joined_tables(
     handles: list[list[tuple[KeyedBackendHeader, TablePart]]] = [[] for _ in range(parallelism)]
     for place, part in enumerate(parts):
         operator = part.operator
-        own = operator.snapshot
+        snapshot = operator.snapshot
         for subtask in operator.state.subtasks:
             handle = subtask.managed_keyed_state
             if not isinstance(handle, IncrementalRemoteKeyedStateHandle):
                 continue
-            header = read_meta_header(handle, own.resolver, own.registry)
+            header = read_meta_header(handle, snapshot.resolver, snapshot.registry)
             gone: dict[str, None] = {
                 meta.name: None for meta in header.states if not part.has(meta.name)
             }
-            left = part_of(handle, gone, own.resolver, own.registry, f"part-{place}")
-            header = read_meta_header(left, own.resolver, own.registry)
+            left = part_of(handle, gone, snapshot.resolver, snapshot.registry, f"part-{place}")
+            header = read_meta_header(left, snapshot.resolver, snapshot.registry)
             if header.states:
                 held = header, TablePart(left, kept.of_stream(operator))
                 handles[subtask.index].append(held)

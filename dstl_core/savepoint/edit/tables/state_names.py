@@ -123,8 +123,8 @@ def _changed(operator: OperatorSnapshot, names: Mapping[str, str | None]) -> Ope
         if isinstance(handle, IncrementalRemoteKeyedStateHandle):
             with error_context(operator=operator.label):
                 label = f"{operator.operator_id.hex}-{subtask.index}"
-                own = operator.snapshot
-                new = part_of(handle, names, own.resolver, own.registry, label)
+                snapshot = operator.snapshot
+                new = part_of(handle, names, snapshot.resolver, snapshot.registry, label)
             subtask = replace(subtask, managed_keyed_state=new)
         subtasks.append(subtask)
     return replace(operator.state, subtasks=tuple(subtasks))
