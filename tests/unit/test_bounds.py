@@ -197,6 +197,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/state/backends/rocksdb_store.py:MAX_TABLES": Sum.VALUE,
     "dstl_core/state/backends/timers.py:MAX_WATERMARK": Sum.VALUE,
     "dstl_core/state/columns/gathered_states.py:MOST_WAITING_BYTES": Sum.TOTAL,
+    "dstl_core/state/columns/stored_hashes.py:_MOST_HELD": Sum.PACE,
     "dstl_core/state/held/held_values.py:MOST_BYTES": Sum.PACE,
     "dstl_core/state/restore/divided_log.py:_MOST_PARTS": Sum.PACE,
     "dstl_core/state/restore/rocksdb.py:_MAX_CURRENT_BYTES": Sum.ONE,

@@ -41,6 +41,7 @@ from dstl_core.errors import DuplicateKeyError, InvariantViolation, StorageError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.state.columns.state_columns import is_kind, is_queue
+from dstl_core.state.columns.stored_hashes import StoredHashes
 
 WRITE_MEMORY = 128 << 20
 """Default for the bytes of records in memory; more records go to a temporary file."""
@@ -256,14 +257,12 @@ class KeyedSections:
         """Whether no key comes twice in a state, by hashes: False may be a mistake."""
         if self._spilled is not None:
             self._spilled.flush()
-        for _, own in groupby(pieces, key=itemgetter(0)):
-            raws = _together(map(self._bytes, own))
-            every = np.concatenate(
-                [hashes_of(_stored_keys(self._records(raw, key_group))) for raw in raws]
-            )
-            every.sort()
-            if (every[1:] == every[:-1]).any():
-                return False
+        for _, of_state in groupby(pieces, key=itemgetter(0)):
+            with StoredHashes() as hashes, in_temporary_files():
+                for raw in _together(map(self._bytes, of_state)):
+                    hashes.add(hashes_of(_stored_keys(self._records(raw, key_group))))
+                if not hashes.are_distinct():
+                    return False
         return True
 
     def _ordered(self, key_group: int) -> list[Piece]:
