@@ -165,12 +165,17 @@ def cut_table(table: TableReader, gone: KeyPrefixes) -> CutTable | None:
     """
     cut: dict[int, list[Entry]] = {}
     went: list[Entry] = []
+    # A key of the index is between two blocks, and may start as the first key behind it does.
+    named = set(np.flatnonzero(gone.marks.of(table.index, 0)).tolist())
     for numbers, entries, rows in marked_entries(table, gone, gone.marks, 0):
         for at in np.unique(numbers[entries.blocks_of(rows)]).tolist():
+            old = _entries(table, at)
+            if gone.hold(old[0][0][:-TRAILER_BYTES]):
+                named.add(at - 1)
             cut[at] = []
-            for entry in _entries(table, at):
+            for entry in old:
                 (went if gone.hold(entry[0][:-TRAILER_BYTES]) else cut[at]).append(entry)
-    return _Cut(table, cut, went).table() if cut else None
+    return _Cut(table, cut, went, named).table() if cut else None
 
 
 def _entries(table: TableReader, at: int) -> list[Entry]:
@@ -187,11 +192,13 @@ class _Cut:
     table_reader: TableReader
     cut: dict[int, list[Entry]]
     went: list[Entry]
+    named: set[int]
+    """Blocks after which the index may have bytes of a key that went."""
     pieces: list[bytes | range] = field(default_factory=list)
     """Bytes that are new, and places of the old file."""
     size: int = 0
     held: list[bytes] = field(default_factory=list)
-    """Last keys of new blocks, whose addresses are in the index."""
+    """Last keys of blocks, whose addresses are in the index."""
 
     @property
     def file(self) -> SstFile:
@@ -214,6 +221,9 @@ class _Cut:
             if len(lines):
                 begin, end = int(lines[0, BLOCK_START]), int(lines[-1, BLOCK_END])
                 lines[:, BLOCK_START : BLOCK_END + 1] += self.size - begin
+                for named in self.named.intersection(range(before + 1, at)):
+                    last = _entries(self.table_reader, named)[-1][0]
+                    self._name(lines[named - before - 1], last)
                 self.pieces.append(range(begin, end))
                 self.size += end - begin
                 parts.append(lines)
@@ -225,13 +235,17 @@ class _Cut:
         """Writes a block; returns its line of the index."""
         key, start = entries[-1][0], self.size
         self._added(_payload(entries))
-        data = np.frombuffer(key, np.uint8)
-        self.held.append(key)
         line = np.zeros((1, self.table_reader.index.shape[1]), np.int64)
-        line[0, KEY_START] = address_of(data)
-        line[0, KEY_END] = address_of(data) + len(key) - TRAILER_BYTES
+        self._name(line[0], key)
         line[0, BLOCK_START], line[0, BLOCK_END] = start, self.size
         return line
+
+    def _name(self, line: Int64s, key: bytes) -> None:
+        """Writes the last key of a block into its line of the index."""
+        data = np.frombuffer(key, np.uint8)
+        self.held.append(key)
+        line[KEY_START] = address_of(data)
+        line[KEY_END] = address_of(data) + len(key) - TRAILER_BYTES
 
     def _first(self) -> bytes:
         return next(entries[0][0] for entries in self._left(range(len(self.table_reader.index))))

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import rocksdict
 
 from dstl_core.codec.columnar.keyed.cut_table import KeyPrefixes, count_entries, cut_table
 from dstl_core.codec.columnar.keyed.marked_keys import KeyMarks
 from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.sst.manifest import starting_with
-from tests.unit.codec.test_sst import LAYOUTS, filled, opened, table_files
+from tests.unit.codec.test_sst import LAYOUTS, filled, opened, options, table_files
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -43,6 +44,30 @@ def test_every_entry_of_other_keys_is_left(tmp_path: Path, layout: str) -> None:
             stored = [entry for entry in left if entry.key == key]
             assert list(after.entries(*starting_with(key))) == stored
         assert not any(key in data[after.index[-1][1].end :] for key in gone)
+
+
+@pytest.mark.parametrize("layout", ["snappy", "partitioned index", "index with differences"])
+def test_an_index_has_no_key_that_went(tmp_path: Path, layout: str) -> None:
+    """RocksDB's index has short keys between two blocks: the start of the second one's first key,
+    which is all of a key of state where only its namespace is cut off.
+    """
+    database = rocksdict.Rdict(str(tmp_path), options(**LAYOUTS[layout] | {"block_size": 128}))
+    keys = [b"\5customer-%03d" % number for number in range(300)]
+    for key in keys:
+        database[key + b"\0"] = bytes(30)
+    database.flush()
+    database.close()
+    [file] = table_files(tmp_path)
+    gone = [key for key in keys[1::2] if any(key in part for part in file.index_payloads())]
+    assert len(gone) > 10
+    cut = cut_table(TableReader(file), KeyPrefixes(gone))
+    assert cut is not None and cut.removed == len(gone)
+    after = opened(b"".join(cut.parts(file.read)))
+    assert not any(key in part for key in gone for part in after.index_payloads())
+    left = [entry for entry in file.entries(b"", None) if entry.key[:-1] not in gone]
+    assert list(after.entries(b"", None)) == left
+    for entry in left:
+        assert list(after.entries(*starting_with(entry.key))) == [entry]
 
 
 def test_a_file_of_other_keys_is_not_written_and_one_of_no_others_is_empty(tmp_path: Path) -> None:
