@@ -190,8 +190,8 @@ def table_of(figures: dict[str, Any]) -> str:
         "# Key groups and maps that are larger than memory",
         "",
         f"{results.describe(figures['machine'])} The goal is {GOAL_MIB} MiB for a process. "
-        f"`--jobs 1`, whole processes, one after the other. Files of RocksDB, but for the first "
-        f"line of each case.",
+        f"`--jobs 1`, whole processes, one after the other. `rewrite, canonical to native` reads a "
+        f"canonical savepoint, and the others files of RocksDB.",
         "",
     ]
     for title, case in CASES.items():

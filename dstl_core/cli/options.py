@@ -374,7 +374,7 @@ def _others_at(path: str) -> str:
 
     base = Location.parse(path)
     first = list(islice(snapshots_below(base), SNAPSHOTS_NAMED + 1))
-    if not first:
+    if not first or first[0].folder == base:  # then another file is missing, such as a jar
         return ""
     names = ", ".join(each.folder.relative_to(base) for each in first[:SNAPSHOTS_NAMED])
     more = ", .." if len(first) > SNAPSHOTS_NAMED else ""

@@ -67,8 +67,8 @@ class MessageBody:
         named = option_text("--type", "STATE=byte[]")
         return UnreadableValueError(
             f"Class {self.class_name} is a message that a Kryo serializer of the job stores, which "
-            f"only Java can run; keep the bytes of the messages ({named}, of a map "
-            f"Map<KEY, byte[]>), or leave the state out"
+            f"only Java can run; keep the bytes of the messages ({named}, also of the "
+            f"elements of a list state, and Map<KEY, byte[]> of a map), or leave the state out"
         )
 
 

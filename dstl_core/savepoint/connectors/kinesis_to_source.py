@@ -84,13 +84,14 @@ def with_kinesis_sources(
     Raises:
         SavepointError: An operator is no ``FlinkKinesisConsumer`` of one stream, keeps state beside
             it, has in-flight data, or the source would lose or repeat a shard.
-        ConfigError: The ARN of a stream is not among ``streams``.
+        ConfigError: The ARN of a stream is not among ``streams``, or one of these is not read.
     """
-    states, moved = {}, list[MovedSplit]()
+    states, moved, used = {}, list[MovedSplit](), set[str]()
     for consumer in consumers:
         state, _ = state_of_consumer(consumer, KINESIS_CONSUMER, _TARGET)
         read = _shards(state)
         arn = _arn(consumer, read, streams)
+        used.add(arn)
         # The consumer takes the last of equal shards, in the order of subtasks.
         shards = {_number(consumer, shard): shard for shard in read}
         splits = {
@@ -107,6 +108,11 @@ def with_kinesis_sources(
             Versioned(ENUMERATOR_VERSION, write_enumerator(last_seen, listed)),
         )
         moved += [_moved(consumer, shards[number], split) for number, split in splits.items()]
+    if unused := sorted(set(streams.values()) - used):
+        raise ConfigError(
+            f"--stream-arn is wrong: no operator of --kinesis-source reads {unused[0]!r}; leave it "
+            f"out, or name the operator."
+        )
     return with_operators(snapshot, states), moved
 
 
@@ -133,9 +139,10 @@ def _arn(
             consumer, _TARGET, f"it reads {len(names)} streams ({listed}), and a source reads one"
         )
     if names[0] not in streams:
+        got = ", ".join(map(repr, streams.values())) or "none"
         raise ConfigError(
             f"--kinesis-source needs --stream-arn ARN with the ARN of the stream {names[0]!r}, "
-            f"which no state of {KINESIS_CONSUMER} has."
+            f"which no state of {KINESIS_CONSUMER} has; got {got}."
         )
     return streams[names[0]]
 

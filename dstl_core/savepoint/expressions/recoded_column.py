@@ -51,10 +51,11 @@ def recoded_column(
         )
     try:
         recoded = _recoder(recode, messages)
+        if isinstance(stored, ReadableKryoSerializer) and holds_messages(stored):
+            _expect_class(recode, messages, stored.java_class)
+            recoded = partial(with_messages, change=recoded)
     except ConfigError as error:
         raise ConfigError(f"{where} is wrong: {error.message}") from error
-    if holds_messages(stored):
-        recoded = partial(with_messages, change=recoded)
     try:
         values = [None if raw is None else recoded(raw) for raw in column.to_pylist()]
     except FormatError as error:
@@ -90,6 +91,17 @@ def _recoder(recode: Recode, messages: Versions) -> Callable[[bytes], bytes]:
         needs = f"A message such as {recode.old!r} needs protos, the descriptor sets of both jobs"
         raise ConfigError(needs if before is None else has_none) from error
     return recoder(one.value, other.value)
+
+
+def _expect_class(recode: Recode, messages: Versions, java_class: str) -> None:
+    """Raises ConfigError if Kryo's head names the class of another message than the rule."""
+    for known, named in zip(messages, (recode.old, recode.new), strict=True):
+        message = None if known is None else known.of_java_class(java_class)
+        if message is not None and message.name != named:
+            raise ConfigError(
+                f"the state has messages of class {java_class}, which is {message.name}, got "
+                f"{named!r}"
+            )
 
 
 def _value_type(text: str) -> PythonStateType:

@@ -59,8 +59,8 @@ def read_protos(
         size = file_io.size(location)
         if size is None:
             raise StateFileNotFoundError(
-                "The descriptor set does not exist; make it by protoc --include_imports "
-                "--descriptor_set_out=FILE.desc",
+                "There is no such file; make a descriptor set by protoc --include_imports "
+                "--descriptor_set_out=FILE.desc.",
                 location=str(location),
             )
         if size > MAX_PROTO_BYTES:

@@ -154,7 +154,11 @@ def test_a_shard_that_would_be_lost_or_read_twice_is_refused(
     ("arns", "problem"),
     [
         ((), "needs --stream-arn ARN with the ARN of the stream 'orders'"),
-        ((ARN + "2",), "the ARN of the stream 'orders'"),
+        (
+            (ARN + "2",),
+            f"of the stream 'orders', which no state of FlinkKinesisConsumer has; got '{ARN}2'",
+        ),
+        ((ARN, ARN + "2"), f"no operator of --kinesis-source reads '{ARN}2'"),
         (("orders",), "--stream-arn is wrong: expected arn:aws:kinesis"),
         ((ARN, ARN.replace("central", "north")), "expected one ARN of the stream 'orders'"),
     ],

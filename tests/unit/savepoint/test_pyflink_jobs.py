@@ -134,7 +134,7 @@ def test_a_wrong_type_is_one_sentence(option: str, message: str, run: Any) -> No
     ran = run("dump", savepoint("process"), "--op", "py", "--type", option)
     assert ran.code == 2
     assert message in ran.err
-    is_one_sentence(ran.err)
+    assert is_one_sentence(ran.err)
 
 
 @pytest.mark.parametrize("option", ["total=STRING", "longs=LONG", "v_int=LONG", "plain=INT"])
