@@ -69,7 +69,13 @@ class ClassSignature:
 
 
 def component_name(array_name: str) -> str:
-    """The class name of the elements of an array class."""
+    """The class name of the elements of an array class.
+
+    Raises:
+        FormatError: No array has such elements.
+    """
+    if array_name == "[V":
+        raise _bad("V")
     return class_name_of(array_name[1:].replace(".", "/"))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 from dstl_core.codec.columnar.kryo.section_converter import (
     Framing,
@@ -12,12 +13,13 @@ from dstl_core.codec.columnar.kryo.section_converter import (
     StoredKeyRule,
 )
 from dstl_core.codec.columnar.kryo.type_nodes import Types
-from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.keyed_canonical import StoredRecord, read_section, write_section
 from dstl_core.codec.keyed_records import LIST_DELIMITER, RecordFormat
 from dstl_core.codec.kryo.type_changes import TypeChange
 from dstl_core.codec.serializers import (
     AnySerializer,
+    OpaqueValue,
     deserialize_exactly,
     serialize_key,
     serialize_to_bytes,
@@ -176,7 +178,7 @@ class Recoded:
         convert = self._convert
         if convert is None:
             return stored
-        return serialize_to_bytes(self._new, convert(deserialize_exactly(self._old, stored)))
+        return _written(self._new, convert(deserialize_exactly(self._old, stored)))
 
     def of_each(self, stored: Sequence[bytes]) -> list[bytes]:
         """The bytes of many values, one by one."""
@@ -201,20 +203,34 @@ class Recoded:
         if not self._drops_none or self._convert is None:
             return self.of(stored)
         value = self._convert(deserialize_exactly(self._old, stored))
-        return None if value is None else serialize_to_bytes(self._new, value)
+        return None if value is None else _written(self._new, value)
 
     def of_key(self, stored: bytes) -> bytes:
         convert = self._convert
         if convert is None:
             return stored
-        return serialize_key(self._new, convert(deserialize_exactly(self._old, stored)))
+        key = convert(deserialize_exactly(self._old, stored))
+        if isinstance(key, OpaqueValue):
+            return _written(self._new, key)
+        return serialize_key(self._new, key)
 
     def next(self, data: DataInput) -> bytes:
         """The bytes of the next value of an input."""
         convert = self._convert
         if convert is None:
             return data.read_value(self._old)
-        return serialize_to_bytes(self._new, convert(self._old.deserialize(data)))
+        return _written(self._new, convert(self._old.deserialize(data)))
+
+
+def _written(new: AnySerializer, value: Any) -> bytes:
+    """The bytes of a converted value. Those of a value that stays in Kryo may be a part of it: a
+    nullable type has a flag in front.
+    """
+    if not isinstance(value, OpaqueValue):
+        return serialize_to_bytes(new, value)
+    out = DataOutput()
+    new.serialize(value, out)
+    return out.to_bytes()
 
 
 def _has_floats(serializer: AnySerializer) -> bool:

@@ -40,6 +40,7 @@ from dstl_core.codec.serializers.names import Types
 from dstl_core.codec.serializers.runtime import TtlValue
 from dstl_core.codec.serializers.structs import Either, Row, RowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import UnreadableValueError
 from dstl_core.savepoint.edit.converted_values import Recoded, StateValues
 from tests.unit.codec.columnar.test_kryo_converter import Converter, agree, damaged, kryo
 
@@ -106,6 +107,25 @@ def test_a_value_that_is_written_otherwise_is_left_alone(layouts: ClassLayouts) 
         change = change_of(layouts, old, None)
         left = Converter(old, change.new).converted([DAY + each for each in stored])
         assert left == [None] * len(stored), staying.type_name
+
+
+def test_single_objects_keep_the_flag_of_a_nullable_value_of_kryo(layouts: ClassLayouts) -> None:
+    old = Types.NULLABLE(kryo(layouts, "java.time.LocalDate"))
+    change = change_of(layouts, old, None)
+    recoded = Recoded(old, change)
+    for stored, new in [(b"\0" + DAY, b"\0" + NEW_DAY), (b"\1", b"\1")]:
+        assert recoded.of(stored) == recoded.next(DataInput(stored)) == new
+        assert recoded.of_key(stored) == recoded.of_or_none(stored) == new
+        assert Converter(old, change.new).converted([stored]) == [new]
+
+
+def test_an_array_of_void_is_a_wrong_class(layouts: ClassLayouts) -> None:
+    old = kryo(layouts, "java.lang.Object")
+    change = change_of(layouts, old, None)
+    stored = b"\1\0[" + bytes((ord("V") | 0x80,)) + b"\1\2\0"
+    with pytest.raises(UnreadableValueError, match="got 'V'"):
+        Recoded(old, change).of(stored)
+    assert Converter(old, change.new).converted([stored]) == [None]
 
 
 def test_null_behind_a_flag_is_left_alone(layouts: ClassLayouts) -> None:
