@@ -65,7 +65,9 @@ from dstl_core.savepoint.read.job_classes import open_job_classes
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.snapshot_names import SnapshotNames
-from dstl_core.savepoint.write.folder import KeyedForm, checked_form
+from dstl_core.savepoint.verify.read_back import REFUSED
+from dstl_core.savepoint.verify.verify import Report
+from dstl_core.savepoint.write.folder import KeyedForm, SavepointFolder, checked_form
 from dstl_core.savepoint.write.work_record import stable
 from dstl_core.state.tables.compatibility import (
     Rules,
@@ -366,9 +368,23 @@ class SavepointUpgrade(SavepointRewriter):
             self.files,
             self.shares_files_in,
             self.converted,
+            check=self._check_converted,
             form=self.form,
             plan=[self._version, stable(steps), *self._read_beside_source()],
         )
+
+    def _check_converted(self, _: Snapshot, target: SavepointFolder, report: Report) -> None:
+        """Checks that values which were read before they were converted are read after it, too.
+
+        Raises:
+            SavepointError: A value is not.
+        """
+        if not self._new_classes.is_empty:
+            return  # they have classes of the new job, which the source does not know
+        for operator, state in self.converted:
+            text = report.unread.get((operator, f"state {state!r}"))
+            if text is not None:
+                raise SavepointError(f"{REFUSED}: {text}.", location=str(target.folder))
 
     def _read_beside_source(self) -> list[Any]:
         """What types and values are read with: names that a person gave, jars, and a template."""

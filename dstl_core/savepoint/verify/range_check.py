@@ -86,6 +86,10 @@ class RangeReport:
         )
 
 
+UNREAD = "unread"
+"""The cause of a note about values, beside the state."""
+
+
 class ReportForm:
     """How a report is kept in a record: only one without a finding."""
 
@@ -280,6 +284,6 @@ def unread_values(
 ) -> tuple[tuple[str, ...], str]:
     """A note, and its cause, that values of a state were counted, and not read."""
     needs = f"values of {unread.java_class} need Java classes of the job"
-    return ("unread", place), (
+    return (UNREAD, place), (
         f"operator {operator.label!r}, {place}: values are not checked ({unread.reason or needs})"
     )

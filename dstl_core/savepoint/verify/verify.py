@@ -38,6 +38,7 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.verify.range_check import (
     FAULTS,
     MAX_FINDINGS_OF_A_KIND,
+    UNREAD,
     RangeCheck,
     RangeReport,
     ReportForm,
@@ -89,7 +90,8 @@ class Report:
     were compared with the sha256 that their writer recorded. ``records`` counts the records of
     keyed state that were read, by operator and state: each entry of a map is one. ``incomplete``
     names the states, or None for all of an operator, that have records which only Java can read.
-    ``digests`` has those of copied records, by operator, where kernels read them.
+    ``digests`` has those of copied records, by operator, where kernels read them. ``unread`` has a
+    sentence about values that were not read, by operator and state.
     """
 
     path: str
@@ -103,6 +105,7 @@ class Report:
     records: Counter[tuple[str, str]] = field(default_factory=Counter)
     incomplete: set[tuple[str, str | None]] = field(default_factory=set)
     digests: dict[str, RecordDigests] = field(default_factory=dict)
+    unread: dict[tuple[str, str], str] = field(default_factory=dict)
 
     @property
     def files(self) -> int:
@@ -422,6 +425,8 @@ class _OperatorCheck:
             self._counts[state, kind] += count - shown
 
     def _note(self, cause: tuple[str, ...], text: str) -> None:
+        if cause[0] == UNREAD:
+            self._report.unread.setdefault((self._operator.label, cause[1]), text)
         if cause not in self._noted and text not in self._report.notes:
             self._report.notes.append(text)
         self._noted.add(cause)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -33,8 +34,8 @@ def _all_is_large(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(kernel_sizes, name, 0)
 
 
-def upgrade(*, keeps_compression: bool = False) -> None:
-    source = Snapshot.load(savepoint(JOB), jars=[JOB / "job.jar"])
+def upgrade(job: Path = JOB, *, keeps_compression: bool = False) -> None:
+    source = Snapshot.load(savepoint(job), jars=[job / "job.jar"])
     SavepointUpgrade(source).write(OUT, "overwrite", keep_compression=keeps_compression)
 
 
@@ -59,9 +60,11 @@ def test_what_the_store_damages_is_not_published(how: str, keeps_compression: bo
             assert files.store == {}
 
 
+@pytest.mark.parametrize("job", ["times", "sessions", "registered"])
 def test_values_that_kernels_write_wrongly_are_not_published(
-    monkeypatch: pytest.MonkeyPatch,
+    job: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """All values of the other two jobs stay in Kryo."""
     right = SectionConverter.converted
 
     def wrong(self: SectionConverter, raw: bytes) -> Any:
@@ -76,5 +79,5 @@ def test_values_that_kernels_write_wrongly_are_not_published(
     monkeypatch.setattr(SectionConverter, "converted", wrong)
     with rotten_store(None) as files:
         with pytest.raises(SavepointError, match=REFUSED):
-            upgrade()
+            upgrade(UPGRADE_JOBS / job)
         assert files.store == {}
