@@ -347,6 +347,8 @@ class _Cut:
             "original.file.number": varint(number),
             "top-level.index.size": b"\0",
         }
+        if b"rocksdb.tail.start.offset" in file.properties:
+            new["tail.start.offset"] = varint(data_size)
         old = {
             name: text
             for name, text in file.properties.items()

@@ -37,6 +37,9 @@ def test_every_entry_of_other_keys_is_left(tmp_path: Path, layout: str) -> None:
         assert list(after.entries(b"", None)) == left
         assert cut.removed == len(before) - len(left)
         assert after.number("rocksdb.num.entries") == len(left)
+        assert file.number("rocksdb.tail.start.offset") > 0
+        # RocksDB takes it from the size of a file that it imports.
+        assert after.number("rocksdb.tail.start.offset") == after.index[-1][1].end
         assert after.unique_id == cut.unique_id != file.unique_id
         assert (cut.smallest[:-8], cut.largest[:-8]) == (left[0].key, left[-1].key)
         assert count_entries(TableReader(after), ranges) == 0
