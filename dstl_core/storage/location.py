@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import posixpath
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -90,6 +91,17 @@ class Location:
 
     def __str__(self) -> str:
         return f"file:{self.path}" if self.is_local else f"{self.scheme}://{self.path[1:]}"
+
+
+def further_roots(folders: Sequence[str]) -> tuple[str, ...]:
+    """The value of ``allow_roots``. Each letter of a text would be a folder; ``/`` has all files.
+
+    Raises:
+        ConfigError: It is a text.
+    """
+    if isinstance(folders, str):
+        raise ConfigError(f"allow_roots is wrong: expected a list of folders, got {folders!r}.")
+    return tuple(folders)
 
 
 @lru_cache(maxsize=1024)

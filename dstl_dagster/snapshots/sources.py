@@ -8,7 +8,7 @@ from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.errors import StateFileNotFoundError
 from dstl_core.state.tables.named_objects import registry_from
 from dstl_core.storage.file_io import open_file_io
-from dstl_core.storage.location import METADATA_FILE_NAME, Location
+from dstl_core.storage.location import METADATA_FILE_NAME, Location, further_roots
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.snapshot_assets import latest_savepoint
@@ -48,10 +48,11 @@ def snapshot_at(
         allow_roots: Further folders from which its files may be read.
         relocate: Old root to new root, for files that were moved.
     """
+    roots = further_roots(allow_roots)
     return TypedSource(
         lambda storage: storage.path_of(place),
         lambda: registry_from(serializers, f"the snapshot {place!r}"),
-        lambda storage: allow_roots,
+        lambda storage: roots,
         relocate or {},
     )
 
@@ -71,6 +72,7 @@ def latest_below(
         allow_roots: As for ``snapshot_at``.
         relocate: As for ``snapshot_at``.
     """
+    roots = further_roots(allow_roots)
 
     def find(storage: DstlStorageResource) -> str:
         root = Location.parse(storage.savepoint(name))
@@ -92,6 +94,6 @@ def latest_below(
     return TypedSource(
         find,
         lambda: registry_from(serializers, f"the savepoints below {name!r}"),
-        lambda storage: allow_roots,
+        lambda storage: roots,
         relocate or {},
     )

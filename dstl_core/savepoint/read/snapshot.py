@@ -47,7 +47,7 @@ from dstl_core.savepoint.read.window_entries import WindowEntry, windows_of
 from dstl_core.state.restore.open_tables import OpenTables
 from dstl_core.storage.file_io import FileIO, open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
-from dstl_core.storage.location import METADATA_FILE_NAME, Location
+from dstl_core.storage.location import METADATA_FILE_NAME, Location, further_roots
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.read.change_reader import StateChangeReader
@@ -131,7 +131,7 @@ class Snapshot:
         resolver = HandleResolver(
             file_io,
             file.folder,
-            allow_roots=[Location.parse(root) for root in allow_roots],
+            allow_roots=[Location.parse(root) for root in further_roots(allow_roots)],
             relocate={old: Location.parse(new) for old, new in (relocate or {}).items()},
             changelog_base=None if changelog_base is None else Location.parse(changelog_base),
         )

@@ -33,6 +33,7 @@ from dstl_core.spark.savepoints.read_only_source import (
 from dstl_core.spark.savepoints.source_options import spec_of
 from dstl_core.spark.savepoints.views import create_views
 from dstl_core.state.columns.state_columns import KEY_COLUMN
+from dstl_core.storage.location import further_roots
 from dstl_core.storage.profiles import profile_file, use_profile_file
 
 FILTER_PUSHDOWN = "spark.sql.python.filterPushdown.enabled"
@@ -247,7 +248,7 @@ def load_state(
     """
     if serializers is not BUILT_IN or allow_roots or relocate:
         place = SnapshotPlace(
-            path, tuple(allow_roots), dict(relocate or {}), serializers=serializers
+            path, further_roots(allow_roots), dict(relocate or {}), serializers=serializers
         )
         return frame_of(spark, TableSpec(place, None if uid is None else f"uid:{uid}", None, state))
     register(spark)

@@ -53,6 +53,7 @@ from dstl_core.spark.savepoints.reading import (
 from dstl_core.spark.savepoints.snapshot_frames import SnapshotFrames
 from dstl_core.spark.savepoints.window_reader import WindowSavepointReader
 from dstl_core.state.windows.windowing import WindowAssigner
+from dstl_core.storage.location import further_roots
 
 
 @dataclass(frozen=True)
@@ -105,7 +106,7 @@ class SavepointReader(SnapshotFrames):
         check_no_backend("SavepointReader.read", *backend, *named)
         place = SnapshotPlace(
             path,
-            tuple(allow_roots),
+            further_roots(allow_roots),
             dict(relocate or {}),
             changelog_base,
             serializers,

@@ -200,3 +200,11 @@ def test_files_in_other_folders_are_read_where_the_definitions_allow_or_move_the
     assert copy.execute_in_process(run_config=config).success
     assert savepoints.verify("by-op").findings == []
     assert savepoints.load("by-op")["accounts"].form() == "rocksdb files"
+
+
+def test_further_folders_are_a_list() -> None:
+    problem = "allow_roots is wrong: expected a list of folders, got '/data'"
+    with pytest.raises(ConfigError, match=problem):
+        snapshot_at("flink/chk-1", allow_roots="/data")
+    with pytest.raises(ConfigError, match=problem):
+        build_savepoint_defs("orders", path="flink/chk-1", allow_roots="/data")

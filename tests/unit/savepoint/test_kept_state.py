@@ -514,3 +514,9 @@ def test_the_options_exclude_each_other(run: Any, job: Path, tmp_path: Path) -> 
         code, _, error = run(*command, "--share", "--copy")
         assert code == 2 and is_one_sentence(error)
         assert "--share and --copy exclude each other" in error
+
+
+def test_further_folders_are_a_list() -> None:
+    """The letters of a text would be folders: all files, with a slash among them."""
+    with pytest.raises(ConfigError, match="allow_roots is wrong: expected a list of folders, got"):
+        Snapshot.load(snapshot(CHECKPOINT), allow_roots="/data")
