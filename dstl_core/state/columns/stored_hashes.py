@@ -10,7 +10,7 @@ import numpy as np
 
 from dstl_core.codec.columnar.types.program import Int64s
 
-_MOST_HELD = 4 << 20
+_MOST_HELD = 1 << 20
 """Hashes in memory; more go to temporary files."""
 _FILES = 64
 """Equal hashes are in one file, by their low bits; memory holds one file of them at a time."""
