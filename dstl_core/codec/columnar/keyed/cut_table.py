@@ -57,7 +57,10 @@ _NOT_PACKED, _SNAPPY = 0, 1
 _COPIED_BYTES = 1 << 20
 """How much of a file is copied at once: what stays in the cache of a processor."""
 _BLOCKS_TOGETHER = 1 << 10
-"""Blocks that are unpacked at once: some megabytes."""
+_BYTES_TOGETHER = 4 << 20
+"""Blocks that are unpacked at once, and about their bytes in the file: large values have blocks of
+their own.
+"""
 
 Entry = tuple[bytes, bytes]
 """A key with its sequence number and kind, and a value."""
@@ -151,10 +154,16 @@ def marked_entries(
         FormatError: The file is damaged.
     """
     numbers = places.blocks(table.bounds)
-    for start in range(0, len(numbers), _BLOCKS_TOGETHER):
-        own = numbers[start : start + _BLOCKS_TOGETHER]
-        entries = table.entries_of(own, skip)
-        yield own, entries, np.flatnonzero(marks.of(entries.lines, skip))
+    sizes = table.index[numbers, BLOCK_END] - table.index[numbers, BLOCK_START]
+    ends, start = np.cumsum(sizes), 0
+    while start < len(numbers):
+        most = int(ends[start] - sizes[start]) + _BYTES_TOGETHER
+        fitting = int(np.searchsorted(ends, most, "right"))
+        stop = max(start + 1, min(fitting, start + _BLOCKS_TOGETHER))
+        blocks = numbers[start:stop]
+        entries = table.entries_of(blocks, skip)
+        yield blocks, entries, np.flatnonzero(marks.of(entries.lines, skip))
+        start = stop
 
 
 def cut_table(table: TableReader, gone: KeyPrefixes) -> CutTable | None:

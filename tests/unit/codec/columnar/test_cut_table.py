@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import rocksdict
 
+from dstl_core.codec.columnar.keyed import cut_table as cut_tables
 from dstl_core.codec.columnar.keyed.cut_table import KeyPrefixes, count_entries, cut_table
 from dstl_core.codec.columnar.keyed.marked_keys import KeyMarks
 from dstl_core.codec.columnar.keyed.sst_blocks import TableReader
@@ -71,6 +72,23 @@ def test_an_index_has_no_key_that_went(tmp_path: Path, layout: str) -> None:
     assert list(after.entries(b"", None)) == left
     for entry in left:
         assert list(after.entries(*starting_with(entry.key))) == [entry]
+
+
+def test_few_bytes_of_large_values_are_unpacked_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cut_tables, "_BYTES_TOGETHER", 10_000)
+    database = rocksdict.Rdict(str(tmp_path), options(**LAYOUTS["none"]))
+    for number in range(60):
+        database[b"\5%03d" % number] = bytes(1_000 if number < 50 else 15_000)
+    database.flush()
+    database.close()
+    [file] = table_files(tmp_path)
+    table, gone = TableReader(file), KeyPrefixes([b"\5"])
+    parts = list(cut_tables.marked_entries(table, gone, gone.marks, 0))
+    assert [at for numbers, _, _ in parts for at in numbers.tolist()] == [*range(len(table.index))]
+    assert max(len(entries) for _, entries, _ in parts) < 10
+    assert sum(len(rows) for _, _, rows in parts) == 60
 
 
 def test_a_file_of_other_keys_is_not_written_and_one_of_no_others_is_empty(tmp_path: Path) -> None:
