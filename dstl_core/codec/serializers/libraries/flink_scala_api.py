@@ -179,8 +179,20 @@ class CoproductSerializer(TypeSerializer[Chosen | None]):
         return {"@class": self.names[value.number]} | text if isinstance(text, dict) else text
 
 
+class BytelessSerializer(TypeSerializer[None]):
+    """A type with one value, which has no bytes."""
+
+    length: ClassVar[int] = 0
+
+    def serialize(self, value: None, out: DataOutput) -> None:
+        pass
+
+    def deserialize(self, data: DataInput) -> None:
+        data.count_free(1)
+
+
 @dataclass(frozen=True)
-class CaseObjectSerializer(TypeSerializer[None]):
+class CaseObjectSerializer(BytelessSerializer):
     """A Scala ``object``, which has no bytes. A text is its class."""
 
     object_class: str
@@ -188,17 +200,10 @@ class CaseObjectSerializer(TypeSerializer[None]):
         PACKAGE + "ScalaCaseObjectSerializer$ScalaCaseObjectSerializerSnapshot"
     )
     snapshot_version: ClassVar[int] = 1
-    length: ClassVar[int] = 0
 
     @property
     def type_name(self) -> str:
         return self.object_class
-
-    def serialize(self, value: None, out: DataOutput) -> None:
-        pass
-
-    def deserialize(self, data: DataInput) -> None:
-        data.count_free(1)
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_utf(self.object_class)
@@ -330,16 +335,9 @@ class MappedSerializer(WrapperSerializer):
 
 
 @dataclass(frozen=True)
-class UnitSerializer(TypeSerializer[None]):
+class UnitSerializer(BytelessSerializer):
     snapshot_class: ClassVar[str] = PACKAGE + "UnitSerializer$UnitSerializerSnapshot"
     type_name: ClassVar[str] = "Unit"
-    length: ClassVar[int] = 0
-
-    def serialize(self, value: None, out: DataOutput) -> None:
-        pass
-
-    def deserialize(self, data: DataInput) -> None:
-        data.count_free(1)
 
 
 def _read_case_class(

@@ -45,6 +45,7 @@ from dstl_core.codec.serializers.dates import LocalDateTime, LocalDateTimeSerial
 from dstl_core.codec.serializers.libraries.flink_scala_api import (
     NULL_MARK,
     PACKAGE,
+    BytelessSerializer,
     CoproductSerializer,
     ScalaMapSerializer,
     read_size,
@@ -194,11 +195,10 @@ class MutableSortedMapSerializer(ScalaSortedMapSerializer):
 
 
 @dataclass(frozen=True)
-class OrderingSerializer(TypeSerializer[None]):
+class OrderingSerializer(BytelessSerializer):
     """One of the orderings of Scala's library, which have no bytes."""
 
     name: str
-    length: ClassVar[int] = 0
 
     @property
     def snapshot_class(self) -> str:  # type: ignore[override]
@@ -207,12 +207,6 @@ class OrderingSerializer(TypeSerializer[None]):
     @property
     def type_name(self) -> str:
         return self.name
-
-    def serialize(self, value: None, out: DataOutput) -> None:
-        pass
-
-    def deserialize(self, data: DataInput) -> None:
-        data.count_free(1)
 
 
 @dataclass(frozen=True)
@@ -264,24 +258,17 @@ class Scala3EnumSerializer(CoproductSerializer):
 
 
 @dataclass(frozen=True)
-class Scala3EnumValueSerializer(TypeSerializer[None]):
+class Scala3EnumValueSerializer(BytelessSerializer):
     """A case of an enum that has no fields, and so no bytes. A text is its name."""
 
     companion: str
     name: str
     snapshot_class: ClassVar[str] = PACKAGE + "Scala3EnumValueSerializerSnapshot"
     snapshot_version: ClassVar[int] = 1
-    length: ClassVar[int] = 0
 
     @property
     def type_name(self) -> str:
         return self.name
-
-    def serialize(self, value: None, out: DataOutput) -> None:
-        pass
-
-    def deserialize(self, data: DataInput) -> None:
-        data.count_free(1)
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_utf(self.companion)
