@@ -136,30 +136,30 @@ def table_of(figures: dict[str, Any]) -> str:
     names = dict.fromkeys(name for size in figures["sizes"] for name in size["commands"])
     for name in names:
         for size in figures["sizes"]:
-            own, state = size["commands"].get(name), size["bytes"]
-            if own is not None:
+            ran, state = size["commands"].get(name), size["bytes"]
+            if ran is not None:
                 cells = [
                     f"{size['keys']:,}",
                     f"{state / GIB:.2f}",
-                    f"{own['cpu_seconds']:.1f}",
-                    f"{own['cpu_seconds'] * GIB / state:.1f}",
-                    f"{own['peak_mib']:,}",
-                    f"{own['read'] / state:.2f}",
-                    f"{own['written'] / state:.2f}",
-                    _judged(own),
+                    f"{ran['cpu_seconds']:.1f}",
+                    f"{ran['cpu_seconds'] * GIB / state:.1f}",
+                    f"{ran['peak_mib']:,}",
+                    f"{ran['read'] / state:.2f}",
+                    f"{ran['written'] / state:.2f}",
+                    _judged(ran),
                 ]
                 lines.append(f"| {name} | {' | '.join(cells)} |")
     return "\n".join(lines) + "\n"
 
 
-def _judged(own: dict[str, Any]) -> str:
-    told = own["forecast"]
+def _judged(ran: dict[str, Any]) -> str:
+    told = ran["forecast"]
     if told is None:
         return "-"
     ratios = (
-        told["bytes_read"] / own["read"],
-        told["bytes_written"] / own["written"],
-        told["memory"] / (own["peak_mib"] << 20),
-        told["seconds"] / own["cpu_seconds"],
+        told["bytes_read"] / ran["read"],
+        told["bytes_written"] / ran["written"],
+        told["memory"] / (ran["peak_mib"] << 20),
+        told["seconds"] / ran["cpu_seconds"],
     )
     return ", ".join(f"{ratio:.2f}" for ratio in ratios)

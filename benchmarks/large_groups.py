@@ -195,19 +195,19 @@ def table_of(figures: dict[str, Any]) -> str:
         "",
     ]
     for title, case in CASES.items():
-        own = figures["cases"].get(case)
-        if own is None:
+        measured = figures["cases"].get(case)
+        if measured is None:
             continue
         lines += [
-            f"## {title[0].upper()}{title[1:]}: {own['rows']:,} of them, "
-            f"{own['bytes'] / GIB:.2f} GiB",
+            f"## {title[0].upper()}{title[1:]}: {measured['rows']:,} of them, "
+            f"{measured['bytes'] / GIB:.2f} GiB",
             "",
             "| command | peak MiB | CPU s | CPU s a GiB |",
             "|---|---|---|---|",
         ]
-        for name, ran in own["commands"].items():
+        for name, ran in measured["commands"].items():
             seconds = ran["cpu_seconds"]
-            a_gib = seconds * GIB / own["bytes"]
+            a_gib = seconds * GIB / measured["bytes"]
             lines.append(f"| {name} | {ran['peak_mib']:,} | {seconds:.1f} | {a_gib:.1f} |")
         lines.append("")
     return "\n".join(lines[:-1]) + "\n"

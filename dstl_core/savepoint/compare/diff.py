@@ -270,10 +270,10 @@ class _OperatorDiff:
             results = self._compared(comparison, *steps[unit.handle])
             return results if is_alone else list(results)
 
-        units = [Unit(at, own, size // len(steps)) for at, (own, _) in enumerate(steps)]
+        units = [Unit(at, groups, size // len(steps)) for at, (groups, _) in enumerate(steps)]
         # Another process would have to hold what it sends.
         apart = [not is_alone and comparison.sends_much and self._is_large(*step) for step in steps]
-        others = [unit for unit, own in zip(units, apart, strict=True) if not own]
+        others = [unit for unit, is_apart in zip(units, apart, strict=True) if not is_apart]
         with closing(run_units(task, others, processes)) as results:
             for done, unit in enumerate(units, 1):
                 if apart[unit.handle]:
@@ -365,8 +365,8 @@ def _differences_of_map(info: StateInfo, large: LargeMap) -> Iterator[Difference
         for start in range(0, len(ours), _ENTRIES_OF_PART):
             rows = slice(start, start + _ENTRIES_OF_PART)
             before, after = (
-                None if side is None or not has else side.line(own[rows][own[rows] >= 0])
-                for side, own, has in zip((a, b), (ours, theirs), large.has, strict=True)
+                None if side is None or not has else side.line(lines[rows][lines[rows] >= 0])
+                for side, lines, has in zip((a, b), (ours, theirs), large.has, strict=True)
             )
             shown = before or after
             assert shown is not None  # a row is in one of them
@@ -381,8 +381,8 @@ def _differences_of_map(info: StateInfo, large: LargeMap) -> Iterator[Difference
 def _touched(a: Side, b: Side, scopes: tuple[Int64s, Int64s]) -> Int64s:
     """The numbers of scopes (key and namespace) with a record that differs."""
     ours, theirs = _differing(a, b, None if a.is_map else scopes)
-    own = [scopes[0][ours[ours >= 0]], scopes[1][theirs[theirs >= 0]]]
-    touched: Int64s = np.unique(np.concatenate(own))
+    differing = [scopes[0][ours[ours >= 0]], scopes[1][theirs[theirs >= 0]]]
+    touched: Int64s = np.unique(np.concatenate(differing))
     return touched
 
 

@@ -56,8 +56,8 @@ class BothParts:
                 yield side, batch
 
     def divided(self, count: int, choose: Choice) -> tuple[PartedRecords, PartedRecords]:
-        own = (parted.divided(self.at, count, choose) for parted in (self.a, self.b))
-        return next(own), next(own)
+        a, b = (parted.divided(self.at, count, choose) for parted in (self.a, self.b))
+        return a, b
 
 
 @dataclass(frozen=True)
@@ -107,16 +107,16 @@ def held_parts(part: BothParts, maps: Collection[int]) -> Iterator[BothParts | M
         yield part  # hashes do not divide it, e.g. a map whose type is another one
         return
     chosen = sorted(scopes)[:_PARTS_OF_PART]
-    rest = part.size - sum(sum(scopes[own].sizes) for own in chosen)
+    rest = part.size - sum(sum(scopes[scope].sizes) for scope in chosen)
     count = len(chosen) + _count(rest, _PARTS_OF_PART)
     a, b = part.divided(count, _apart(chosen, maps, count, 1 + part.level))
     with closing(a), closing(b):
         for at in range(count):
-            own = BothParts(a, b, at, part.size, part.level + 1)
+            smaller = BothParts(a, b, at, part.size, part.level + 1)
             if at < len(chosen):
-                yield scopes[chosen[at]].of(own)
+                yield scopes[chosen[at]].of(smaller)
             else:
-                yield from held_parts(own, maps)
+                yield from held_parts(smaller, maps)
 
 
 def _apart(chosen: list[int], maps: Collection[int], count: int, seed: int) -> Choice:
@@ -170,14 +170,16 @@ def _large_scopes(part: BothParts, maps: Collection[int]) -> tuple[dict[int, _Sc
     for side, batch in part.batches():
         if batch.place in maps:
             hashes = hashes_of_scopes(batch)
-            own = is_large[hashes & (_BUCKETS - 1)]
-            known, numbers, counts = np.unique(hashes[own], return_inverse=True, return_counts=True)
-            sizes = np.bincount(numbers, _bytes_of(batch)[own], len(known))
+            heavy = is_large[hashes & (_BUCKETS - 1)]
+            known, numbers, counts = np.unique(
+                hashes[heavy], return_inverse=True, return_counts=True
+            )
+            sizes = np.bincount(numbers, _bytes_of(batch)[heavy], len(known))
             for number, scope in enumerate(known.tolist()):
                 counted = scopes.setdefault(scope, _Scope(batch.place, [0, 0]))
                 counted.sizes[side] += int(sizes[number])
                 counted.rows += int(counts[number])
-    large = {scope: own for scope, own in scopes.items() if sum(own.sizes) > PART_BYTES}
+    large = {hashed: scope for hashed, scope in scopes.items() if sum(scope.sizes) > PART_BYTES}
     return large, len(large) == 1 and next(iter(large.values())).rows == rows
 
 

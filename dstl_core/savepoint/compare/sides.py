@@ -105,9 +105,9 @@ class StateReader:
         are in one alone.
         """
         key_types = [
-            own.operator.key_type.serializer
-            for own in (self, other)
-            if own.operator is not None and own.operator.key_type is not None
+            side.operator.key_type.serializer
+            for side in (self, other)
+            if side.operator is not None and side.operator.key_type is not None
         ]
         if key_types[:1] != key_types[-1:]:
             return frozenset()

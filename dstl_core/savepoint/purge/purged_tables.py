@@ -246,7 +246,7 @@ class PurgedTables:
         times, so all of them are read.
         """
         size = self.purge.prefix_bytes
-        groups = {group for own in self.purge.key_groups for group in own}
+        groups = {group for key_groups in self.purge.key_groups for group in key_groups}
         prefixes = KeyPrefixes(group.to_bytes(size, "big") for group in groups)
         skip = size + TIME_BYTES
         with error_context(location=member.location):
@@ -281,8 +281,8 @@ def _tables(
         if len(batch):
             spans = batch.spans.copy()
             spans[:, scan.KEY_START] -= prefix_bytes  # a row of a table starts with its key group
-            yield from (own.table for own in writer.add(spans))
-    yield from (own.table for own in writer.finish())
+            yield from (written.table for written in writer.add(spans))
+    yield from (written.table for written in writer.finish())
 
 
 def _batches(

@@ -40,7 +40,7 @@ from dstl_core.codec.serializers.names import Types
 from dstl_core.codec.serializers.runtime import TtlValue
 from dstl_core.codec.serializers.structs import Either, Row, RowSerializer
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
-from dstl_core.errors import UnreadableValueError
+from dstl_core.errors import DstlError, UnreadableValueError
 from dstl_core.savepoint.edit.converted_values import Recoded, StateValues
 from tests.unit.codec.columnar.test_kryo_converter import Converter, agree, damaged, kryo
 
@@ -212,7 +212,7 @@ def test_user_keys_of_maps_are_converted(layouts: ClassLayouts) -> None:
         left.append(key)
         try:
             converted = values.converted(StoredRecord(state, key, value, 0))
-        except Exception:
+        except DstlError:
             return b"?", b""
         assert converted is not None
         return converted
