@@ -22,6 +22,9 @@ _UNCOMPRESSED = 0x01
 _HEAD = struct.Struct("<II")
 """Of a chunk: the type in the low byte with the length above it, and the checksum of the data."""
 MAX_CHUNK_DATA = 65536
+_SAMPLE_BYTES = MAX_CHUNK_DATA >> 3
+_WHOLE_EVERY = 16
+"""Of data that does not shrink, one chunk in so many is tried as a whole."""
 PIECE_BYTES = 1 << 20
 """A stream that is made a piece at a time has pieces of about this size."""
 MOST_TIMES = 32
@@ -45,6 +48,7 @@ def compress_together(
     """Compresses parts one after the other to one framed stream. Other threads run meanwhile.
 
     As in Flink's library, data that Snappy shrinks by less than an eighth is stored as it is.
+    ``_ChunkWriter`` says how that is known.
     """
     total = sum(map(len, parts))
     if not total:
@@ -53,8 +57,9 @@ def compress_together(
     heads = _HEAD.size * (total // MAX_CHUNK_DATA + 1)
     out = memoryview(allocate(at + heads + total + _more_for(total)))
     out[:at] = STREAM_IDENTIFIER
+    chunks = _ChunkWriter()
     for data in _pieces(parts):
-        at = _write_chunk(out, at, data)
+        at = chunks.write(out, at, data)
     return out[:at].toreadonly()
 
 
@@ -66,8 +71,9 @@ def compressed_pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:
     out = memoryview(bytearray(room))
     at = len(STREAM_IDENTIFIER)
     out[:at] = STREAM_IDENTIFIER
+    chunks = _ChunkWriter()
     for data in _pieces(parts):
-        at = _write_chunk(out, at, data)
+        at = chunks.write(out, at, data)
         if at >= PIECE_BYTES:
             yield bytes(out[:at])
             at = 0
@@ -80,15 +86,41 @@ def _more_for(size: int) -> int:
     return 32 + min(size, MAX_CHUNK_DATA) // 6
 
 
-def _write_chunk(out: memoryview, at: int, data: bytes) -> int:
-    """Writes a chunk into memory that has room for it; returns its end."""
-    body = out[at + _HEAD.size :]
-    kind, size = _COMPRESSED, cramjam.snappy.compress_raw_into(data, body)
-    if size >= len(data) - len(data) // 8:
-        kind, size = _UNCOMPRESSED, len(data)
-        body[:size] = data
-    _HEAD.pack_into(out, at, kind | size + 4 << 8, masked_crc32c(data))
-    return at + _HEAD.size + size
+class _ChunkWriter:
+    """Writes the chunks of one stream.
+
+    Behind a chunk that does not shrink, mostly comes another one. Then the last eighth of the data
+    says whether the chunk is tried as a whole. Repetitions that are further apart than that are
+    found by one chunk in sixteen.
+    """
+
+    def __init__(self) -> None:
+        self._stored = 0
+        """Chunks since the last one that shrank."""
+
+    def write(self, out: memoryview, at: int, data: bytes) -> int:
+        """Writes a chunk into memory that has room for it; returns its end."""
+        body = out[at + _HEAD.size :]
+        size = self._packed_into(body, data)
+        kind = _COMPRESSED
+        if size is None:
+            kind, size = _UNCOMPRESSED, len(data)
+            body[:size] = data
+        _HEAD.pack_into(out, at, kind | size + 4 << 8, masked_crc32c(data))
+        return at + _HEAD.size + size
+
+    def _packed_into(self, body: memoryview, data: bytes) -> int | None:
+        """The size of the data, packed; None if it is stored as it is."""
+        size = None
+        if self._stored % _WHOLE_EVERY == 0 or _packed_into(body, data[-_SAMPLE_BYTES:]):
+            size = _packed_into(body, data)
+        self._stored = self._stored + 1 if size is None else 0
+        return size
+
+
+def _packed_into(body: memoryview, data: bytes) -> int | None:
+    size: int = cramjam.snappy.compress_raw_into(data, body)
+    return size if size < len(data) - len(data) // 8 else None
 
 
 def _pieces(parts: Iterable[bytes | memoryview]) -> Iterator[bytes]:

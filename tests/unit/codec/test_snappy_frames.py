@@ -11,6 +11,7 @@ from dstl_core.codec.snappy_frames import (
     STREAM_IDENTIFIER,
     compress_frames,
     compress_together,
+    compressed_pieces,
     decompress_all_frames,
     decompress_frames,
     frames_end,
@@ -70,6 +71,33 @@ def test_streams_are_those_of_a_whole_implementation(size: int, share: int) -> N
         parts = [data[start:end] for start, end in zip([0, *ends], ends, strict=False)]
         assert compress_together(parts) == stream
     assert decompress_all_frames(stream + stream, 0) == data + data
+
+
+def kinds_of(stream: bytes) -> list[int]:
+    kinds, at = [], len(STREAM_IDENTIFIER)
+    while at < len(stream):
+        kinds.append(stream[at])
+        at += 4 + int.from_bytes(stream[at + 1 : at + 4], "little")
+    return kinds
+
+
+def test_data_that_does_not_shrink_is_known_by_a_sample() -> None:
+    """Behind a chunk that is stored as it is, the last eighth of the next one decides; a repetition
+    that is further away is found by each sixteenth chunk.
+    """
+    noise = random.Random(5).randbytes(65_536)
+    half = noise[:32_768]
+    far, tail = (noise[:10_000] * 7)[:65_536], half + bytes(32_768)
+    for chunks, kinds in (
+        ([far] * 3, [0] * 3),
+        ([noise, tail, far], [1, 0, 0]),
+        ([noise, *[far] * 17], [*[1] * 16, 0, 0]),
+    ):
+        data = b"".join(chunks)
+        stream = compress_frames(data)
+        assert kinds_of(stream) == kinds
+        assert bytes(cramjam.snappy.decompress(stream)) == data
+        assert b"".join(compressed_pieces(chunks)) == stream
 
 
 def test_nothing_is_no_stream() -> None:
