@@ -193,7 +193,7 @@ def apply(
     ]
     if prepared.check is not None:
         lines.append(f"check: {prepared.check.summary}")
-    lines += [*sharing_note(prepared), *native_note(prepared.form)]
+    lines += [*sharing_note(prepared), *native_note(prepared)]
     print_lines([*lines, f"written: {written}"])
 
 

@@ -149,13 +149,33 @@ def sharing_note(edit: Sharing) -> list[str]:
     ]
 
 
-def native_note(form: str | None) -> list[str]:
+class WithForm(Protocol):
+    """A savepoint with keyed state in a form that a person may have chosen."""
+
+    @property
+    def form(self) -> str | None:
+        """The form; None: as it was."""
+
+    @property
+    def timers_off_the_heap(self) -> list[str]:
+        """Operators whose timers were on the heap, and are in files of RocksDB in the result."""
+
+
+def native_note(edit: WithForm) -> list[str]:
     """What a person has to know of native state."""
-    if form != "native":
+    if edit.form != "native":
         return []
-    return [
+    note = (
         "native: restore it with the state backend rocksdb, and timers in RocksDB (Flink's default)"
-    ]
+    )
+    moved = edit.timers_off_the_heap
+    if moved:
+        note += (
+            f"; the timers of {', '.join(moved)} were on the heap: if the job keeps them there "
+            f"(state.backend.rocksdb.timer-service.factory: HEAP), Flink drops them without an "
+            f"error, so leave out --format native"
+        )
+    return [note]
 
 
 class ProgressLines:

@@ -268,7 +268,7 @@ def _print(
         said = {"path": written, "operators": plan, "shares_files_in": shared, **told, **purged}
         write_json([said], indent=1)
         return
-    lines = [*map(_sentence, plan), *sharing_note(edit), *native_note(edit.form)]
+    lines = [*map(_sentence, plan), *sharing_note(edit), *native_note(edit)]
     if edit.source is not None and edit.checkpoint_id is not None:
         lines.append(f"checkpoint id {edit.source.metadata.checkpoint_id} -> {edit.checkpoint_id}")
     lines += [] if forecast is None else [str(forecast)]

@@ -206,7 +206,7 @@ def _print(
         lines.append(f"{size_text(savepoint.source_size)} of state to read; nothing was written")
     else:
         entries = sum(savepoint.converted.values())
-        lines += [*sharing_note(savepoint), *native_note(savepoint.form)]
+        lines += [*sharing_note(savepoint), *native_note(savepoint)]
         lines.append(f"{entries:,} entries converted; written: {written}")
     print_lines(lines)
 

@@ -24,6 +24,8 @@ from dstl_core.savepoint.edit.kept_state import (
     checked_files,
     files_by_default,
     folders_of,
+    has_heap_timers,
+    is_beside_heap_timers,
     is_native,
     is_rocksdb,
 )
@@ -161,8 +163,9 @@ class EditedSavepoint(SavepointRewriter):
 
     def _is_kept(self, operator: OperatorCatalog) -> bool:
         """Whether an operator can be kept in the form that it has."""
-        is_purged = operator.operator_id in self.purges
-        if (self.form == "native" or is_purged) and not is_rocksdb(operator):
+        if operator.operator_id in self.purges and not is_rocksdb(operator):
+            return False
+        if self.form == "native" and not is_beside_heap_timers(operator):
             return False
         number = self._max_parallelism_change.new(operator.max_parallelism)
         subtasks = operator.state.subtasks
@@ -181,6 +184,14 @@ class EditedSavepoint(SavepointRewriter):
             if self._stays_in(parts, source.operator)
         ]
         return folders_of(kept, self.source.resolver)
+
+    @property
+    def timers_off_the_heap(self) -> list[str]:
+        """Operators whose timers were on the heap, and are in files of RocksDB in the result."""
+        if self.form != "native":
+            return []
+        on_heap = filter(has_heap_timers, self._kept())
+        return [operator.label for operator in on_heap if not self._keeps(operator)]
 
     def _stays_in(self, parts: _Parts, operator: OperatorCatalog) -> bool:
         """Whether an operator of the result has files of an operator of the source."""

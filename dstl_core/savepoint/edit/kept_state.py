@@ -95,9 +95,20 @@ def is_native(operator: OperatorCatalog) -> bool:
 
 def is_rocksdb(operator: OperatorCatalog) -> bool:
     """Whether all keyed state of an operator is in files of RocksDB, timers included."""
-    subtasks = operator.state.subtasks
-    handles = [subtask.managed_keyed_state for subtask in subtasks]
-    return not any(subtask.raw_keyed_state for subtask in subtasks) and all(
+    return not has_heap_timers(operator) and is_beside_heap_timers(operator)
+
+
+def has_heap_timers(operator: OperatorCatalog) -> bool:
+    """Whether an operator has raw keyed state, as RocksDB writes timers that are on the heap."""
+    return any(subtask.raw_keyed_state for subtask in operator.state.subtasks)
+
+
+def is_beside_heap_timers(operator: OperatorCatalog) -> bool:
+    """Whether all keyed state of an operator is in files of RocksDB, but for timers on the heap.
+    Those are raw keyed state. Flink restores it wherever the job keeps its timers.
+    """
+    handles = (subtask.managed_keyed_state for subtask in operator.state.subtasks)
+    return all(
         handle is None or isinstance(handle, IncrementalRemoteKeyedStateHandle)
         for handle in handles
     )

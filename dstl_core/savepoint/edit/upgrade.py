@@ -46,8 +46,9 @@ from dstl_core.savepoint.edit.kept_state import (
     checked_files,
     files_by_default,
     folders_of,
+    has_heap_timers,
     has_log,
-    is_rocksdb,
+    is_beside_heap_timers,
 )
 from dstl_core.savepoint.edit.named_types import NamedTypes
 from dstl_core.savepoint.edit.operator_copy import check_writable, rewrite_operator
@@ -402,12 +403,17 @@ class SavepointUpgrade(SavepointRewriter):
         """The folders whose files the result needs; none unless it shares files."""
         if self.files != "share":
             return []
-        kept = (
-            operator
-            for operator in self._source.operators
-            if self._stays(operator) or self._keeps_tables(operator, self._conversions(operator))
-        )
+        kept = (operator for operator in self._source.operators if self._keeps_files(operator))
         return folders_of(kept, self._source.resolver)
+
+    @property
+    def timers_off_the_heap(self) -> list[str]:
+        """As ``EditedSavepoint.timers_off_the_heap`` says."""
+        operators = self._source.operators if self.form == "native" else []
+        return [e.label for e in operators if has_heap_timers(e) and not self._keeps_files(e)]
+
+    def _keeps_files(self, operator: OperatorSnapshot) -> bool:
+        return self._stays(operator) or self._keeps_tables(operator, self._conversions(operator))
 
     def _conversions(self, operator: OperatorSnapshot) -> dict[Place, StateConversion | None]:
         """What becomes of the states of an operator that do not stay as they are."""
@@ -443,7 +449,7 @@ class SavepointUpgrade(SavepointRewriter):
         get places of their own, and a log of changes becomes part of the state.
         """
         is_same = not self._conversions(operator) and not has_scala_keys(operator)
-        if has_log(operator) or (self.form == "native" and not is_rocksdb(operator)):
+        if has_log(operator) or (self.form == "native" and not is_beside_heap_timers(operator)):
             return False
         return is_same and can_be_kept(operator) and not self._misplaced(operator)
 
@@ -451,7 +457,9 @@ class SavepointUpgrade(SavepointRewriter):
         self, operator: OperatorSnapshot, conversions: Mapping[Place, StateConversion | None]
     ) -> bool:
         """Whether files of RocksDB stay, but for those of states that change."""
-        if self.files == "canonical" or not (can_be_kept(operator) and is_rocksdb(operator)):
+        if self.files == "canonical" or not (
+            can_be_kept(operator) and is_beside_heap_timers(operator)
+        ):
             return False
         return not (has_scala_keys(operator) and _leaves_keyed_state(operator, conversions))
 

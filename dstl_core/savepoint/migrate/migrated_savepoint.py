@@ -30,6 +30,7 @@ from dstl_core.savepoint.edit.kept_state import (
     checked_files,
     files_by_default,
     folders_of,
+    has_heap_timers,
 )
 from dstl_core.savepoint.edit.operator_copy import check_writable, copy_operator_state
 from dstl_core.savepoint.edit.rewriting import (
@@ -161,6 +162,12 @@ class SavepointMigration(SavepointRewriter):
             return []
         kept = [source for plan in self.plan.operators for source in self._kept_in(plan)]
         return folders_of(kept, self.source.resolver)
+
+    @property
+    def timers_off_the_heap(self) -> list[str]:
+        """As ``EditedSavepoint.timers_off_the_heap`` says."""
+        plans = self.plan.operators if self.form == "native" else []
+        return [plan.label for plan in plans if any(map(has_heap_timers, plan.sources))]
 
     def _kept_in(self, plan: OperatorMigration) -> list[OperatorSnapshot]:
         return [*plan.sources] if self._keeps_tables(plan) else []

@@ -240,6 +240,28 @@ def test_a_job_goes_on_from_native_state_that_was_bootstrapped(
     parallelism: int,
 ) -> None:
     """Its checkpoints are incremental, and subsume what it was restored from."""
+    check_it_goes_on(flink, bootstrapped, tmp_path, claim, parallelism)
+
+
+@pytest.mark.soak
+@pytest.mark.parametrize(("claim", "parallelism"), [("NO_CLAIM", 3), ("CLAIM", 2)])
+def test_a_job_of_another_release_goes_on_from_it(
+    release: FlinkChecker,
+    bootstrapped: dict[str, str],
+    tmp_path: Path,
+    claim: str,
+    parallelism: int,
+) -> None:
+    check_it_goes_on(release, bootstrapped, tmp_path, claim, parallelism)
+
+
+def check_it_goes_on(
+    flink: FlinkChecker,
+    bootstrapped: dict[str, str],
+    tmp_path: Path,
+    claim: str,
+    parallelism: int,
+) -> None:
     source = shutil.copytree(bootstrapped["native"].removeprefix("file:"), tmp_path / "native")
     new: Entry = {"op": "keyed", "key": "a new one", "state": "v", "do": "update", "value": -7}
     restored = flink.restore(

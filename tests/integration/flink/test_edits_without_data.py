@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from tests.integration.flink.checker import (
     TimerService,
 )
 from tests.integration.flink.model import Model, texts
-from tests.integration.flink.releases import RELEASES, jars_of
+from tests.integration.flink.releases import jars_of
 
 __all__ = ["run"]
 pytestmark = pytest.mark.flink
@@ -371,15 +371,6 @@ def test_what_flink_imports_into_its_database_is_edited_and_read(
         ),
         "kg",
     )
-
-
-@pytest.fixture(scope="module", params=RELEASES)
-def release(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[FlinkChecker]:
-    checker = FlinkChecker(tmp_path_factory.mktemp("flink"), jars_of(request.param))
-    yield checker
-    checker.close()
 
 
 @pytest.mark.soak

@@ -4,7 +4,6 @@ what they write is read again. A long run: it fetches each release once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,6 @@ from dstl_core import Snapshot
 from tests.columnar_copies import copy_through_columns
 from tests.integration.flink.checker import FlinkChecker
 from tests.integration.flink.model import texts
-from tests.integration.flink.releases import RELEASES, jars_of
 from tests.integration.flink.test_columnar_savepoints import FIXTURES, named, operators
 from tests.integration.flink.test_columnar_windows import (
     END_OF_TIME,
@@ -41,15 +39,6 @@ NAMES = {
     "x-keys-hashmap",
 }
 CHOSEN = [fixture for fixture in FIXTURES if fixture.name in NAMES]
-
-
-@pytest.fixture(scope="module", params=RELEASES)
-def release(
-    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[FlinkChecker]:
-    checker = FlinkChecker(tmp_path_factory.mktemp("flink"), jars_of(request.param))
-    yield checker
-    checker.close()
 
 
 @pytest.mark.parametrize("backend", ["hashmap", "rocksdb"])

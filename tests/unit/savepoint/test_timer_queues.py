@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot, rewrite_savepoint
+from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.serializers import (
@@ -37,9 +37,11 @@ from dstl_core.savepoint.read.table_base import TableOptions
 from dstl_core.savepoint.read.timer_queues import with_timer_queues
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
+from tests.command_line import run
 from tests.golden_files import as_lines, snapshot
 from tests.unit.codec.java_bytes import i32, i64, utf
 
+__all__ = ["run"]
 CHECKPOINT = "a-rocksdb-heaptimers-checkpoint"
 SAVEPOINT = "a-rocksdb-heaptimers-canonical"
 EVENT_TIMERS = "_timer_state/event_user-timers"
@@ -70,6 +72,20 @@ def test_they_become_what_flinks_own_savepoint_of_the_job_has(tmp_path: Path) ->
     assert sum(each["kind"].endswith("timer") for each in lines(written)) == 217
     assert {each.raw_keyed_state for each in written["a-keyed"].state.subtasks} == {None}
     assert written["a-keyed"].form() == "canonical"
+
+
+def test_they_stay_on_the_heap_in_native_form(tmp_path: Path, run: Any) -> None:
+    """A job with timers on the heap finds none in RocksDB's files, and Flink says no word."""
+    edit = edit_savepoint(golden(CHECKPOINT)).with_format("native").with_files("copy")
+    edit.write(tmp_path / "out")
+    written = Snapshot.load(tmp_path / "out")
+    assert all(each.raw_keyed_state for each in written["a-keyed"].state.subtasks)
+    assert as_lines(lines(written)) == as_lines(lines(golden(SAVEPOINT)))
+    assert edit.timers_off_the_heap == []
+    moved = [str(snapshot(CHECKPOINT)), str(tmp_path / "17"), "--max-parallelism=17"]
+    code, printed, error = run("rewrite", *moved, "--format=native", "--dry-run")
+    assert (code, error) == (0, "")
+    assert "the timers of a-keyed were on the heap" in printed
 
 
 @pytest.mark.parametrize("other", [SAVEPOINT, CHECKPOINT, "rewritten"])
