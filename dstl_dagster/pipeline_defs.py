@@ -10,6 +10,7 @@ import dagster as dg
 from dstl_core.errors import ConfigError
 from dstl_dagster.checks.snapshot_check import Check, build_snapshot_checks, check_distinct
 from dstl_dagster.checks.store_checks import build_pipeline_checks
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.pipelines.jobs import (
     RUNTIME_S,
     Job,
@@ -93,7 +94,7 @@ def build_pipeline_defs(
     Raises:
         ConfigError: An argument is wrong, or no result of ``dstl_assets`` could run the inputs.
     """
-    _check_arguments(pipeline, assets, rewrite, max_log_ratio)
+    check_options(pipeline, build_pipeline_defs, locals())
     epochs = _epochs_of(pipeline, assets)
     pipeline = pipeline.as_defined(_specs_of(assets))
     jobs = _Jobs(pipeline, max_runtime_s)
@@ -172,6 +173,7 @@ def _assets_behind(
     pipeline: StatefulPipeline, pool: str | None, rewrite: Rewrite | None
 ) -> list[dg.AssetsDefinition]:
     """The assets that come after the checkpoint."""
+    _check_rewrite(pipeline, rewrite)
     assets = [
         build_materialization_asset(pipeline, pool=pool),
         build_savepoint_asset(pipeline),
@@ -184,28 +186,12 @@ def _assets_behind(
     return assets
 
 
-def _check_arguments(pipeline: Any, assets: Any, rewrite: Any, max_log_ratio: float) -> None:
-    """Raises ConfigError for what Dagster would report far from here."""
-    if not isinstance(pipeline, StatefulPipeline):
-        raise ConfigError(
-            f"build_pipeline_defs is about a pipeline: expected a StatefulPipeline, for example of "
-            f"aggregating_pipeline, got {type(pipeline).__name__}."
-        )
-    if not isinstance(assets, Sequence):
-        raise ConfigError(
-            f"The assets of pipeline {pipeline.name!r} are wrong: expected a list, for example of "
-            f"the result of dstl_assets, got {type(assets).__name__}."
-        )
+def _check_rewrite(pipeline: StatefulPipeline, rewrite: Any) -> None:
     if rewrite is not None and not isinstance(rewrite, Rewrite):
         raise ConfigError(
             f"The rewrite of pipeline {pipeline.name!r} is wrong: expected "
             f"dstl_dagster.snapshots.Rewrite, for example Rewrite(rename={{'totals': 'sums'}}), "
             f"got {rewrite!r}."
-        )
-    if max_log_ratio <= 0:
-        raise ConfigError(
-            f"The max_log_ratio of pipeline {pipeline.name!r} is wrong: expected a number above 0, "
-            f"got {max_log_ratio}."
         )
 
 

@@ -15,6 +15,7 @@ from dstl_dagster import metadata as show
 from dstl_dagster.checks.restore_checks import RestoreCheck, SchemaCheck
 from dstl_dagster.checks.snapshot_check import Check, SnapshotCheck, build_snapshot_checks
 from dstl_dagster.checks.verify_check import VerifyCheck
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.resources.flink_resource import build_flink_savepoint_asset
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -87,6 +88,7 @@ def build_savepoint_defs(
     Raises:
         ConfigError: There are both of path and flink_job, or neither; a check or an edit is wrong.
     """
+    check_options(f"savepoint {name!r}", build_savepoint_defs, locals())
     of_flink = {"stop": stop, "drain": drain, "native": native}
     _check_arguments(name, path, flink_job, of_flink)
     translator = translator or DagsterDstlTranslator()

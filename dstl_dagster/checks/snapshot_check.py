@@ -8,6 +8,7 @@ from typing import Any, Literal
 import dagster as dg
 
 from dstl_core.errors import ConfigError
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.snapshots.typed_source import SnapshotSource
 
 Asset = dg.AssetKey | dg.AssetsDefinition | str
@@ -17,7 +18,10 @@ MAX_SHOWN = 5
 
 
 class SnapshotCheck(ABC):
-    """A check that can be made of any snapshot."""
+    """A check that can be made of any snapshot. Subclasses are dataclasses."""
+
+    def __post_init__(self) -> None:
+        check_options(f"a {type(self).__name__}", type(self), vars(self), but=["job"])
 
     @abstractmethod
     def definition(

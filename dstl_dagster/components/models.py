@@ -40,6 +40,11 @@ class PartitionsModel(dg.Model, dg.Resolvable):
     )
 
     def build(self) -> dg.TimeWindowPartitionsDefinition:
+        """The windows.
+
+        Raises:
+            ConfigError: A date or the time zone is wrong, or there is no window.
+        """
         kinds: dict[str, Any] = {
             "hour": dg.HourlyPartitionsDefinition,
             "day": dg.DailyPartitionsDefinition,
@@ -50,9 +55,21 @@ class PartitionsModel(dg.Model, dg.Resolvable):
         start = self.start
         if self.every == "hour" and len(start) == len("2026-01-01"):
             start = f"{start}-00:00"
-        definition: dg.TimeWindowPartitionsDefinition = kinds[self.every](
-            start_date=start, end_date=self.end, timezone=self.timezone
-        )
+        try:
+            definition: dg.TimeWindowPartitionsDefinition = kinds[self.every](
+                start_date=start, end_date=self.end, timezone=self.timezone
+            )
+            first, end = definition.start, definition.end
+        except (ValueError, KeyError) as error:  # a time zone that is none is a KeyError
+            raise ConfigError(
+                f"The partitions are wrong: expected dates such as 2026-01-01 and a time zone such "
+                f"as Europe/Berlin, got {self.model_dump(exclude_none=True)}: {error}."
+            ) from None
+        if end is not None and end <= first:
+            raise ConfigError(
+                f"The partitions have no window: expected an end after the start {self.start!r}, "
+                f"got {self.end!r}."
+            )
         return definition
 
 

@@ -22,6 +22,7 @@ from dstl_dagster.components.models import (
 from dstl_dagster.components.scaffolders import StatefulPipelineScaffolder
 from dstl_dagster.components.state_models import StateModel, aggregates_of, declared
 from dstl_dagster.components.translation import ComponentTranslator, Translation, translated
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.pipeline_defs import build_pipeline_defs
 from dstl_dagster.pipelines.aggregates import aggregating_pipeline
 from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES, dstl_assets
@@ -310,6 +311,11 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the pipeline."""
+        owner = f"pipeline {self.name!r}"
+        check_options(owner, type(self), vars(self), but=["columns", "evolve", "uploads"])
+        check_options(f"the events of {owner}", EventsModel, vars(self.events))
+        if self.evolve is not None:
+            check_options(f"evolve of {owner}", EvolveModel, vars(self.evolve))
         pipeline = self.pipeline
         component = self
         upstream = [asset_key_of(self.events.asset)] if self.events.asset else []

@@ -10,7 +10,9 @@ from dstl_core.codec.declared_type import SchemaLike, TypeLike
 from dstl_core.errors import ConfigError
 from dstl_core.flink_text import DurationLike
 from dstl_core.functions import WINDOW_CONTENTS
+from dstl_core.model.key_group import check_parallelism
 from dstl_core.model.state_size import SMALL_LOG_BYTES
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED, StatefulPipeline
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import SPARK, DagsterDstlTranslator
@@ -49,7 +51,8 @@ class AggregatingJob:
     """Makes the job of a pipeline of aggregates.
 
     Raises:
-        ConfigError: The windows are no ``EventTimeWindows``.
+        ConfigError: The windows are no ``EventTimeWindows``, or there are more subtasks than key
+            groups.
     """
 
     name: str
@@ -65,6 +68,7 @@ class AggregatingJob:
 
     def __post_init__(self) -> None:
         _check_windows(self.name, self.windows)
+        check_parallelism(self.parallelism, self.max_parallelism, self.uid)
 
     @property
     def operator(self) -> AggregateOperator:
@@ -151,6 +155,7 @@ def aggregating_pipeline(
         engine: As in ``StatefulPipeline``.
         translator: Names of the assets.
     """
+    check_options(f"pipeline {name!r}", aggregating_pipeline, locals())
     groups = (parallelism, max_parallelism)
     job = AggregatingJob(name, uid, key_by, states, *groups, key_type, schema, output, windows)
     return StatefulPipeline(

@@ -11,6 +11,7 @@ from typing import Any
 import dagster as dg
 
 from dstl_core.errors import ConfigError
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.pipelines.epoch_metadata import EPOCH_KINDS
 from dstl_dagster.pipelines.epoch_runs import EpochConfig, InputConfig
 from dstl_dagster.pipelines.pipeline import NUM_RETAINED_KEY, RETAIN_KEY, StatefulPipeline
@@ -47,10 +48,10 @@ def build_dstl_asset_specs(
         automation_condition: Automation condition of the state; by default the translator's.
         freshness_policy: Freshness policy of the checkpoint; by default the translator's.
     """
-    _check_pipeline(pipeline)
+    check_options("dstl_assets", build_dstl_asset_specs, locals())
     state, changelog, checkpoint = (pipeline.spec(kind) for kind in EPOCH_KINDS)
     upstream = [dg.AssetDep(dep) for dep in deps]
-    if isinstance(partitions_def, dg.TimeWindowPartitionsDefinition):
+    if _are_windows(partitions_def):
         before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
         upstream.append(dg.AssetDep(state.key, partition_mapping=before))
     condition = _beside_itself(automation_condition or state.automation_condition, pipeline.name)
@@ -80,14 +81,6 @@ def _beside_itself(
     return condition if ignore is None else ignore(dg.AssetSelection.tag(STATE_TAG, pipeline))
 
 
-def _check_pipeline(pipeline: Any) -> None:
-    if not isinstance(pipeline, StatefulPipeline):
-        raise ConfigError(
-            f"The pipeline of dstl_assets is wrong: expected a StatefulPipeline, as "
-            f"aggregating_pipeline(..) returns it, got {pipeline!r}."
-        )
-
-
 def dstl_assets(
     *,
     pipeline: StatefulPipeline,
@@ -112,10 +105,9 @@ def dstl_assets(
         def flights_state(context, storage: DstlStorageResource, spark: DstlSparkResource):
             yield from run_epochs(context, flights, rows_of_day, storage=storage, engine=spark)
 
-    Partitions are windows of input, never checkpoints. A backfill is one run, in order. Without
-    partitions each run is an input with an id (``run_epochs(input_id=..)``), and each dynamic
-    partition is one. The op takes ``EpochConfig``, or ``InputConfig`` where partitions are no
-    windows; the class of a parameter ``config`` derives from it.
+    Partitions are windows of input. A backfill is one run, in order. Without partitions each run is
+    an input with an id (``run_epochs(input_id=..)``), and each dynamic partition is one. The op
+    takes ``EpochConfig``, or ``InputConfig`` without windows; one of yours derives from it.
 
     Args:
         pipeline: The pipeline.
@@ -137,6 +129,7 @@ def dstl_assets(
     Raises:
         ConfigError: The partitions are static or of several dimensions, or an argument is wrong.
     """
+    check_options(pipeline, dstl_assets, locals())
     specs = build_dstl_asset_specs(
         pipeline,
         deps=deps,

@@ -11,6 +11,7 @@ from pydantic import Field
 
 from dstl_core.job.erasure.erasure import KeyTraces, PipelineKeys
 from dstl_core.savepoint.read.snapshot_names import lines_of_file
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.leases import refuse_beside_runs, working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
@@ -49,6 +50,7 @@ def build_erase_op(pipeline: StatefulPipeline, *, name: str | None = None) -> dg
         pipeline: The pipeline.
         name: Name of the op; by default ``<pipeline>_erase_op``.
     """
+    check_options("build_erase_op", build_erase_op, locals())
 
     @dg.op(name=name or pipeline.python_name("erase_op"), tags=pipeline.run_tags)
     def erase(
@@ -103,6 +105,7 @@ def build_erased_check(
         output_columns: The columns of stored output that have the key, by uid of the operator.
         name: Name of the check.
     """
+    check_options("build_erased_check", build_erased_check, locals())
 
     @dg.asset_check(
         asset=pipeline.key("checkpoint"),

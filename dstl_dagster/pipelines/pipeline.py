@@ -21,6 +21,7 @@ from dstl_core.flink_text import parse_duration_ms
 from dstl_core.job.spec.state_changes import StateChanges
 from dstl_core.model.state_size import SMALL_LOG_BYTES
 from dstl_core.state.tables.named_objects import load_object, registry_from
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.resources.upload_resource import UploadSchedulerResource
 from dstl_dagster.translator import (
@@ -121,20 +122,7 @@ class StatefulPipeline:
                 f"A pipeline's name has letters, digits, '_', '.' and '-', at most 63 of them; got "
                 f"{self.name!r}."
             )
-        retained: Any = self.num_retained
-        if not isinstance(retained, int) or isinstance(retained, bool) or retained < 1:
-            raise ConfigError(
-                f"The pipeline {self.name!r} keeps at least one checkpoint: expected num_retained "
-                f">= 1, got {retained!r}."
-            )
-        retain: Any = self.retain
-        if retain is not None:
-            if not isinstance(retain, str):
-                raise ConfigError(
-                    f"The retain of pipeline {self.name!r} is wrong: expected a duration as text, "
-                    f"such as '14 days', got {retain!r}."
-                )
-            parse_duration_ms(retain)
+        check_options(f"pipeline {self.name!r}", type(self), vars(self))
         if self.evolve is not None:
             StateChanges.of(self.changes)
 

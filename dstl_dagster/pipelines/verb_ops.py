@@ -14,6 +14,7 @@ from pydantic import Field
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.write.folder import KeyedForm
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.leases import refuse_beside_runs, working_runs
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
@@ -104,6 +105,7 @@ def build_reset_op(pipeline: StatefulPipeline, *, name: str | None = None) -> dg
         pipeline: The pipeline.
         name: Name of the op; by default ``<pipeline>_reset_op``.
     """
+    check_options("build_reset_op", build_reset_op, locals())
 
     @dg.op(name=name or pipeline.python_name("reset_op"), tags=pipeline.run_tags)
     def reset(
@@ -145,6 +147,7 @@ def build_materialize_op(pipeline: StatefulPipeline, *, name: str | None = None)
         pipeline: The pipeline.
         name: Name of the op; by default ``<pipeline>_materialize_op``.
     """
+    check_options("build_materialize_op", build_materialize_op, locals())
 
     @dg.op(
         name=name or pipeline.python_name("materialize_op"),
@@ -181,6 +184,7 @@ def build_savepoint_op(pipeline: StatefulPipeline, *, name: str | None = None) -
         pipeline: The pipeline.
         name: Name of the op; by default ``<pipeline>_savepoint_op``.
     """
+    check_options("build_savepoint_op", build_savepoint_op, locals())
 
     @dg.op(
         name=name or pipeline.python_name("savepoint_op"),
@@ -223,6 +227,7 @@ def build_bootstrap_op(
         write: Takes a session and the path; writes the savepoint there.
         engine: Name of the resource that has the session.
     """
+    check_options("build_bootstrap_op", build_bootstrap_op, locals())
 
     @dg.op(name=name, required_resource_keys={"storage", engine})
     def bootstrap(context: dg.OpExecutionContext, config: BootstrapConfig) -> str:
@@ -250,6 +255,7 @@ def build_rewrite_op(name: str, *, engine: str | None = None) -> dg.OpDefinition
         engine: Key of the resource whose Spark session reads and writes keyed state; by default
             the process of the run does.
     """
+    check_options("build_rewrite_op", build_rewrite_op, locals())
 
     @dg.op(name=name, required_resource_keys={"storage", *([] if engine is None else [engine])})
     def rewrite(context: dg.OpExecutionContext, config: RewriteConfig, source: str) -> str:

@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import dagster as dg
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
@@ -39,6 +39,13 @@ class FlinkClusterResource(dg.ConfigurableResource):
         default=None, repr=False, description="Authorization header, for a proxy; use EnvVar."
     )
     serializers: str | None = Field(default=None, description=SERIALIZERS)
+
+    @field_validator("url", mode="before")
+    @classmethod
+    def _is_url(cls, url: Any) -> Any:
+        if isinstance(url, str) and not isinstance(url, dg.EnvVar):
+            FlinkClient(url)
+        return url
 
     @property
     def client(self) -> FlinkClient:

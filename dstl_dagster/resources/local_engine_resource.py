@@ -2,10 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field
+from pydantic import Field, field_validator
+
+from dstl_core.flink_text import parse_memory_size
 
 if TYPE_CHECKING:
     from dstl_core.local.local_engine import LocalEngine
@@ -27,6 +29,13 @@ class DstlLocalEngineResource(dg.ConfigurableResource):
         description="What rows and states may take; by default, states take what they need.",
     )
     temp_folder: str | None = Field(default=None, description="The folder of temporary files.")
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _size(cls, memory: Any) -> Any:
+        if isinstance(memory, str) and not isinstance(memory, dg.EnvVar):
+            parse_memory_size(memory)
+        return memory
 
     @contextmanager
     def tagged(self, *names: str) -> Iterator["LocalEngine"]:

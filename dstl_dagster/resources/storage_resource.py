@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 import dagster as dg
-from pydantic import ConfigDict, Field
+from pydantic import ConfigDict, Field, field_validator
 
 from dstl_core.errors import ConfigError
 from dstl_core.storage.location import Location
@@ -109,6 +109,15 @@ class DstlStorageResource(dg.ConfigurableResource):
         default=[],
         description="Other folders and buckets with the same credentials, e.g. of Flink's state.",
     )
+
+    @field_validator("base_path", "also_reaches", mode="before")
+    @classmethod
+    def _places(cls, places: Any) -> Any:
+        for place in places if isinstance(places, list) else [places]:
+            # A variable of the environment is read when a run starts.
+            if isinstance(place, str) and not isinstance(place, dg.EnvVar):
+                Location.parse(place)
+        return places
 
     if not TYPE_CHECKING:  # type checkers know the fields as the arguments
 

@@ -1,13 +1,14 @@
 """Edited copies of a savepoint, as Python and YAML declare them."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 import dagster as dg
-from pydantic import Field, field_validator
+from pydantic import Field, field_validator, model_validator
 
 from dstl_core.savepoint.edit.kept_state import Files
 from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_dagster.attributes import shown
+from dstl_dagster.option_kinds import check_options
 
 _Engine = Annotated[
     str | None,
@@ -46,7 +47,15 @@ def _name_of(name: Any) -> Any:
     return str(name) if type(name) is int else name
 
 
-class Rewrite(dg.Model, dg.Resolvable):
+class _Edit(dg.Model):
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        name = type(self).__name__
+        check_options(f"a {name}" if name != "Upgrade" else "an Upgrade", type(self), vars(self))
+        return self
+
+
+class Rewrite(_Edit, dg.Resolvable):
     """An edited copy of a savepoint."""
 
     name: Annotated[str, shown("Name of the asset in its key.", "rewritten")] = "rewritten"
@@ -85,7 +94,7 @@ class Rewrite(dg.Model, dg.Resolvable):
         }
 
 
-class Upgrade(dg.Model, dg.Resolvable):
+class Upgrade(_Edit, dg.Resolvable):
     """A copy of a savepoint of Flink 1.x that Flink 2.x restores."""
 
     name: Annotated[str, shown("Name of the asset in its key.", "upgraded")] = "upgraded"
@@ -148,7 +157,7 @@ class Upgrade(dg.Model, dg.Resolvable):
         }
 
 
-class Migrate(dg.Model, dg.Resolvable):
+class Migrate(_Edit, dg.Resolvable):
     """A savepoint as a changed job restores it, by a declaration of ``dstl migrate``."""
 
     name: Annotated[str, shown("Name of the asset in its key.", "migrated")] = "migrated"

@@ -20,6 +20,7 @@ from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from dstl_dagster import metadata as show
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.pipelines.asset_decorator import DEFAULT_RETRIES
 from dstl_dagster.pipelines.failures import no_retry_of_permanent_errors
 from dstl_dagster.pipelines.leases import refuse_beside_runs
@@ -394,6 +395,7 @@ def build_bootstrapped_asset(
         deps: Upstream assets.
         translator: Names of the assets.
     """
+    check_options(f"savepoint {name!r}", build_bootstrapped_asset, locals())
     data = DstlTranslatorData(group, "bootstrapped", name=name)
     spec = (translator or DagsterDstlTranslator()).get_asset_spec(data)
     spec = spec.replace_attributes(deps=list(deps))

@@ -9,6 +9,7 @@ from dstl_core.errors import StateFileNotFoundError
 from dstl_core.state.tables.named_objects import registry_from
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import METADATA_FILE_NAME, Location, further_roots
+from dstl_dagster.option_kinds import check_options
 from dstl_dagster.pipelines.pipeline import StatefulPipeline
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.snapshot_assets import latest_savepoint
@@ -47,7 +48,11 @@ def snapshot_at(
             ``package.module:name``.
         allow_roots: Further folders from which its files may be read.
         relocate: Old root to new root, for files that were moved.
+
+    Raises:
+        ConfigError: An argument is wrong.
     """
+    check_options(f"snapshot {place!r}", snapshot_at, locals())
     roots = further_roots(allow_roots)
     return TypedSource(
         lambda storage: storage.path_of(place),

@@ -27,14 +27,14 @@ PAYMENTS = "account string, amount bigint, shop string, paid_at bigint"
 @pytest.mark.parametrize(
     "arguments, message",
     [
-        ({"name": None}, "A pipeline's name has letters, .* got None"),
+        ({"name": None}, "option name of pipeline None is wrong: expected text, got None"),
         ({"states": {}}, "The operator 'u' has no aggregate; give it at least one"),
         ({"states": [aggregates.count()]}, "expected a mapping of names to aggregates, got"),
         ({"states": {"n": "count"}}, "expected one of dstl_core.aggregates, .*, got 'count'"),
         ({"states": {"n": aggregates.sum("v")}}, "has no type; give type, or a schema with the"),
         ({"key_type": None}, "The key of operator 'u' has no type; give key_type, or a schema"),
         ({"windows": "1 h"}, r"expected EventTimeWindows\(..\), got '1 h'"),
-        ({"num_retained": "3"}, "expected num_retained >= 1, got '3'"),
+        ({"num_retained": "3"}, "option num_retained .* expected a whole number above 0, got '3'"),
     ],
 )
 def test_a_pipeline_that_cannot_be_is_refused(arguments, message):

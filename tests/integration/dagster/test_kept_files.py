@@ -203,7 +203,7 @@ def test_files_in_other_folders_are_read_where_the_definitions_allow_or_move_the
 
 
 def test_further_folders_are_a_list() -> None:
-    problem = "allow_roots is wrong: expected a list of folders, got '/data'"
+    problem = "option allow_roots of .*expected a list of texts, got '/data'"
     with pytest.raises(ConfigError, match=problem):
         snapshot_at("flink/chk-1", allow_roots="/data")
     with pytest.raises(ConfigError, match=problem):

@@ -110,9 +110,9 @@ def test_a_savepoint_with_all_that_it_can_have_is_one_call():
 
 
 WRONG_PIPELINES = {
-    "expected a StatefulPipeline.*got str": {"pipeline": "payments"},
+    "option pipeline .*expected a StatefulPipeline.*got 'payments'": {"pipeline": "payments"},
     r"expected dstl_dagster.snapshots.Rewrite.*got \{'rename'": {"rewrite": {"rename": {}}},
-    "max_log_ratio of pipeline 'payments'.*above 0, got 0": {"max_log_ratio": 0},
+    "option max_log_ratio of pipeline 'payments'.*above 0, got 0": {"max_log_ratio": 0},
     "expected a check of dstl_dagster.checks.*got str 'SELECT": {"checks": ["SELECT 1"]},
     "asset 'payments/payments_checkpoint' has 2 checks with the name 'verified'": {
         "checks": [VerifyCheck(), VerifyCheck()]
@@ -122,8 +122,10 @@ WRONG_PIPELINES = {
         "assets": [],
         "epochs_schedule": "0 0 * * *",
     },
-    "assets of pipeline 'payments' are wrong: expected a list": {"assets": epochs()},
-    "checks are wrong: expected a list.*got VerifyCheck": {"checks": VerifyCheck()},
+    "option assets of pipeline 'payments' is wrong: expected a list": {"assets": epochs()},
+    "option checks of pipeline 'payments' is wrong: expected a list.*got VerifyCheck": {
+        "checks": VerifyCheck()
+    },
     r"job of a check.*for example.*snapshot_at\('next'\), got 'next'": {
         "checks": [RestoreCheck("next")]
     },

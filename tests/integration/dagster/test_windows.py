@@ -269,7 +269,7 @@ def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, inst
         "p", uid="u", key_by="k", key_type="string", states=COUNTED, retain="14 days"
     )
     assert aged.open(LocalEngine(), storage).retain == "14 days"
-    with pytest.raises(ConfigError, match=r"Not a duration: expected .*got '2 weeks'"):
+    with pytest.raises(ConfigError, match=r"expected a duration such .* or '12 h', got '2 weeks'"):
         replace(PAYMENTS, retain="2 weeks")
 
     def made(**retention):
@@ -290,10 +290,10 @@ def test_a_pipeline_keeps_checkpoints_by_age_and_its_op_can_say_so(storage, inst
     assert checkpoints() == 4, "of three days, and of the start"
     assert materialize(made(num_retained=2), storage, instance, DAYS[3:5]).success
     assert checkpoints() == 2
-    with pytest.raises(ConfigError, match="expected num_retained >= 1, got 0"):
+    with pytest.raises(ConfigError, match=r"option num_retained .*above 0, got 0"):
         made(num_retained=0)
     for wrong in (1000, timedelta(days=14)):
-        with pytest.raises(ConfigError, match="expected a duration as text, such as '14 days'"):
+        with pytest.raises(ConfigError, match="expected a duration such as '14 days'"):
             replace(PAYMENTS, retain=wrong)
 
     behind = dstl.build_pipeline_defs(PAYMENTS, [made(num_retained=1)]).assets[1]

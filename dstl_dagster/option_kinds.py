@@ -1,0 +1,198 @@
+"""What an option of the plugin may be. It is checked where it is given, not by a later run."""
+
+from __future__ import annotations
+
+import inspect
+import math
+from collections.abc import Callable, Collection, Mapping, Set
+from dataclasses import dataclass
+from typing import Any
+
+import dagster as dg
+
+from dstl_core.codec.serializers import SerializerRegistry
+from dstl_core.errors import ConfigError
+from dstl_core.flink_text import parse_duration_ms
+from dstl_core.model.key_group import UPPER_BOUND_MAX_PARALLELISM
+from dstl_dagster.resources.upload_resource import UploadSchedulerResource
+from dstl_dagster.translator import DagsterDstlTranslator
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Values that an option takes.
+
+    Args:
+        expected: What they are, as a message says it.
+        fits: Whether a value is one.
+    """
+
+    expected: str
+    fits: Callable[[Any], bool]
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _is_list(value: Any) -> bool:
+    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+
+
+def _are_texts(value: Any) -> bool:
+    return _is_list(value) and all(map(_is_text, value))
+
+
+def _are_pairs(value: Any) -> bool:
+    is_mapping = isinstance(value, Mapping)
+    return is_mapping and all(map(_is_text, value)) and all(map(_is_text, value.values()))
+
+
+def _is_lineage(value: Any) -> bool:
+    is_mapping = isinstance(value, Mapping)
+    return is_mapping and all(map(_is_text, value)) and all(map(_are_texts, value.values()))
+
+
+def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_duration(value: Any) -> bool:
+    if not _is_text(value):
+        return False
+    try:
+        parse_duration_ms(value)
+    except ConfigError:
+        return False
+    return True
+
+
+def _is_object(value: Any) -> bool:
+    module, separator, name = value.partition(":") if isinstance(value, str) else ("", "", "")
+    return bool(separator) and all(part.isidentifier() for part in (*module.split("."), name))
+
+
+def _is_version(value: Any) -> bool:
+    from dstl_core.savepoint.edit.upgrade import METADATA_VERSIONS
+
+    return value in METADATA_VERSIONS
+
+
+def _is_pipeline(value: Any) -> bool:
+    # Pipelines are above this module, which they use.
+    return callable(getattr(value, "python_name", None))
+
+
+def _instance(kind: type, name: str) -> Kind:
+    return Kind(f"{name}(..)", lambda value: isinstance(value, kind))
+
+
+_FLAG = Kind("True or False", lambda value: isinstance(value, bool))
+_TEXT = Kind("text", _is_text)
+_TEXTS = Kind("a list of texts", _are_texts)
+_PAIRS = Kind("a dictionary from text to text", _are_pairs)
+_LIST = Kind("a list", _is_list)
+_DICTIONARY = Kind("a dictionary", lambda value: isinstance(value, Mapping))
+_CRON = Kind("a cron such as '0 3 * * *'", lambda value: _is_text(value) or _are_texts(value))
+_COUNT = Kind("a whole number above 0", lambda value: _is_whole(value, 1))
+_SIZE = Kind("a whole number of at least 0", lambda value: _is_whole(value, 0))
+_ABOVE_ZERO = Kind("a number above 0", lambda value: _is_number(value) and value > 0)
+_RATIO = Kind("a number of at least 0", lambda value: _is_number(value) and value >= 0)
+_GROUPS = Kind(
+    f"a whole number from 1 to {UPPER_BOUND_MAX_PARALLELISM}",
+    lambda value: _is_whole(value, 1, UPPER_BOUND_MAX_PARALLELISM),
+)
+_DURATION = Kind("a duration such as '14 days' or '12 h'", _is_duration)
+_JOB = Kind(
+    "a function, or 'package.module:function'", lambda value: callable(value) or _is_object(value)
+)
+_REGISTRY = Kind(
+    "a SerializerRegistry, or 'package.module:name'",
+    lambda value: isinstance(value, SerializerRegistry) or _is_object(value),
+)
+_FUNCTION = Kind("a function", callable)
+
+KINDS: Mapping[str, Kind] = {
+    **dict.fromkeys(
+        ["name", "uid", "before_uid", "key_by", "event_time", "path", "flink_job", "checkpoints"],
+        _TEXT,
+    ),
+    **dict.fromkeys(
+        ["template", "starts_from", "engine", "io_manager_key", "pool", "materialization_pool"],
+        _TEXT,
+    ),
+    **dict.fromkeys(["group", "sql", "state", "declaration", "schedule_timezone"], _TEXT),
+    **dict.fromkeys(["place", "partition_column", "format"], _TEXT),
+    "to": Kind("a version of Flink from 2.0 to 2.3", _is_version),
+    **dict.fromkeys(["order_by", "columns", "ignore_columns", "outputs"], _TEXTS),
+    **dict.fromkeys(["allow_roots", "remove", "jars", "new_jars", "drop"], _TEXTS),
+    **dict.fromkeys(["relocate", "rename", "types", "new_keys", "keys"], _PAIRS),
+    **dict.fromkeys(["deps", "assets", "checks", "savepoint_checks", "check_specs"], _LIST),
+    **dict.fromkeys(["resources", "op_tags", "evolve", "output_columns"], _DICTIONARY),
+    **dict.fromkeys(["stop", "drain", "native", "show_keys", "blocking", "automatic"], _FLAG),
+    **dict.fromkeys(["sensors_running", "schedules_running", "with_jobs", "with_sensors"], _FLAG),
+    **dict.fromkeys(["allow_non_restored_state", "allow_dropped"], _FLAG),
+    **dict.fromkeys(["allow_new", "allow_migration"], _FLAG),
+    **dict.fromkeys(["schedule", "epochs_schedule"], _CRON),
+    **dict.fromkeys(["materialization_schedule", "verify_schedule"], _CRON),
+    **dict.fromkeys(["num_retained", "sensor_interval_seconds", "max_runtime_s"], _COUNT),
+    **dict.fromkeys(["small_log_bytes", "max_log_bytes", "max_retries"], _SIZE),
+    "max_log_ratio": _ABOVE_ZERO,
+    **dict.fromkeys(["parallelism", "max_parallelism"], _GROUPS),
+    "lineage": Kind("a dictionary from text to a list of texts", _is_lineage),
+    **dict.fromkeys(["materialize_at_ratio", "max_changed_ratio"], _RATIO),
+    "retain": _DURATION,
+    "job": _JOB,
+    **dict.fromkeys(["inputs", "write", "batch"], _FUNCTION),
+    "pipeline": Kind("a StatefulPipeline, as aggregating_pipeline(..) returns it", _is_pipeline),
+    "serializers": _REGISTRY,
+    "required_resource_keys": Kind(
+        "a set of texts", lambda value: isinstance(value, Set) and _are_texts(value)
+    ),
+    "uploads": _instance(UploadSchedulerResource, "UploadSchedulerResource"),
+    "translator": _instance(DagsterDstlTranslator, "DagsterDstlTranslator"),
+    "automation_condition": _instance(dg.AutomationCondition, "AutomationCondition"),
+    "freshness_policy": _instance(dg.FreshnessPolicy, "FreshnessPolicy"),
+    "backfill_policy": _instance(dg.BackfillPolicy, "BackfillPolicy"),
+    "retry_policy": _instance(dg.RetryPolicy, "RetryPolicy"),
+}
+"""Options of all functions and classes that make definitions. One name has one kind everywhere."""
+_TURNED_OFF = {
+    "materialize_at_ratio",
+    "materialization_schedule",
+    "verify_schedule",
+    "retry_policy",
+}
+"""Options that have a value by default, and that None turns off."""
+
+
+def check_options(
+    what: Any, owner: Callable[..., Any], values: Mapping[str, Any], but: Collection[str] = ()
+) -> None:
+    """Checks the arguments of a function, or the fields of a class. One that is None by default
+    may be None.
+
+    Args:
+        what: What they are the options of, for the message: a text, or the pipeline.
+        owner: The function or class.
+        values: Name of each argument to its value.
+        but: Options that are another thing here than elsewhere.
+
+    Raises:
+        ConfigError: A value is not of the kind of its option.
+    """
+    for name, parameter in inspect.signature(owner).parameters.items():
+        kind = KINDS.get(name)
+        if kind is None or name not in values or name in but:
+            continue
+        value = values[name]
+        may_be_none = parameter.default is None or name in _TURNED_OFF
+        if not kind.fits(value) and not (value is None and may_be_none):
+            of = what if isinstance(what, str) else f"pipeline {getattr(what, 'name', what)!r}"
+            raise ConfigError(
+                f"The option {name} of {of} is wrong: expected {kind.expected}, got {value!r}."
+            )
