@@ -8,6 +8,7 @@ import statistics
 import subprocess
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,24 @@ def run_process(command: Sequence[str], work: Path, *, as_json: bool = True) -> 
     figures = {"process_seconds": round(wall, 2), "peak_mib": usage.ru_maxrss // 1024}
     figures["cpu_seconds"] = round(usage.ru_utime + usage.ru_stime, 2)
     return figures | (json.loads(lines[-1]) if as_json else {})
+
+
+def cpu_with_descendants() -> float:
+    """CPU seconds that this process and the processes below it have used (Linux)."""
+    parents: dict[int, int] = {}
+    ticks: dict[int, int] = {}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it has just ended
+            fields = (folder / "stat").read_text().rpartition(")")[2].split()
+            parents[int(folder.name)] = int(fields[1])
+            ticks[int(folder.name)] = sum(map(int, fields[11:15]))  # its own, and of ended children
+    own, total = os.getpid(), 0
+    for process in ticks:
+        above = process
+        while above not in (0, own):
+            above = parents.get(above, 0)
+        total += ticks[process] if above == own else 0
+    return total / os.sysconf("SC_CLK_TCK")
 
 
 def median(runs: Sequence[dict[str, Any]], name: str) -> float:

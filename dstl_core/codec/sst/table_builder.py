@@ -8,14 +8,12 @@ RocksDB cannot read it. Source: ``table/block_based/block_based_table_builder.cc
 from __future__ import annotations
 
 import secrets
-from collections.abc import Sequence
 from dataclasses import dataclass, field
 from uuid import uuid4
 
 import cramjam
-import google_crc32c
 
-from dstl_core.codec.checksums import masked
+from dstl_core.codec.checksums import masked_crc32c
 from dstl_core.codec.sst.block import BLOCK_TRAILER_BYTES, varint, whole_key_block
 from dstl_core.codec.sst.file import FOOTER_BYTES, TABLE_MAGIC, unique_id_of
 from dstl_core.codec.sst.manifest import ManifestFile
@@ -27,7 +25,10 @@ BOTTOM_LEVEL = 6
 """Files of the last level need no compaction. Flink does not change the number of levels."""
 
 _CRC32C = 1
-_NOT_PACKED, _SNAPPY = b"\0", b"\1"
+_NOT_PACKED, _SNAPPY = b"\0", 1
+_CHECKSUM_BYTES = 4
+_PACKED_ROOM_BYTES = 32
+"""What a packed block may be larger than 7/6 of the block (``MaxCompressedLength`` of Snappy)."""
 SESSION_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SESSION_SIZE = 20
 
@@ -60,50 +61,49 @@ class TableBuilder:
     family_id: int
     size: int = 0
     """Bytes of the data blocks."""
+    smallest: bytes = b""
+    """The first key of all."""
+    last_keys: list[bytes] = field(default_factory=list)
+    """Those of the data blocks."""
+    ends: list[int] = field(default_factory=list)
+    """The places behind the data blocks, trailers included."""
+    entries: int = 0
+    key_bytes: int = 0
+    value_bytes: int = 0
     _parts: list[bytes] = field(default_factory=list)
-    _index: list[tuple[bytes, int, int]] = field(default_factory=list)
-    _smallest: bytes = b""
-    _entries: int = 0
-    _key_bytes: int = 0
-    _value_bytes: int = 0
+    _packed: memoryview = field(default_factory=lambda: memoryview(b""))
 
-    def add_block(
-        self, payload: memoryview, first: bytes, last: bytes, counts: Sequence[int]
-    ) -> None:
-        """Adds a data block.
+    def add_block(self, payload: memoryview, last: bytes) -> None:
+        """Adds a data block, whose entries ``entries`` and both numbers of bytes do not count yet.
 
         Args:
             payload: The block, unpacked.
-            first: Its first key. Only that of the first block is used.
             last: Its last key.
-            counts: Numbers of entries, bytes of keys and bytes of values in it.
         """
-        if not self._index:
-            self._smallest = first
-        size = self._append(payload, is_packed=True)
-        self._index.append((last, self.size, size))
-        self.size += size + BLOCK_TRAILER_BYTES
-        entries, key_bytes, value_bytes = counts
-        self._entries += entries
-        self._key_bytes += key_bytes
-        self._value_bytes += value_bytes
+        size = len(payload)
+        if len(self._packed) < size + size // 6 + _PACKED_ROOM_BYTES:
+            self._packed = memoryview(bytearray(2 * size + _PACKED_ROOM_BYTES))
+        packed = cramjam.snappy.compress_raw_into(payload, self._packed)
+        if packed < size - size // 8:  # as RocksDB decides
+            self._packed[packed] = _SNAPPY
+            self._append(bytes(self._packed[: packed + 1]))
+        else:
+            self._append(bytes(payload) + _NOT_PACKED)
+        self.last_keys.append(last)
+        self.ends.append(self.size)
 
-    def _append(self, payload: bytes | memoryview, *, is_packed: bool = False) -> int:
-        """Appends a block with its trailer; returns its size without it."""
-        raw, kind = bytes(payload), _NOT_PACKED
-        if is_packed:
-            packed = bytes(cramjam.snappy.compress_raw(raw))
-            if len(packed) < len(raw) - len(raw) // 8:  # as RocksDB decides
-                raw, kind = packed, _SNAPPY
-        checksum = google_crc32c.extend(google_crc32c.value(raw), kind)
-        self._parts += (raw, kind + masked(checksum).to_bytes(4, "little"))
-        return len(raw)
+    def _append(self, block: bytes) -> None:
+        """Appends a block that ends with its kind, and its checksum."""
+        self._parts += (block, masked_crc32c(block).to_bytes(4, "little"))
+        self.size += len(block) + _CHECKSUM_BYTES
 
-    def finish(self) -> Table:
-        """The whole file. There must be at least one block."""
+    def finish(self, index: bytes) -> Table:
+        """The whole file. There must be at least one block.
+
+        Args:
+            index: The index block of all data blocks.
+        """
         data_size = self.size
-        places = ((key, varint(offset) + varint(size)) for key, offset, size in self._index)
-        index = whole_key_block(places, has_sizes=False)
         index_handle = self._place(index)
         database, number = str(uuid4()).encode(), 1
         session = "".join(secrets.choice(SESSION_DIGITS) for _ in range(SESSION_SIZE))
@@ -126,12 +126,12 @@ class TableBuilder:
             "index.size": varint(len(index) + BLOCK_TRAILER_BYTES),
             "index.value.is.delta.encoded": b"\1",
             "merge.operands": b"\0",
-            "num.data.blocks": varint(len(self._index)),
-            "num.entries": varint(self._entries),
+            "num.data.blocks": varint(len(self.ends)),
+            "num.entries": varint(self.entries),
             "num.range-deletions": b"\0",
             "original.file.number": varint(number),
-            "raw.key.size": varint(self._key_bytes),
-            "raw.value.size": varint(self._value_bytes),
+            "raw.key.size": varint(self.key_bytes),
+            "raw.value.size": varint(self.value_bytes),
         }
         properties_handle = self._place(
             whole_key_block((f"rocksdb.{name}".encode(), own) for name, own in properties.items())
@@ -143,11 +143,11 @@ class TableBuilder:
         footer += FORMAT_VERSION.to_bytes(4, "little") + TABLE_MAGIC.to_bytes(8, "little")
         unique_id = unique_id_of(database, session, number)
         assert unique_id is not None  # the session has the form that it must have
-        largest = self._index[-1][0]
-        return Table(b"".join([*self._parts, footer]), self._smallest, largest, unique_id)
+        data = b"".join([*self._parts, footer])
+        return Table(data, self.smallest, self.last_keys[-1], unique_id)
 
     def _place(self, payload: bytes) -> bytes:
         """Appends a block that is not packed; returns its handle."""
-        offset, size = self.size, self._append(payload)
-        self.size += size + BLOCK_TRAILER_BYTES
-        return varint(offset) + varint(size)
+        place = varint(self.size) + varint(len(payload))
+        self._append(payload + _NOT_PACKED)
+        return place

@@ -29,13 +29,17 @@ from dstl_core.codec.serializers import (
     TupleSerializer,
 )
 from dstl_core.codec.serializers.structs import RowSerializer
-from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import (
+    KeyedBackendHeader,
+    KeyedStateType,
+    StateMetaInfoSnapshot,
+)
 from dstl_core.errors import ColumnValueError, ConfigError, DuplicateKeyError, StorageError
 from dstl_core.job.task.reports import REPORT_SCHEMA, SubtaskReport
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals, OperatorState
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
-from dstl_core.savepoint.write.folder import KeyedForm, StateFiles
+from dstl_core.savepoint.write.folder import KeyedForm, StateFiles, StoredKeyedHandle
 from dstl_core.spark.engine.parallelism import subtasks_of
 from dstl_core.spark.engine.parquet_rows import ParquetRows, ReadParquet
 from dstl_core.spark.engine.schema import quoted, spark_schema_of
@@ -50,6 +54,8 @@ from dstl_core.state.columns.state_columns import (
     KEY_GROUP_COLUMN,
     LIST_VALUE_COLUMN,
     VALUE_COLUMN,
+    is_kind,
+    is_queue,
 )
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
@@ -455,18 +461,38 @@ class _MergeRuns:
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         files = StateFiles(self.folder, form=self.form)
         for subtask in split_numbers(batches):
-            key_groups = compute_key_group_range_for_operator_index(
-                self.max_parallelism, self.parallelism, subtask
-            )
-            # If no row has any state, one handle still describes the states.
-            is_only = subtask == 0 and not len(self.index["key_group"])
-            with KeyedSections(self.header, key_groups, self.max_parallelism) as sections:
-                for piece in self._pieces(
-                    files, key_groups.start_key_group, key_groups.end_key_group
-                ):
-                    sections.add_run(*piece)
-                handle = files.add_keyed_stream(sections.stream(key_groups), keep_header=is_only)
+            try:
+                handle = self._merged(files, subtask, check_duplicates=self._looks_for_duplicates)
+            except DuplicateKeyError:
+                # The sections know how many rows of a key group there are too many.
+                handle = self._merged(files, subtask, check_duplicates=True)
             yield SubtaskReport.of_keyed(subtask, handle, files.written.values()).to_batch()
+
+    @property
+    def _looks_for_duplicates(self) -> bool:
+        """Whether keys that come twice are looked for, or joined, before they are written. Files of
+        RocksDB are sorted, and keys that come twice then follow each other.
+        """
+        joins = (
+            is_queue(meta) or is_kind(meta, KeyedStateType.LIST) for meta in self.header.states
+        )
+        return self.form == "canonical" or any(joins)
+
+    def _merged(
+        self, files: StateFiles, subtask: int, *, check_duplicates: bool
+    ) -> StoredKeyedHandle | None:
+        """Stores the keyed state of a subtask."""
+        key_groups = compute_key_group_range_for_operator_index(
+            self.max_parallelism, self.parallelism, subtask
+        )
+        # If no row has any state, one handle still describes the states.
+        is_only = subtask == 0 and not len(self.index["key_group"])
+        with KeyedSections(
+            self.header, key_groups, self.max_parallelism, check_duplicates=check_duplicates
+        ) as sections:
+            for piece in self._pieces(files, key_groups.start_key_group, key_groups.end_key_group):
+                sections.add_run(*piece)
+            return files.add_keyed_stream(sections.stream(key_groups), keep_header=is_only)
 
     def _pieces(
         self, files: StateFiles, start: int, end: int

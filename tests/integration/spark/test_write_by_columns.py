@@ -137,13 +137,10 @@ def test_list_and_union_state_by_columns(spark, tmp_path):
 
 
 def test_the_last_row_of_a_key(spark, tmp_path, accounts):
-    with pytest.raises(DuplicateKeyError, match="a key comes more than once"):
-        write(
-            spark,
-            tmp_path / "a",
-            "op",
-            bootstrap_with(accounts.select("id", "amount")).key_by("id").transform_columns(),
-        )
+    twice = bootstrap_with(accounts.select("id", "amount")).key_by("id").transform_columns()
+    for form in ("canonical", "native"):
+        with pytest.raises(DuplicateKeyError, match="a key comes more than once"):
+            write(spark, tmp_path / form, "op", twice, form=form)
     last = (
         bootstrap_with(accounts.select("id", "amount", "ts"))
         .key_by("id")

@@ -12,6 +12,7 @@ bootstrap_with = OperatorTransformation.bootstrap_with
 
 def write(spark, path, uid, transformation, **options):
     writer = SavepointWriter.new_savepoint(spark, options.pop("max_parallelism", 128), 2)
+    writer = writer.with_format(options.pop("form", "canonical"))
     out = writer.with_operator(UID(uid), transformation).write(str(path), **options)
     snapshot = Snapshot.load(out)
     assert verify_snapshot(snapshot).findings == []

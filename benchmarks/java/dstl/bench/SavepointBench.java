@@ -20,6 +20,8 @@ import org.apache.flink.streaming.api.operators.OneInputStreamOperator;
 import org.apache.flink.streaming.runtime.streamrecord.StreamRecord;
 import org.apache.flink.util.Collector;
 
+import java.lang.management.ManagementFactory;
+import java.math.BigDecimal;
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.nio.file.Paths;
@@ -29,10 +31,11 @@ import java.util.concurrent.atomic.AtomicLong;
 import java.util.stream.Stream;
 
 /**
- * {@code write N FOLDER FORM}: a job fills keyed state ({@code key-%d} to Long) and takes a canonical savepoint
- * ({@code plain}, {@code compressed}), a native one with RocksDB ({@code native}), or incremental checkpoints with RocksDB while it fills ({@code incremental}),
- * of which the last one has every key. {@code read N PATH ROUNDS BACKEND}: a job restores it and reads every key. One
- * line of JSON each.
+ * {@code write N FOLDER FORM ROUNDS}: a job fills keyed state ({@code key-%d} to Long) and takes a canonical savepoint
+ * ({@code plain}, {@code compressed}), a native one with RocksDB ({@code native}; {@code wide} with three states: Long,
+ * BigDecimal and String), or incremental checkpoints with RocksDB while it fills ({@code incremental}), of which the
+ * last one has every key. Seconds count from the first key in the function. {@code read N PATH ROUNDS BACKEND}: a job
+ * restores it and reads every key. One line of JSON each.
  */
 public final class SavepointBench {
     static final int PARALLELISM = 2;
@@ -86,6 +89,28 @@ public final class SavepointBench {
         @Override
         public void processElement(Long value, Context context, Collector<Long> out) throws Exception {
             state.update(value);
+            FILLED.incrementAndGet();
+        }
+    }
+
+    /** An amount and a text beside the number. */
+    static final class FillWide extends KeyedProcessFunction<String, Long, Long> {
+        transient ValueState<Long> state;
+        transient ValueState<BigDecimal> amount;
+        transient ValueState<String> item;
+
+        @Override
+        public void open(OpenContext context) {
+            state = getRuntimeContext().getState(new ValueStateDescriptor<>("v", Types.LONG));
+            amount = getRuntimeContext().getState(new ValueStateDescriptor<>("amount", Types.BIG_DEC));
+            item = getRuntimeContext().getState(new ValueStateDescriptor<>("item", Types.STRING));
+        }
+
+        @Override
+        public void processElement(Long value, Context context, Collector<Long> out) throws Exception {
+            state.update(value);
+            amount.update(BigDecimal.valueOf(100 * value / 7, 2));
+            item.update("item number " + value % 1000);
             FILLED.incrementAndGet();
         }
     }
@@ -146,39 +171,53 @@ public final class SavepointBench {
         return environment;
     }
 
-    private static void write(long n, String folder, String form) throws Exception {
+    private static void write(long n, String folder, String form, int rounds) throws Exception {
         boolean incremental = form.equals("incremental");
-        boolean isNative = form.equals("native");
+        boolean isNative = form.equals("native") || form.equals("wide");
         String backend = incremental || isNative ? "rocksdb" : "hashmap";
-        StreamExecutionEnvironment environment =
-                environment(form, backend, incremental ? folder : CHECKPOINTS, null);
-        environment.addSource(new Numbers(n)).keyBy(i -> "key-" + i, Types.STRING).process(new Fill()).uid("bench")
-                .returns(Types.LONG).sinkTo(new DiscardingSink<>());
-        long start = 0;
-        JobClient client = environment.executeAsync();
-        while (FILLED.get() < n) {
-            if (start == 0 && FILLED.get() > 0) {
-                start = System.nanoTime();
-            }
-            Thread.sleep(1);
-        }
-        String path;
-        if (incremental) {
-            // The next one may have begun before the last key; the one after it has all.
-            for (long seen = CHECKPOINT.get(); CHECKPOINT.get() < seen + 2; ) {
+        String path = null;
+        StringBuilder seconds = new StringBuilder();
+        StringBuilder cpuSeconds = new StringBuilder();
+        for (int round = 0; round < rounds; round++) {
+            FILLED.set(0);
+            CHECKPOINT.set(0);
+            StreamExecutionEnvironment environment =
+                    environment(form, backend, incremental ? folder : CHECKPOINTS, null);
+            environment.addSource(new Numbers(n)).keyBy(i -> "key-" + i, Types.STRING)
+                    .process(form.equals("wide") ? new FillWide() : new Fill()).uid("bench")
+                    .returns(Types.LONG).sinkTo(new DiscardingSink<>());
+            long start = 0;
+            long cpu = 0;
+            JobClient client = environment.executeAsync();
+            while (FILLED.get() < n) {
+                if (start == 0 && FILLED.get() > 0) {
+                    start = System.nanoTime();
+                    cpu = cpu();
+                }
                 Thread.sleep(1);
             }
-            path = folder + "/" + client.getJobID() + "/chk-" + CHECKPOINT.get();
-        } else {
-            SavepointFormatType type = isNative ? SavepointFormatType.NATIVE : SavepointFormatType.CANONICAL;
-            path = client.triggerSavepoint(folder, type).get();
+            if (incremental) {
+                // The next one may have begun before the last key; the one after it has all.
+                for (long seen = CHECKPOINT.get(); CHECKPOINT.get() < seen + 2; ) {
+                    Thread.sleep(1);
+                }
+                path = folder + "/" + client.getJobID() + "/chk-" + CHECKPOINT.get();
+            } else {
+                SavepointFormatType type = isNative ? SavepointFormatType.NATIVE : SavepointFormatType.CANONICAL;
+                path = client.triggerSavepoint(folder, type).get();
+            }
+            seconds.append(round == 0 ? "" : ", ").append(String.format("%.3f", (System.nanoTime() - start) / 1e9));
+            cpuSeconds.append(round == 0 ? "" : ", ").append(String.format("%.2f", (cpu() - cpu) / 1e9));
+            client.cancel().get();
+            if (incremental) {
+                path = newest(Paths.get(java.net.URI.create(path)).getParent()).toUri().toString();
+            }
         }
-        double seconds = (System.nanoTime() - start) / 1e9;
-        client.cancel().get();
-        if (incremental) {
-            path = newest(Paths.get(java.net.URI.create(path)).getParent()).toUri().toString();
-        }
-        System.out.printf("{\"path\": \"%s\", \"seconds\": %.3f}%n", path, seconds);
+        System.out.printf("{\"path\": \"%s\", \"seconds\": [%s], \"cpu_seconds\": [%s]}%n", path, seconds, cpuSeconds);
+    }
+
+    private static long cpu() {
+        return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
     }
 
     /** The last checkpoint: another one may have completed before the job ended. */
@@ -214,7 +253,7 @@ public final class SavepointBench {
     public static void main(String[] arguments) throws Exception {
         long n = Long.parseLong(arguments[1]);
         if (arguments[0].equals("write")) {
-            write(n, arguments[2], arguments[3]);
+            write(n, arguments[2], arguments[3], Integer.parseInt(arguments[4]));
         } else {
             read(n, arguments[2], Integer.parseInt(arguments[3]), arguments[4]);
         }

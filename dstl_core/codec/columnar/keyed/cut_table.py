@@ -25,12 +25,11 @@ from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     KEY_START,
     TRAILER_BYTES,
 )
-from dstl_core.codec.columnar.kernels.tables.table_write import INDEX_ROOM_BYTES, write_index
 from dstl_core.codec.columnar.keyed.marked_keys import KeyMarks
 from dstl_core.codec.columnar.keyed.sst_blocks import TableEntries, TableReader
+from dstl_core.codec.columnar.keyed.sst_writer import index_block
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
 from dstl_core.codec.sst.block import (
     BLOCK_TRAILER_BYTES,
     block_checksum,
@@ -296,7 +295,8 @@ class _Cut:
     def _finish(self, index: Int64s) -> bytes:
         """Adds index, properties and footer; returns the unique id."""
         file, data_size = self.file, self.size
-        block = self._index_block(index)
+        key_trailer = 0 if file.user_key_index else TRAILER_BYTES
+        block = index_block(index, has_sizes=not file.delta_index, key_trailer=key_trailer)
         index_place = self._added(block, is_packed=False)
         properties, unique_id = self._properties(len(index), data_size, len(block))
         place = self._added(whole_key_block(sorted(properties.items())), is_packed=False)
@@ -309,23 +309,6 @@ class _Cut:
         )
         self.size += FOOTER_BYTES
         return unique_id
-
-    def _index_block(self, lines: Int64s) -> bytes:
-        """An index in which every key is whole."""
-        key_bytes = int((lines[:, KEY_END] - lines[:, KEY_START]).sum())
-        room = scratch(key_bytes + INDEX_ROOM_BYTES * (len(lines) + 1))
-        restarts = scratch_words(len(lines), 1)
-        key_trailer = 0 if self.file.user_key_index else TRAILER_BYTES
-        size = write_index(
-            address_of(lines),
-            len(lines),
-            not self.file.delta_index,
-            key_trailer,
-            BLOCK_TRAILER_BYTES,
-            address_of(room),
-            address_of(restarts),
-        )
-        return room[:size].tobytes()
 
     def _properties(
         self, blocks: int, data_size: int, index_size: int

@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from dstl_core.codec.checksums import masked_crc32c
 from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     BLOCK_END,
     BLOCK_START,
@@ -49,7 +50,7 @@ from dstl_core.codec.sst.block import (
 from dstl_core.codec.sst.file import SstFile, check_index_size
 from dstl_core.errors import FormatError, InvariantViolation
 
-_XXH3 = 4
+_CRC32C, _XXH3 = 1, 4
 _NONE, _SNAPPY = 0, 1
 _TOO_LARGE = 1 << 40
 _RUNS_AHEAD = 16
@@ -315,18 +316,24 @@ class TableReader:
         return room, bounds
 
     def _are_whole(self, raw: memoryview, starts: Int64s, stops: Int64s) -> Any:
-        """Whether the checksum of each block is right; none of them for other types than XXH3."""
-        if self.file.checksum_type != _XXH3:
-            return np.zeros(len(starts), np.bool_)
-        checksum = xxhash.xxh3_64_intdigest
+        """Whether the checksum of each block is right; none of them for types that neither RocksDB
+        nor dstl writes by itself.
+        """
         places = zip(starts.tolist(), stops.tolist(), strict=True)
-        checksums = np.fromiter((checksum(raw[at:to]) for at, to in places), np.uint64, len(starts))
         data = np.frombuffer(raw, np.uint8)
-        last = data[stops].astype(np.uint64) * np.uint64(XXH3_LAST_BYTE)
+        if self.file.checksum_type == _XXH3:
+            of_bytes = xxhash.xxh3_64_intdigest
+            checksums = np.fromiter((of_bytes(raw[at:to]) for at, to in places), np.uint64)
+            checksums ^= data[stops].astype(np.uint64) * np.uint64(XXH3_LAST_BYTE)
+        elif self.file.checksum_type == _CRC32C:
+            parts = (masked_crc32c(bytes(raw[at : to + 1])) for at, to in places)
+            checksums = np.fromiter(parts, np.uint64)
+        else:
+            return np.zeros(len(starts), np.bool_)
         stored = np.zeros(len(starts), np.uint32)
         for at in range(4):
             stored |= data[stops + 1 + at].astype(np.uint32) << np.uint32(8 * at)
-        return (checksums ^ last).astype(np.uint32) == stored
+        return checksums.astype(np.uint32) == stored
 
     def _lines(
         self, data: Bytes, bounds: Int64s, offsets: Int64s, least_key: int

@@ -13,18 +13,28 @@ from dataclasses import dataclass
 import numpy as np
 
 from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.kernels.tables.table_blocks import (
+    BLOCK_END,
+    BLOCK_START,
+    INDEX_WORDS,
+    KEY_END,
+    KEY_START,
+)
 from dstl_core.codec.columnar.kernels.tables.table_sort import sort_keys, whole_keys, words_of_keys
 from dstl_core.codec.columnar.kernels.tables.table_write import (
     BLOCK_WORDS,
     ENTRY_ROOM_BYTES,
+    INDEX_ROOM_BYTES,
     RESTART_INTERVAL,
     write_blocks,
+    write_index,
 )
 from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
+from dstl_core.codec.sst.block import BLOCK_TRAILER_BYTES
 from dstl_core.codec.sst.table_builder import BLOCK_BYTES, Table, TableBuilder
 from dstl_core.errors import DuplicateKeyError, InvariantViolation
 
@@ -35,6 +45,8 @@ HELD_BYTES = 128 << 20
 _SORTED_BYTES = 4 << 20
 """Key groups are sorted together up to this size."""
 _LEAST_RECORD_BYTES = 10
+_ROWS = 1
+"""Where a written block has its rows; its bytes of keys and of values follow."""
 
 KeyGroupSection = tuple[int, bytes]
 """A key group and its section, not compressed."""
@@ -116,9 +128,8 @@ class _Scanner:
         batches = list(scanner.batches(_one_chunk(self._data, places)))
         for batch in batches:  # one, since it has room for all records
             whole_keys(address_of(batch.spans), len(batch), self._prefix_bytes)
-            ids = batch.states
-            for state_id in np.unique(ids).tolist():
-                yield state_id, np.ascontiguousarray(batch.spans[ids == state_id])
+            for state_id, records in batch.by_state():
+                yield state_id, records.spans
 
 
 def _one_chunk(data: bytearray, places: list[Section]) -> SectionChunks:
@@ -177,22 +188,70 @@ class FamilyWriter:
                 f"State {self._name!r} has a key in two records, and files of RocksDB hold each "
                 f"key once; write the state in canonical form, of which Flink keeps the last one."
             )
-        view = target.data
-        start, before = 0, [0, 0, 0]
-        for end, *after in blocks[:count].tolist():
-            first, last = _key(spans[order[before[0]]]), _key(spans[order[after[0] - 1]])
-            counts = [new - old for new, old in zip(after, before, strict=True)]
-            self._builder.add_block(view[start:end], first, last, counts)
-            start, before = end, after
-            if self.size >= self._table_bytes:
+        yield from self._add_blocks(spans, order, target.data, blocks[:count])
+
+    def _add_blocks(
+        self, spans: Int64s, order: Int64s, payloads: memoryview, blocks: Int64s
+    ) -> Iterator[FamilyTable]:
+        """Adds blocks that ``write_blocks`` has written; yields the files that are full."""
+        lasts = spans[order[blocks[:, _ROWS] - 1]]
+        places = np.stack([blocks[:, 0], lasts[:, scan.KEY_START], lasts[:, scan.KEY_END]], axis=1)
+        start = row = 0
+        counted = np.zeros(BLOCK_WORDS, np.int64)
+        for at, (end, key, key_end) in enumerate(places.tolist()):
+            builder = self._builder
+            if not builder.size:
+                builder.smallest = _key(spans[order[row]])
+            builder.add_block(payloads[start:end], ctypes.string_at(key, key_end - key))
+            start = end
+            is_full = builder.size >= self._table_bytes
+            if is_full or at == len(blocks) - 1:
+                row, key_bytes, value_bytes = blocks[at, _ROWS:].tolist()
+                builder.entries += row - int(counted[_ROWS])
+                builder.key_bytes += key_bytes - int(counted[_ROWS + 1])
+                builder.value_bytes += value_bytes - int(counted[_ROWS + 2])
+                counted = blocks[at]
+            if is_full:
                 yield from self.finish()
 
     def finish(self) -> Iterator[FamilyTable]:
         """The file with the records since the one before; none without records."""
         if self.size:
-            table = FamilyTable(self._state_id, self._builder.finish())
+            builder = self._builder
+            index = _index_of(builder.last_keys, builder.ends)
+            table = FamilyTable(self._state_id, builder.finish(index))
             self._builder = TableBuilder(self._name, self._family_id)  # lets the blocks go
             yield table
+
+
+def _index_of(keys: list[bytes], ends: list[int]) -> bytes:
+    """The index block of data blocks, from their last keys and the places behind them."""
+    held = np.frombuffer(b"".join(keys), np.uint8)
+    lines = np.empty((len(keys), INDEX_WORDS), np.int64)
+    lines[:, KEY_END] = np.cumsum([len(key) for key in keys]) + address_of(held)
+    lines[:, BLOCK_END] = ends
+    lines[0, KEY_START], lines[0, BLOCK_START] = address_of(held), 0
+    lines[1:, KEY_START], lines[1:, BLOCK_START] = lines[:-1, KEY_END], lines[:-1, BLOCK_END]
+    return index_block(lines, has_sizes=False, key_trailer=0)
+
+
+def index_block(lines: Int64s, *, has_sizes: bool, key_trailer: int) -> bytes:
+    """An index block in which every key is whole.
+
+    Args:
+        lines: The data blocks, as ``unpack_index`` writes them.
+        has_sizes: Whether entries have the size of their value.
+        key_trailer: Bytes after a key that belong to it.
+    """
+    rows = len(lines)
+    key_bytes = int((lines[:, KEY_END] - lines[:, KEY_START]).sum())
+    room = scratch(key_bytes + INDEX_ROOM_BYTES * (rows + 1))
+    restarts = scratch_words(rows, 1)
+    places = address_of(room), address_of(restarts)
+    size = write_index(
+        address_of(lines), rows, has_sizes, key_trailer, BLOCK_TRAILER_BYTES, *places
+    )
+    return room[:size].tobytes()
 
 
 def keys_in_order(spans: Int64s, before: bytes) -> bytes | None:
