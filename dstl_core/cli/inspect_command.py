@@ -77,6 +77,11 @@ def operator_lines(operator: dict[str, Any]) -> Iterator[str | tuple[str, str]]:
     for state in operator["not_readable"]:
         classes = ", ".join(state["classes"])
         sentence = f"not readable without its Java classes: state {state['state']!r} ({classes})"
+        if classes == "java.lang.Object":
+            sentence = (
+                f"values of any class: state {state['state']!r} ({classes}); dump shows those of "
+                f"classes that need no jar"
+            )
         yield sentence, "yellow"
     if operator["key_type_note"]:
         yield f"note: {operator['key_type_note']}", "yellow"

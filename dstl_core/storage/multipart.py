@@ -10,6 +10,8 @@ from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+from fsspec.spec import AbstractBufferedFile
+
 PART_BYTES = 16 << 20
 """Size of the first parts. S3 takes 10,000 parts of an object, so later parts are larger."""
 _PARTS_OF_A_SIZE = 1000
@@ -160,10 +162,20 @@ class _OpenedUpload(_Upload):
                 self._count(part)
             self._finished(stream.close)
         except BaseException:
-            with suppress(Exception):  # the store deletes what is left after some days
-                stream.discard()
+            self._abandon(stream)
             raise
-        finally:
-            stream.closed = True  # or its destructor would publish what is there
         self._fs.invalidate_cache(self._path)
         return self._size
+
+    def _abandon(self, stream: Any) -> None:
+        """Leaves nothing of an object whose upload failed."""
+        with suppress(Exception):  # the store deletes what is left after some days
+            stream.discard()
+        if isinstance(stream, AbstractBufferedFile):
+            stream.closed = True  # or its destructor would publish what is there
+            return
+        # Files of other file systems, such as memory and local ones, are there from the start.
+        with suppress(Exception):
+            stream.close()
+        with suppress(Exception):
+            self._fs.rm_file(self._path)

@@ -10,7 +10,7 @@ from pydantic import Field, PrivateAttr
 
 from dstl_core.clock import SystemClock
 from dstl_core.codec.serializers import SerializerRegistry
-from dstl_core.errors import StateFileNotFoundError
+from dstl_core.errors import SnapshotExistsError, StateFileNotFoundError
 from dstl_core.flink_text import duration_ms
 from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.kept_state import Files
@@ -285,7 +285,15 @@ class SavepointResource(dg.ConfigurableResource):
         shared = rewriter.shares_files_in
         existing = self._find(out, shared)
         if existing is None or not _is_copy(existing, source, run_key):
-            rewriter.write(self.storage.path_of(out), run_key=run_key, jobs=jobs)
+            try:
+                rewriter.write(self.storage.path_of(out), run_key=run_key, jobs=jobs)
+            except SnapshotExistsError as error:
+                occupant = error.context["found"]
+                raise SnapshotExistsError(
+                    f"{occupant}, and not what this edit makes of {source.folder}; give the copy "
+                    f"another name (out), or remove what is there.",
+                    found=occupant,
+                ) from None
             return self._load(out, further_roots=shared)
         return existing
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import random
 import tracemalloc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
 
+import fsspec
 import pytest
+from fsspec.implementations.dirfs import DirFileSystem
 
 from dstl_core.errors import StorageError
 from dstl_core.storage import multipart
@@ -114,3 +118,44 @@ def test_what_ends_half_way_leaves_nothing(s3: S3Server, bucket: str) -> None:
     assert files.size(place) is None
     system, _ = files._at(place)
     assert system.list_multipart_uploads(bucket.removeprefix("s3://")) == []
+
+
+def _memory(folder: Path) -> tuple[Any, str]:
+    return fsspec.filesystem("memory"), f"{folder}/large"
+
+
+def _local(folder: Path) -> tuple[Any, str]:
+    return fsspec.filesystem("file"), f"{folder}/large"
+
+
+def _below(folder: Path) -> tuple[Any, str]:
+    return DirFileSystem(path=str(folder), fs=fsspec.filesystem("file")), "large"
+
+
+def _below_memory(folder: Path) -> tuple[Any, str]:
+    return DirFileSystem(path=str(folder), fs=fsspec.filesystem("memory")), "large"
+
+
+@pytest.mark.parametrize("place", [_memory, _local, _below, _below_memory])
+def test_streams_of_any_file_system_are_whole_or_not_at_all(
+    place: Callable[[Path], tuple[Any, str]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Some do not let anybody else say that they are closed, and some are there from the start."""
+    monkeypatch.setattr(multipart, "PART_BYTES", 1 << 20)
+    fs, path = place(tmp_path)
+
+    def broken() -> Iterator[bytes]:
+        yield from content()
+        raise OSError("the source is gone")
+
+    def put_once(fs: Any, path: str, data: bytes) -> bool:
+        raise AssertionError("a large object is not put at once")
+
+    with pytest.raises(OSError, match="the source is gone"):
+        multipart.create_object(fs, path, broken(), put_once)
+    assert not fs.exists(path)
+    assert multipart.create_object(fs, path, content(), put_once) == COUNT * BUFFER
+    with pytest.raises(FileExistsError):
+        multipart.create_object(fs, path, [*content(), b"more"], put_once)
+    assert fs.cat_file(path) == b"".join(content())
+    fs.rm_file(path)

@@ -44,7 +44,7 @@ class DistinctElements:
         lines: list[PlanLine] = []
         for name, state in self.states:
             operator = snapshot[name]
-            _check_union(operator, state)
+            _check_kind(operator, state, [OP_UNION], "a union state")
             changed, counts = _with_distinct(operator, state)
             snapshot = with_operators(snapshot, {operator.operator_id: changed})
             lines.append(plan_line(operator, "distinct", state, elements=counts))
@@ -88,7 +88,7 @@ class EmptiedStates:
         lines: list[PlanLine] = []
         for name, state in self.states:
             operator = snapshot[name]
-            _check_list(operator, state)
+            _check_kind(operator, state, [OP_LIST, OP_UNION], "a list or union state")
             counts = [0, 0]
 
             def emptied(_: int, elements: list[bytes], counts: list[int] = counts) -> list[bytes]:
@@ -101,23 +101,18 @@ class EmptiedStates:
         return snapshot, lines
 
 
-def _check_union(operator: OperatorSnapshot, state: str) -> None:
-    unions = [info.name for info in operator.operator_states if info.kind == OP_UNION]
-    if state not in unions:
-        known = ", ".join(map(repr, unions)) or "none"
-        raise NoSuchStateError(
-            f"Operator {operator.label!r} has no union state {state!r} to keep one of equal "
-            f"elements; its union states: {known}.",
-            location=str(operator.snapshot.folder),
-        )
-
-
-def _check_list(operator: OperatorSnapshot, state: str) -> None:
-    lists = [info.name for info in operator.operator_states if info.kind in (OP_LIST, OP_UNION)]
-    if state not in lists:
-        known = ", ".join(map(repr, lists)) or "none"
-        raise NoSuchStateError(
-            f"Operator {operator.label!r} has no list or union state {state!r} to empty; it has: "
-            f"{known}.",
-            location=str(operator.snapshot.folder),
-        )
+def _check_kind(
+    operator: OperatorSnapshot, state: str, kinds: Sequence[str], expected: str
+) -> None:
+    """Raises NoSuchStateError if a state is not of these kinds. It says what the state is."""
+    fitting = [info.name for info in operator.operator_states if info.kind in kinds]
+    if state in fitting:
+        return
+    kind = next((info.kind for info in operator.states_or_none() if info.name == state), None)
+    article = "an" if kind is not None and kind[0] in "aeo" else "a"
+    got = f"no state {state!r}" if kind is None else f"{state!r}, {article} {kind} state"
+    raise NoSuchStateError(
+        f"Operator {operator.label!r} has no such elements: expected {expected} out of "
+        f"{', '.join(map(repr, fitting)) or 'none'}, got {got}; `dstl inspect` shows the kinds.",
+        location=str(operator.snapshot.folder),
+    )

@@ -42,7 +42,7 @@ def test_the_same_edit_again_finds_its_copy_and_another_one_is_refused(
     first = savepoints.rewrite(source, "next", rename={"f-uid": "counts"})
     again = savepoints.rewrite(source, "next", rename={"f-uid": "counts"})
     assert written_at(again) == written_at(first)
-    with pytest.raises(SnapshotExistsError, match=r"A snapshot is already there: .*next"):
+    with pytest.raises(SnapshotExistsError, match=r"is already there: .*next.*other name \(out\)"):
         savepoints.rewrite(source, "next", rename={"f-uid": "sums"})
     assert "counts" in {each.label for each in savepoints.load("next").operators}
 

@@ -50,6 +50,12 @@ def test_the_memory_of_an_agent_is_read(run: Any) -> None:
     }
 
 
+def test_a_state_of_any_class_is_not_called_unreadable(run: Any) -> None:
+    ran = run("inspect", str(SAVEPOINT))
+    assert "not readable" not in ran.out
+    assert "values of any class: state 'currentProcessingKeys' (java.lang.Object)" in ran.out
+
+
 def test_an_entry_of_the_memory_is_found_by_its_key() -> None:
     lines = Snapshot.load(SAVEPOINT)["agent"].dump("sensoryMemory")
     assert [line["key"] for line in lines] == ["user-1"]

@@ -10,7 +10,7 @@ import pytest
 from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.errors import NoSuchStateError
 from dstl_core.savepoint import OperatorSnapshot
-from dstl_core.savepoint.edit.element_edits import EmptiedStates
+from dstl_core.savepoint.edit.element_edits import DistinctElements, EmptiedStates
 from tests.command_line import run
 from tests.golden_files import UNION_GROWTH, snapshot
 
@@ -60,15 +60,19 @@ def test_the_command_says_how_many_elements_go(run: Any, tmp_path: Path) -> None
     assert Snapshot.load(tmp_path / "out")["writer"].union("commit_user_state") == []
 
 
-def test_keyed_and_broadcast_state_are_refused() -> None:
-    source = Snapshot.load(snapshot("o-opstate-p4"))
-    kinds = {
-        info.kind: (operator.label, info.name)
-        for operator in source.operators
-        for info in operator.operator_states
-    }
-    operator, name = kinds["op-broadcast"]
-    with pytest.raises(
-        NoSuchStateError, match=f"{operator!r} has no list or union state {name!r} to empty; it has"
-    ):
-        edit_savepoint(source, EmptiedStates([(operator, name)]))
+@pytest.mark.parametrize(
+    ("edit", "operator", "state", "sentence"),
+    [
+        (EmptiedStates, "c-broadcast", "rules", "out of none, got 'rules', an op-broadcast state"),
+        (EmptiedStates, "c-broadcast", "last", "out of none, got 'last', a value state"),
+        (EmptiedStates, "src", "last", "out of none, got no state 'last'"),
+        (EmptiedStates, "c-list", "tx", "out of 'buf', 'offs', 'txt', got no state 'tx'"),
+        (DistinctElements, "c-list", "buf", "a union state out of 'offs', got 'buf', an op-list"),
+    ],
+)
+def test_a_state_without_such_elements_is_refused_by_its_kind(
+    edit: Any, operator: str, state: str, sentence: str
+) -> None:
+    source = Snapshot.load(snapshot("c-opstate-hashmap"))
+    with pytest.raises(NoSuchStateError, match=f"Operator '{operator}' has .*{sentence}"):
+        edit_savepoint(source, edit([(operator, state)]))
