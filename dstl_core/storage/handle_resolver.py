@@ -13,7 +13,7 @@ those of the metadata, a key counts as the one without them. Links are resolved 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -97,6 +97,8 @@ class HandleResolver:
         self._coming = None if folder.is_local else ComingReads(file_io.read_bytes)
         self._start: tuple[ResolvedStream, bytes] | None = None
         """The start of a stream on a store that was read last."""
+        self.on_read: Callable[[Location, int, bytes], None] | None = None
+        """Called with the place and the bytes of each part of a file that ``read`` has read."""
 
     @property
     def relocates(self) -> bool:
@@ -188,6 +190,8 @@ class HandleResolver:
             self._check_end(stream.location, stream.end)
             raise
         self._note_end(stream.location, last)
+        if self.on_read is not None:
+            self.on_read(stream.location, first, data)
         return data
 
     def begin(self, handle: StreamStateHandle, start: int, end: int) -> None:

@@ -97,9 +97,31 @@ def sha256_of(file_io: FileIO, location: Location) -> str:
     return digest.hexdigest()
 
 
-def _parts(file_io: FileIO, location: Location) -> Iterator[bytes]:
-    """The bytes of a file."""
+class DigestOfReads:
+    """The sha256 of a file that somebody else reads, mostly from its start to its end. What the
+    reads leave out is read here.
+    """
+
+    def __init__(self) -> None:
+        self._digest = hashlib.sha256()
+        self._end = 0
+
+    def add(self, start: int, data: bytes) -> None:
+        """Takes the bytes that were read from ``start`` on, if they go on with those before."""
+        if start <= self._end < start + len(data):
+            self._digest.update(memoryview(data)[self._end - start :])
+            self._end = start + len(data)
+
+    def sha256(self, file_io: FileIO, location: Location) -> str:
+        """The digest of the whole file."""
+        for part in _parts(file_io, location, self._end):
+            self._digest.update(part)
+        return self._digest.hexdigest()
+
+
+def _parts(file_io: FileIO, location: Location, first: int = 0) -> Iterator[bytes]:
+    """The bytes of a file, from some place on."""
     size = file_io.size(location) or 0
     read = reader_of(file_io.read_bytes, location, size)
-    for start in range(0, size, _PART_BYTES):
+    for start in range(first, size, _PART_BYTES):
         yield read(start, min(start + _PART_BYTES, size))

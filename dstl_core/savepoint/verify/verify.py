@@ -49,7 +49,7 @@ from dstl_core.savepoint.write.work_record import WorkRecord, plan_digest
 from dstl_core.storage.handle_resolver import ResolvedStream
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 from dstl_core.storage.read_ahead import begun
-from dstl_core.storage.written_files import sha256_of
+from dstl_core.storage.written_files import DigestOfReads, sha256_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,6 +213,11 @@ class _reported:
         return True
 
 
+def _digest_entry(location: Location, sha256: str) -> str:
+    """The entry of a record which says that a file has the bytes that were written."""
+    return f"file-{plan_digest([str(location), sha256])}"
+
+
 class _OperatorCheck:
     """Checks one operator."""
 
@@ -237,6 +242,8 @@ class _OperatorCheck:
         self._record = record
         self._counts: Counter[tuple[str | None, str]] = Counter()
         self._digested: set[Location] = set()
+        self._unread: dict[Location, tuple[str, DigestOfReads]] = {}
+        """Files whose bytes are compared with their sha256 while their records are read."""
         self._noted: set[tuple[str, ...]] = set()
 
     def run(self) -> None:
@@ -244,7 +251,16 @@ class _OperatorCheck:
         self._files()
         for subtask in self._operator.state.subtasks:
             self._channels(subtask)
-        self._keyed()
+        resolver = self._operator.snapshot.resolver
+        resolver.on_read = self._take if self._unread else None
+        try:
+            self._keyed()
+        finally:
+            resolver.on_read = None
+        for location, (expected, digest) in self._unread.items():
+            with _reported(self._report, Finding("", self._operator.label)):
+                read = digest.sha256(self._operator.snapshot.file_io, location)
+                self._compare(location, expected, read)
         self._operator_state()
         for (state, kind), count in self._counts.items():
             if count > MAX_FINDINGS_OF_A_KIND:
@@ -337,19 +353,34 @@ class _OperatorCheck:
         self._digested.add(location)
         self._report.digests_checked += 1
         entries = None if self._record is None else self._record.entries
-        entry = f"file-{plan_digest([str(location), known.sha256])}"
+        entry = _digest_entry(location, known.sha256)
         if entries is not None and entries.get(entry) is not None:
             return
-        digest = sha256_of(self._operator.snapshot.file_io, location)
-        if digest == known.sha256:
-            if entries is not None:
-                entries.keep(entry, {})
+        if self._runs_here:
+            self._unread[location] = known.sha256, DigestOfReads()
         else:
+            digest = sha256_of(self._operator.snapshot.file_io, location)
+            self._compare(location, known.sha256, digest)
+
+    @property
+    def _runs_here(self) -> bool:
+        """Whether this process reads all keyed state, one unit after the other."""
+        jobs = self._jobs.jobs if isinstance(self._jobs, RecordedRunner) else self._jobs
+        return jobs_for(self._operator.keyed_size, jobs) == 1
+
+    def _take(self, location: Location, start: int, data: bytes) -> None:
+        if location in self._unread:
+            self._unread[location][1].add(start, data)
+
+    def _compare(self, location: Location, expected: str, digest: str) -> None:
+        if digest != expected:
             self._found(
                 "digest",
                 f"the bytes of a file differ from what was written: expected sha256 "
-                f"{known.sha256}, got {digest}: {location}",
+                f"{expected}, got {digest}: {location}",
             )
+        elif self._record is not None:
+            self._record.entries.keep(_digest_entry(location, expected), {})
 
     def _whole_streams(self) -> Iterator[StreamStateHandle]:
         """Yields streams whose handle covers a whole file, i.e. no segments of merged files."""

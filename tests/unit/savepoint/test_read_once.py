@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot, report_snapshot, verify_snapshot
+from dstl_core import Snapshot, edit_savepoint, report_snapshot, verify_snapshot
 from dstl_core.codec import operator_state
 from dstl_core.codec.columnar.keyed import sst_rows
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
@@ -113,6 +113,29 @@ def test_the_bytes_of_the_state_are_read_once(
     read(snapshot)
     size = sum(file.stat().st_size for file in TABLES.iterdir())
     assert size < files.bytes < 1.3 * size
+
+
+@pytest.mark.parametrize("keeps", [False, True])
+def test_one_reading_checks_records_and_digests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
+) -> None:
+    """Of what dstl wrote, compressed and not. A wrong byte is found wherever it is."""
+    monkeypatch.setattr(range_check, "are_read_by_kernels", lambda size: True)
+    monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 128 << 10)
+    edit = edit_savepoint(Snapshot.load(TABLES))
+    edit.with_files("canonical").write(tmp_path, keep_compression=keeps)
+    snapshot, files = counted_snapshot(tmp_path)
+    report = verify_snapshot(snapshot)
+    assert report.findings == []
+    assert report.digests_checked == 2
+    written = [file for file in tmp_path.iterdir() if not file.name.startswith("_")]
+    size = sum(file.stat().st_size for file in written)
+    assert size < files.bytes < 1.1 * size
+    raw = written[0].read_bytes()
+    for at in (len(raw) // 3, len(raw) - 1):
+        written[0].write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+        problems = [finding.problem for finding in verify_snapshot(snapshot).findings]
+        assert any("expected sha256" in problem for problem in problems)
 
 
 def test_parts_of_a_range_are_merged_from_one_read(monkeypatch: pytest.MonkeyPatch) -> None:
