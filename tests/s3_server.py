@@ -18,9 +18,11 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import parse_qsl, quote
 
 import s3fs
+
+_ALGORITHM = "AWS4-HMAC-SHA256"
 
 
 @dataclass(frozen=True)
@@ -115,24 +117,36 @@ class _KeyChecked:
     def _refusal(self, environ: dict[str, Any]) -> str | None:
         """S3's code of the error, or None for a request that is signed with the server's key."""
         kind, _, rest = environ.get("HTTP_AUTHORIZATION", "").partition(" ")
-        if kind != "AWS4-HMAC-SHA256":
+        query = dict(parse_qsl(environ.get("QUERY_STRING", "")))
+        if query.get("X-Amz-Algorithm") == _ALGORITHM:  # an address that was signed
+            fields = {name.removeprefix("X-Amz-"): value for name, value in query.items()}
+            date, payload = fields["Date"], "UNSIGNED-PAYLOAD"
+        elif kind == _ALGORITHM:
+            fields = dict(part.strip().split("=", 1) for part in rest.split(","))
+            date = environ["HTTP_X_AMZ_DATE"]
+            payload = environ.get("HTTP_X_AMZ_CONTENT_SHA256", "")
+        else:
             return "AccessDenied"
-        fields = dict(part.strip().split("=", 1) for part in rest.split(","))
         key, *scope = fields["Credential"].split("/")
         if key != self._key:
             return "InvalidAccessKeyId"
-        signature = _signature(environ, self._secret, scope, fields["SignedHeaders"])
+        signed = fields["SignedHeaders"], payload
+        signature = _signature(environ, self._secret, date, scope, *signed)
         if not hmac.compare_digest(signature, fields["Signature"]):
             return "SignatureDoesNotMatch"
         return None
 
 
-def _signature(environ: dict[str, Any], secret: str, scope: list[str], signed: str) -> str:
-    """AWS Signature Version 4 of a request, as its own headers describe it."""
+def _signature(
+    environ: dict[str, Any], secret: str, date: str, scope: list[str], signed: str, payload: str
+) -> str:
+    """AWS Signature Version 4 of a request, as its own headers or its address describe it."""
     headers = "".join(f"{name}:{_header(environ, name)}\n" for name in signed.split(";"))
     raw_path, _, raw_query = environ["REQUEST_URI"].partition("?")
     pairs = (part.partition("=") for part in raw_query.split("&") if part)
-    query = "&".join(sorted(f"{name}={value}" for name, _, value in pairs))
+    query = "&".join(
+        sorted(f"{name}={value}" for name, _, value in pairs if name != "X-Amz-Signature")
+    )
     request = "\n".join(
         [
             environ["REQUEST_METHOD"],
@@ -140,11 +154,11 @@ def _signature(environ: dict[str, Any], secret: str, scope: list[str], signed: s
             query,
             headers,
             signed,
-            environ.get("HTTP_X_AMZ_CONTENT_SHA256", ""),
+            payload,
         ]
     )
     digest = hashlib.sha256(request.encode()).hexdigest()
-    text = "\n".join(["AWS4-HMAC-SHA256", environ["HTTP_X_AMZ_DATE"], "/".join(scope), digest])
+    text = "\n".join([_ALGORITHM, date, "/".join(scope), digest])
     key = f"AWS4{secret}".encode()
     for part in scope:
         key = hmac.digest(key, part.encode(), "sha256")

@@ -36,10 +36,13 @@ from dstl_core.storage.profiles import options_for
 from dstl_core.storage.publish_once import PUBLISHERS, create_object
 from dstl_core.storage.range_reader import RangeReader
 from dstl_core.storage.redaction import redacted
+from dstl_core.storage.signed_reads import read_signed
 
 _LOCAL_PROTOCOLS = ("file", "memory")
 _COPYING = ("s3",)
 """Stores that copy an object themselves."""
+_SIGNING = ("s3",)
+"""Stores whose addresses can be signed."""
 _WRITING = ("write", "publish", "replace")
 _TIMES = ("mtime", "LastModified", "last_modified", "created")
 """Names of the time of a file: on disk and on Google Cloud Storage, S3, Azure, and in memory."""
@@ -185,6 +188,10 @@ class FsspecFileIO:
             return whole
         if start == end:
             return b""
+        if end is not None and self._protocol in _SIGNING:
+            signed = read_signed(fs, path, start, end)
+            if signed is not None:
+                return signed
         try:
             part: bytes = fs.cat_file(path, start=start, end=end)
         except Exception:

@@ -206,6 +206,8 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/state/tables/ttl.py:_MAX_TIMESTAMP": Sum.VALUE,
     "dstl_core/state/windows/windowing.py:MAX_TIMESTAMP": Sum.VALUE,
     "dstl_core/storage/read_ahead.py:_MOST_BYTES": Sum.TOTAL,
+    "dstl_core/storage/signed_reads.py:_MOST_ADDRESSES": Sum.TOTAL,
+    "dstl_core/storage/signed_reads.py:_MOST_FAILURES": Sum.PACE,
     "dstl_core/storage/commit_log.py:MOST_AT_ONCE": Sum.TOTAL,
     "dstl_core/storage/commit_log.py:MOST_TRIES": Sum.PACE,
     "dstl_core/spark/savepoints/spark_units.py:_LONGEST_REASON": Sum.SHOWN,

@@ -162,6 +162,7 @@ SILENT = {
     "dstl_core.storage.file_io": "a second error, while the first one is raised",
     "dstl_core.storage.multipart": "a second error, while the first one is raised",
     "dstl_core.storage.publish_once": "a second error, after the first one",
+    "dstl_core.storage.signed_reads": "the file system reads the same, and its error says why",
     "dstl_core.testing.simulation": "the simulation makes the errors",
     "dstl_dagster.resources.spark_resource": "the question is whether the session answers",
 }
