@@ -6,6 +6,7 @@ import importlib.metadata
 import os
 import shutil
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 SOURCES = Path(__file__).with_name("java")
@@ -25,12 +26,17 @@ def jars() -> list[Path]:
 
 def compiled_classpath(work: Path) -> str | None:
     """Compiles the runners; None without jars or a Java development kit."""
-    libraries, javac = jars(), shutil.which("javac")
-    if not libraries or javac is None or shutil.which("java") is None:
+    libraries = jars()
+    if not libraries or shutil.which("javac") is None or shutil.which("java") is None:
         return None
+    return compiled(work, sorted(SOURCES.rglob("*.java")), libraries)
+
+
+def compiled(work: Path, sources: Sequence[Path], libraries: Sequence[Path]) -> str:
+    """Compiles programs; returns the classpath with them."""
     classpath = os.pathsep.join(map(str, [work, *libraries]))
-    sources = [str(path) for path in SOURCES.rglob("*.java")]
-    subprocess.run([javac, "-nowarn", "-d", str(work), "-cp", classpath, *sources], check=True)
+    command = ["javac", "-nowarn", "-d", str(work), "-cp", classpath, *map(str, sources)]
+    subprocess.run(command, check=True)
     return classpath
 
 

@@ -1,6 +1,7 @@
 package dstl.bench;
 
 import org.apache.flink.api.common.functions.OpenContext;
+import org.apache.flink.api.common.typeinfo.TypeInformation;
 import org.apache.flink.api.common.state.ValueState;
 import org.apache.flink.api.common.state.ValueStateDescriptor;
 import org.apache.flink.api.common.typeinfo.Types;
@@ -15,15 +16,20 @@ import org.apache.flink.streaming.api.functions.source.legacy.RichParallelSource
 import org.apache.flink.util.Collector;
 
 import java.lang.management.ManagementFactory;
+import java.util.UUID;
 import java.util.concurrent.atomic.AtomicLong;
 
 /**
  * A job with RocksDB: a text of some 190 characters, a counter and a timer for each key. {@code fill KEYS FOLDER UID STATE}
  * fills it, takes two incremental checkpoints and prints the last one. {@code restore KEYS FOLDER UID STATE SNAPSHOT}
- * restores it, and compares every thousandth key. The last line is JSON.
+ * restores it, and compares every thousandth key; SNAPSHOT is {@code none} for a job that starts empty. The last line is
+ * JSON. Properties: {@code parallelism}, {@code maxParallelism}, {@code doubles} for a counter of another type, and
+ * {@code ids} for one more state, a UUID, which is a value of Kryo.
  */
 public final class EditBench {
-    private static final int PARALLELISM = 2;
+    private static final int PARALLELISM = Integer.getInteger("parallelism", 2);
+    private static final boolean DOUBLES = Boolean.getBoolean("doubles");
+    private static final boolean IDS = Boolean.getBoolean("ids");
     private static final AtomicLong OPENED = new AtomicLong();
     private static final AtomicLong SEEN = new AtomicLong();
     private static final AtomicLong WRONG = new AtomicLong();
@@ -33,6 +39,7 @@ public final class EditBench {
 
     public static void main(String[] arguments) throws Exception {
         boolean fills = arguments[0].equals("fill");
+        boolean isEmpty = !fills && arguments[5].equals("none");
         long keys = Long.parseLong(arguments[1]);
         String folder = arguments[2];
         long step = fills ? 1 : 1000;
@@ -47,7 +54,7 @@ public final class EditBench {
         try (MiniCluster flink = new MiniCluster(cluster.build())) {
             flink.start();
             JobGraph graph = graph(keys, step, arguments[3], arguments[4], fills);
-            if (!fills) {
+            if (!fills && !isEmpty) {
                 graph.setSavepointRestoreSettings(SavepointRestoreSettings.forPath(arguments[5], false));
             }
             long start = System.nanoTime();
@@ -72,7 +79,7 @@ public final class EditBench {
             flink.requestJobResult(graph.getJobID()).get();
             System.out.printf(
                     "{\"checkpoint\": \"%s\", \"open_seconds\": %.2f, \"open_cpu_seconds\": %.2f, \"wrong\": %d}%n",
-                    path, seconds, cpuSeconds, WRONG.get());
+                    path, seconds, cpuSeconds, isEmpty ? 0 : WRONG.get());
         }
         System.exit(0);
     }
@@ -85,7 +92,7 @@ public final class EditBench {
         job.setString("restart-strategy.type", "none");
         StreamExecutionEnvironment environment = new StreamExecutionEnvironment(job);
         environment.setParallelism(PARALLELISM);
-        environment.setMaxParallelism(128);
+        environment.setMaxParallelism(Integer.getInteger("maxParallelism", 128));
         environment
                 .addSource(new Numbers(keys, step), Types.LONG)
                 .uid("numbers")
@@ -97,6 +104,19 @@ public final class EditBench {
 
     private static long cpu() {
         return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
+    }
+
+    @SuppressWarnings("unchecked")
+    private static TypeInformation<Number> countType() {
+        return (TypeInformation<Number>) (TypeInformation<?>) (DOUBLES ? Types.DOUBLE : Types.LONG);
+    }
+
+    private static Number count(long number) {
+        return DOUBLES ? (Number) Double.valueOf(number) : (Number) Long.valueOf(number);
+    }
+
+    private static UUID id(long number) {
+        return new UUID(number * 0x9E3779B97F4A7C15L, number);
     }
 
     /** Random digits, so that they do not compress to nothing. */
@@ -144,7 +164,8 @@ public final class EditBench {
         private final String name;
         private final boolean fills;
         private transient ValueState<String> text;
-        private transient ValueState<Long> count;
+        private transient ValueState<Number> count;
+        private transient ValueState<UUID> id;
 
         private Texts(String name, boolean fills) {
             this.name = name;
@@ -154,7 +175,10 @@ public final class EditBench {
         @Override
         public void open(OpenContext context) {
             text = getRuntimeContext().getState(new ValueStateDescriptor<>(name, Types.STRING));
-            count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", Types.LONG));
+            count = getRuntimeContext().getState(new ValueStateDescriptor<>("count", countType()));
+            if (IDS) {
+                id = getRuntimeContext().getState(new ValueStateDescriptor<>("id", TypeInformation.of(UUID.class)));
+            }
             OPENED.incrementAndGet();
         }
 
@@ -162,9 +186,14 @@ public final class EditBench {
         public void processElement(Long number, Context context, Collector<Long> out) throws Exception {
             if (fills) {
                 text.update(text(number));
-                count.update(number);
+                count.update(count(number));
+                if (IDS) {
+                    id.update(id(number));
+                }
                 context.timerService().registerEventTimeTimer(number);
-            } else if (!text(number).equals(text.value()) || !number.equals(count.value())) {
+            } else if (!text(number).equals(text.value())
+                    || !count(number).equals(count.value())
+                    || IDS && !id(number).equals(id.value())) {
                 WRONG.incrementAndGet();
             }
             SEEN.incrementAndGet();
