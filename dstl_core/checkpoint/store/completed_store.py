@@ -6,7 +6,7 @@ Source of the behaviour: ``DefaultCompletedCheckpointStore`` of Flink 2.2.1.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any, Self
@@ -386,6 +386,13 @@ class CompletedCheckpointStore:
             if self.commit_of(checkpoint_id) is None:
                 self._withdraw(commit.folder, commit.payload["metadata_sha256"])
             del self._in_doubt[checkpoint_id]
+
+    def claimed_folders(self) -> Sequence[Location]:
+        """Folders of snapshots that the pipeline has claimed, as long as one of its checkpoints may
+        need a file of them.
+        """
+        self._read()
+        return self._cleaner.roots[1:]
 
     def file_io_of(self, folder: Location) -> FileIO:
         return self._file_io if folder.scheme == self.layout.root.scheme else open_file_io(folder)

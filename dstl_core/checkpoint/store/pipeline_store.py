@@ -32,6 +32,7 @@ from dstl_core.storage.location import (
     checkpoint_id_of,
     is_scratch,
 )
+from dstl_core.storage.walk import files_below
 
 _LEASE = re.compile(r"([A-Za-z0-9_-]+)\.json")
 
@@ -291,6 +292,11 @@ class PipelineStore:
                 file.location not in needed for file in self._file_io.list_folder(status.location)
             )
         ]
+
+    def claimed_files(self) -> list[str]:
+        """Folders with files that the pipeline has claimed from Flink."""
+        folders = self._store.claimed_folders()
+        return [str(e) for e in folders if any(files_below(open_file_io(e), e))]
 
     def orphans(self) -> list[str]:
         """Files and folders of uncommitted epochs, also of a running epoch."""

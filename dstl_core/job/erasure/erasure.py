@@ -21,7 +21,9 @@ from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
+    DstlError,
     FormatError,
+    PathNotAllowedError,
     SavepointError,
     StateFileNotFoundError,
     StorageError,
@@ -152,18 +154,27 @@ class PipelineKeys:
         Raises:
             ConfigError: A key is of another type, or stored output has no column with it.
             NoSuchOperatorError: The pipeline has no operator of a uid.
+            SavepointError: A checkpoint may need files that the pipeline has claimed from Flink.
         """
         source = self._latest()
-        keys = self._keys_of(source)
-        return KeyTraces(
-            {uid: len(own) for uid, own in keys.items()},
-            entries_in(source, keys),
-            left_in(source, keys),
-            list(self._earlier(keys)),
-            self._rows(keys).count(),
-            self._in_savepoints(keys),
-            self._unread(),
-        )
+        try:
+            keys = self._keys_of(source)
+            return KeyTraces(
+                {uid: len(own) for uid, own in keys.items()},
+                entries_in(source, keys),
+                left_in(source, keys),
+                list(self._earlier(keys)),
+                self._rows(keys).count(),
+                self._in_savepoints(keys),
+                self._unread(),
+            )
+        except PathNotAllowedError as error:
+            raise SavepointError(
+                f"Keys cannot be found: a checkpoint has files outside of the pipeline's folder, "
+                f"as after a start with CLAIM ({error.message.partition(';')[0]}); let the "
+                f"pipeline write bases of its own until no checkpoint does, and try again.",
+                location=str(self.store.layout.root),
+            ) from error
 
     def erase(
         self,
@@ -266,8 +277,24 @@ class PipelineKeys:
                     yield folder.rsplit("/", 1)[1]
             # A part of it is gone or damaged, or its keys had another type.
             except (StateFileNotFoundError, ConfigError, FormatError) as error:
+                self._check_claimed(folder, error)
                 _LOG.warning("%s cannot be read, and an erasure deletes it: %s", folder, error)
                 yield folder.rsplit("/", 1)[1]
+
+    def _check_claimed(self, folder: str, error: DstlError) -> None:
+        """Checks that a checkpoint that cannot be read names no file of Flink's.
+
+        Raises:
+            SavepointError: It may.
+        """
+        claimed = self.store.claimed_files()
+        if claimed:
+            raise SavepointError(
+                f"Keys cannot be found: {folder} cannot be read, and it may name files in "
+                f"{claimed[-1]}, which the pipeline has claimed from Flink ({error.message}); "
+                f"delete what no checkpoint of Flink there needs, and try again.",
+                location=str(self.store.layout.root),
+            ) from error
 
     def _in_savepoints(self, keys: Keys) -> dict[str, Entries]:
         every = {path: entries_in(self._snapshot(path), keys) for path in self.savepoints}

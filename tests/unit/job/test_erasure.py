@@ -17,7 +17,7 @@ import pytest
 
 from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob, aggregates
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
-from dstl_core.errors import CheckpointError, ConfigError, DstlError, RestoreError
+from dstl_core.errors import CheckpointError, ConfigError, DstlError, RestoreError, SavepointError
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.erasure.erasure import PipelineKeys
 from dstl_core.job.spec.operators import LocalCopies
@@ -25,8 +25,11 @@ from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.sinks import ParquetSink
 from dstl_core.state.tables.descriptor import ListStateDescriptor
+from dstl_core.storage.location import Location
 from tests.command_line import is_one_sentence, run
 from tests.own_long import REGISTRY, REGISTRY_NAME, OwnLong
+from tests.unit.checkpoint.pipeline import Pipeline
+from tests.unit.checkpoint.test_restore_modes import source_of, started
 from tests.unit.job.test_job_migration import Killed, kill_at
 from tests.unpacked import files_with
 
@@ -233,6 +236,43 @@ def test_an_earlier_checkpoint_that_is_damaged_goes_too(tmp_path: Path) -> None:
     assert files_with(tmp_path, ADA) == []
     assert not any(folder.exists() for folder in earlier)
     assert values_of(job, "sums") == without(before, ADA)
+
+
+@pytest.mark.parametrize("is_damaged", [True, False])
+def test_files_that_an_earlier_checkpoint_has_claimed_of_flink_are_not_left_behind(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    """Its metadata alone names them, so nothing is erased while they are there."""
+    pipeline = Pipeline(Location.parse(tmp_path / "base"))
+    flink = source_of(
+        "a-hashmap-changelog-materialized", tmp_path / "flink", changelog_in_job_folder=True
+    )
+    job = started(pipeline, flink, "CLAIM")
+    root, key = Path(pipeline.layout.root.path), max(flink.counts)
+    job.process(key)
+    job.checkpoint()
+    shutil.copytree(root, tmp_path / "kept")
+    shutil.copytree(flink.root, tmp_path / "flink-kept")
+    job.materialize()
+    job.checkpoint()
+    job.close()
+    [earlier] = (tmp_path / "kept").glob("chk-*")
+    shutil.copytree(earlier, root / earlier.name)
+    shutil.copytree(tmp_path / "flink-kept", flink.root, dirs_exist_ok=True)
+    if is_damaged:
+        (root / earlier.name / "_metadata").write_bytes(b"")
+    every = PipelineKeys(str(root), {"a-keyed": [key]}, local_copies=str(tmp_path / "local"))
+    before = sorted(root.rglob("*"))
+    for work in (every.find, every.erase):
+        with pytest.raises(SavepointError, match="Keys cannot be found") as error:
+            work()
+        assert is_one_sentence(f"dstl: {error.value}\n")
+    assert sorted(root.rglob("*")) == before
+    if is_damaged:
+        assert f"{earlier.name} cannot be read" in str(error.value)
+        shutil.rmtree(flink.root)
+        assert every.erase().traces.earlier == [earlier.name]
+        assert not (root / earlier.name).exists()
 
 
 def test_tables_behind_and_savepoints_lose_it_too(tmp_path: Path) -> None:
