@@ -162,7 +162,7 @@ class KeptState:
         self._target = target
         self._shares = shares
         self._sizes: dict[Location, dict[str, int]] = {}
-        self._shared: set[Location] = set()
+        self._shared: dict[Location, tuple[int, bool]] = {}
         self._copies: dict[StreamStateHandle, StreamStateHandle] = {}
         if shares and source.folder.scheme != target.folder.scheme:
             raise ConfigError(
@@ -285,7 +285,8 @@ class KeptState:
         place = self._source.resolver.resolve(stream)
         assert place.location is not None  # an inline stream has none
         self._check_size(place.location, place.end, exact=exact)
-        self._shared.add(place.location)
+        end, is_whole = self._shared.get(place.location, (0, False))
+        self._shared[place.location] = max(end, place.end), is_whole or exact
         if isinstance(stream, RelativeFileStateHandle):
             return FileStateHandle(str(place.location), stream.state_size)
         named = self._source.resolver.places(stream)[0]
@@ -316,14 +317,19 @@ class KeptState:
         return copy
 
     def leave_notes(self) -> None:
-        """Leaves a note beside the shared files that the new snapshot names them.
+        """Leaves a note beside the shared files that the new snapshot names them, and looks whether
+        they are still there: a collection that had not seen the note may have taken one.
 
         Raises:
+            SavepointError: A file is gone.
             ConfigError: A pipeline of dstl owns them, which deletes files that no checkpoint of its
                 own needs.
         """
         if self._source.folder != self._target.folder:
             leave_notes(self._source.file_io, self._shared, self._target.folder)
+            self._sizes.clear()
+            for location, (end, is_whole) in self._shared.items():
+                self._check_size(location, end, exact=is_whole)
 
 
 def whole_file(

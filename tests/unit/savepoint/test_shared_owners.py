@@ -13,7 +13,9 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot, rewrite_savepoint
+from dstl_core.checkpoint.store import sharing
 from dstl_core.errors import SavepointError
+from dstl_core.savepoint.edit import kept_state
 from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
@@ -182,6 +184,23 @@ def test_a_crash_before_publication_blocks_and_loses_nothing(tmp_path: Path) -> 
     storm.delete_notes(storm.base / "out-1")
     storm.collect()
     assert storm.owners.keys() == {storm.job / "chk-1"}
+
+
+def test_a_file_that_went_before_the_note_was_there_is_missed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Somebody deletes the source of an edit, and a collection has looked for notes already."""
+    storm = Storm(tmp_path, 7)
+    source = storm.load(storm.job / "chk-1")
+
+    def leave_notes(files: Any, shared: Any, snapshot: Any) -> None:
+        Path(max(shared, key=str).path).unlink()
+        sharing.leave_notes(files, shared, snapshot)
+
+    monkeypatch.setattr(kept_state, "leave_notes", leave_notes)
+    with pytest.raises(SavepointError, match=r"nothing was published: .* got no file"):
+        rewrite_savepoint(source, storm.base / "out", rename={"a-keyed": "new"}, files="share")
+    assert not (storm.base / "out" / "_metadata").exists()
 
 
 def test_shared_files_are_kept_for_the_checkpoint_beside_their_folder(tmp_path: Path) -> None:
