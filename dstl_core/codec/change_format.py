@@ -54,8 +54,7 @@ def write_groups(
         out.write_i32(len(payloads))
         out.write_i32(key_group)
         for payload in payloads:
-            out.write_i32(len(payload))
-            out.write_bytes(payload)
+            out.write_sized(payload)
 
 
 def java_hash_map_order(key_groups: Sequence[int], *, last_is_new: bool) -> list[int]:

@@ -277,6 +277,11 @@ class DataOutput:
     def write_bytes(self, value: bytes) -> None:
         self._buffer += value
 
+    def write_sized(self, value: bytes) -> None:
+        """Appends the bytes after their number (i32)."""
+        self.write_i32(len(value))
+        self.write_bytes(value)
+
     def write_utf(self, value: str) -> None:
         raw = encode_modified_utf8(value)
         if len(raw) > MAX_UTF_BYTES:

@@ -76,8 +76,7 @@ class Collector:
         out.write_i32(self.version)
         out.write_i32(len(kept))
         for raw in kept:
-            out.write_i32(len(raw))
-            out.write_bytes(raw)
+            out.write_sized(raw)
         if not self.is_global:
             return out.to_bytes()
         framed = DataOutput()
@@ -88,8 +87,7 @@ class Collector:
             framed.write_i32(version)
             framed.write_i32(len(self.committed_globally))
             for committable in self.committed_globally:
-                framed.write_i32(len(committable.data))
-                framed.write_bytes(committable.data)
+                framed.write_sized(committable.data)
         framed.write_bytes(write_versioned(Versioned(_VERSION, out.to_bytes())))
         return framed.to_bytes()
 

@@ -45,8 +45,7 @@ def parse_versioned(raw: bytes) -> Versioned:
 def write_versioned(payload: Versioned) -> bytes:
     out = DataOutput()
     out.write_i32(payload.version)
-    out.write_i32(len(payload.data))
-    out.write_bytes(payload.data)
+    out.write_sized(payload.data)
     return out.to_bytes()
 
 

@@ -157,9 +157,7 @@ def write_enumerator(version: int, enumerator: Json) -> tuple[int, bytes]:
         out.write_i32(SPLIT_VERSION)
     for split in enumerator["partitions"]:
         if version == _WITH_SPLITS:
-            raw = write_split(split)
-            out.write_i32(len(raw))
-            out.write_bytes(raw)
+            out.write_sized(write_split(split))
         else:
             _write_partition(out, split)
         if version > 1:

@@ -132,8 +132,6 @@ def write_enumerator(last_seen: str, splits: list[Json]) -> bytes:
     out.write_i32(len(splits))
     out.write_i32(SPLIT_VERSION)
     for split in splits:
-        raw = write_split(split)
-        out.write_i32(len(raw))
-        out.write_bytes(raw)
+        out.write_sized(write_split(split))
         out.write_i32(ASSIGNED)
     return out.to_bytes()

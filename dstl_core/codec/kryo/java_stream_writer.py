@@ -107,8 +107,7 @@ class JavaStreamWriter:
                 out.write_bytes(item)
             else:
                 out.write_u8(Tag.LONG_BLOCK_DATA)
-                out.write_i32(len(item))
-                out.write_bytes(item)
+                out.write_sized(item)
         out.write_u8(Tag.END_BLOCK_DATA)
 
     def _class(self, java_class: JavaClass | None) -> None:

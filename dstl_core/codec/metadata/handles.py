@@ -121,8 +121,7 @@ def write_stream_handle(out: DataOutput, handle: StreamStateHandle | None) -> No
         case ByteStreamStateHandle():
             out.write_u8(BYTE_STREAM_STATE_HANDLE)
             out.write_utf(handle.handle_name)
-            out.write_i32(len(handle.data))
-            out.write_bytes(handle.data)
+            out.write_sized(handle.data)
         case FileStateHandle():
             out.write_u8(FILE_STREAM_STATE_HANDLE)
             out.write_i64(handle.state_size)
@@ -304,8 +303,7 @@ def _write_in_memory_changes(out: DataOutput, handle: InMemoryChangelogStateHand
     out.write_i32(len(handle.changes))
     for key_group, change in handle.changes:
         out.write_i32(key_group)
-        out.write_i32(len(change))
-        out.write_bytes(change)
+        out.write_sized(change)
     out.write_utf(handle.state_handle_id)
 
 

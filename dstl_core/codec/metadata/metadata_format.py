@@ -158,8 +158,7 @@ def _write_master_state(out: DataOutput, master: MasterState) -> None:
     body = DataOutput()
     body.write_i32(master.version)
     body.write_utf(master.name)
-    body.write_i32(len(master.data))
-    body.write_bytes(master.data)
+    body.write_sized(master.data)
     out.write_i32(MASTER_STATE_MAGIC_NUMBER)
     out.write_i32(body.position)
     out.write_bytes(body.to_bytes())
@@ -337,8 +336,7 @@ def write_channel_handle(out: DataOutput, handle: AnyChannelStateHandle, version
     if isinstance(handle, MergedChannelStateHandle):
         out.write_i64(handle.state_size)
         write_stream_handle(out, handle.stream)
-        out.write_i32(len(handle.blob))
-        out.write_bytes(handle.blob)
+        out.write_sized(handle.blob)
         return
     for number in handle.info:
         out.write_i32(number)

@@ -229,8 +229,7 @@ def _write_text(value: Any, out: DataOutput) -> None:
         raw = value.encode()
     except UnicodeEncodeError as error:
         raise _misfit("STRING", value) from error
-    out.write_i32(len(raw))
-    out.write_bytes(raw)
+    out.write_sized(raw)
 
 
 def _write_decimal(value: Any, out: DataOutput) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from dstl_core.codec.data_io import (
     DataInput,
@@ -19,15 +19,12 @@ from dstl_core.codec.data_io import (
 )
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
-    check_snapshot_version,
     read_composite_header,
-    simple_reader,
-    write_composite_header,
-    write_nested,
+    readers_of,
 )
 from dstl_core.codec.serializers.primitives import float_text
 from dstl_core.codec.serializers.strings import read_string_value, write_string_value
@@ -45,8 +42,7 @@ class BytePrimitiveArraySerializer(TypeSerializer[bytes]):
     type_name: ClassVar[str] = "byte[]"
 
     def serialize(self, value: bytes, out: DataOutput) -> None:
-        out.write_i32(len(value))
-        out.write_bytes(value)
+        out.write_sized(value)
 
     def deserialize(self, data: DataInput) -> bytes:
         return data.read_bytes(data.read_length("byte[] size"), "byte[]")
@@ -165,20 +161,17 @@ class StringArraySerializer(TypeSerializer[list[str | None]]):
 
 
 @dataclass(frozen=True)
-class GenericArraySerializer(TypeSerializer[list[Any]]):
+class GenericArraySerializer(CompositeSerializer[list[Any]]):
     """A byte before each item says whether it is present: 1 is present. Elsewhere 1 means null."""
 
     component_class: str
     component: AnySerializer
     snapshot_class: ClassVar[str] = _BASE + "GenericArraySerializerSnapshot"
+    part_names: ClassVar[tuple[str, ...]] = ("component",)
 
     @property
     def type_name(self) -> str:
         return f"{self.component.type_name}[]"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.component,)
 
     def serialize(self, value: list[Any], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -193,36 +186,28 @@ class GenericArraySerializer(TypeSerializer[list[Any]]):
             for _ in range(data.read_count("array size", 1))
         ]
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
+    def write_outer_fields(self, out: DataOutput) -> None:
         out.write_utf(self.component_class)
-        write_nested(out, [self.component])
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, 1)
+        return cls(data.read_utf("component class"), *context.read_nested(data, 1))
 
     def to_text(self, value: list[Any]) -> JsonValue:
         return [None if item is None else self.component.to_text(item) for item in value]
 
 
-def _read_generic_array(
-    data: DataInput, version: int, context: SnapshotContext
-) -> GenericArraySerializer:
-    check_snapshot_version(data, GenericArraySerializer, version)
-    read_composite_header(data, 1)
-    return GenericArraySerializer(data.read_utf("component class"), *context.read_nested(data, 1))
-
-
-READERS: dict[str, SnapshotReader] = dict(
-    simple_reader(serializer)
-    for serializer in (
-        BytePrimitiveArraySerializer(),
-        ByteArrayWrapperSerializer(),
-        BooleanPrimitiveArraySerializer(),
-        ShortPrimitiveArraySerializer(),
-        IntPrimitiveArraySerializer(),
-        LongPrimitiveArraySerializer(),
-        FloatPrimitiveArraySerializer(),
-        DoublePrimitiveArraySerializer(),
-        CharPrimitiveArraySerializer(),
-        StringArraySerializer(),
-    )
+READERS = readers_of(
+    BytePrimitiveArraySerializer,
+    ByteArrayWrapperSerializer,
+    BooleanPrimitiveArraySerializer,
+    ShortPrimitiveArraySerializer,
+    IntPrimitiveArraySerializer,
+    LongPrimitiveArraySerializer,
+    FloatPrimitiveArraySerializer,
+    DoublePrimitiveArraySerializer,
+    CharPrimitiveArraySerializer,
+    StringArraySerializer,
+    GenericArraySerializer,
 )
-READERS[GenericArraySerializer.snapshot_class] = _read_generic_array

@@ -294,8 +294,7 @@ def _read_text(data: DataInput) -> str:
 
 
 def _write_bytes(out: DataOutput, raw: bytes) -> None:
-    out.write_i32(len(raw))
-    out.write_bytes(raw)
+    out.write_sized(raw)
 
 
 def _read_primitive(kind: str, data: DataInput) -> Any:

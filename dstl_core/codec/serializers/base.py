@@ -15,7 +15,7 @@ import struct
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Generic, TypeVar
+from typing import Any, ClassVar, Generic, Self, TypeVar
 
 from dstl_core.codec.data_io import DataInput, DataOutput, KeyOutput
 from dstl_core.errors import (
@@ -83,6 +83,11 @@ class TypeSerializer(ABC, Generic[T]):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         """Appends the payload after class and version. Simple types have none."""
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        """The type of a snapshot, from what ``write_snapshot_payload`` appended."""
+        return cls()
+
     def java_hash(self, value: T) -> int:
         """Java's ``hashCode()`` of a value. Only the low 32 bits of the result count."""
         raise ConfigError(
@@ -103,14 +108,42 @@ class TypeSerializer(ABC, Generic[T]):
         return self.type_name
 
 
-class WrapperSerializer(TypeSerializer[Any]):
-    """A type whose values and bytes are those of another one, ``inner``."""
+class CompositeSerializer(TypeSerializer[T]):
+    """A type with a composite snapshot: a header, outer fields, the snapshots of the parts."""
 
-    inner: AnySerializer
+    kind: ClassVar[str]
+    """The name of the type, before those of its parts."""
+    part_names: ClassVar[tuple[str, ...]]
+    """The attributes that hold the parts, in the order of the snapshot."""
+    outer_version: int = 1
 
     @property
     def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.inner,)
+        return tuple(getattr(self, name) for name in self.part_names)
+
+    @property
+    def type_name(self) -> str:
+        return f"{self.kind}<{', '.join(part.type_name for part in self.nested)}>"
+
+    def write_snapshot_payload(self, out: DataOutput) -> None:
+        write_composite_header(out, self.outer_version)
+        self.write_outer_fields(out)
+        write_nested(out, self.nested)
+
+    def write_outer_fields(self, out: DataOutput) -> None:
+        """Appends what stands between the header and the parts."""
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, cls.outer_version)
+        return cls(*context.read_nested(data, len(cls.part_names)))
+
+
+class WrapperSerializer(CompositeSerializer[Any]):
+    """A type whose values and bytes are those of another one, ``inner``."""
+
+    inner: AnySerializer
+    part_names: ClassVar[tuple[str, ...]] = ("inner",)
 
     @property
     def length(self) -> int:
@@ -215,13 +248,6 @@ class SnapshotContext:
             )
         return [self.read_snapshot(data) for _ in range(number)]
 
-    def read_composite(
-        self, data: DataInput, outer_version: int, count: int | None = None
-    ) -> list[AnySerializer]:
-        """Reads a composite payload that has no outer fields."""
-        read_composite_header(data, outer_version)
-        return self.read_nested(data, count)
-
 
 def read_composite_header(data: DataInput, *outer_versions: int) -> int:
     """Reads the outer version, which must be one of the given ones."""
@@ -285,29 +311,17 @@ def opaque_text(java_class: str, raw: bytes) -> JsonValue:
     return {"$class": java_class, "$hex": raw.hex()}
 
 
-def simple_reader(serializer: AnySerializer) -> tuple[str, SnapshotReader]:
-    """Class and reader of a snapshot without payload."""
+def readers_of(*kinds: type[AnySerializer]) -> dict[str, SnapshotReader]:
+    """The readers of types whose snapshots have one version, by snapshot class."""
 
-    def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
-        check_snapshot_version(data, type(serializer), version)
-        return serializer
+    def reader(kind: type[AnySerializer]) -> SnapshotReader:
+        def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
+            check_snapshot_version(data, kind, version)
+            return kind.read_snapshot_payload(data, context)
 
-    return serializer.snapshot_class, read
+        return read
 
-
-def composite_reader(
-    serializer: Callable[..., AnySerializer], snapshot_class: str, outer_version: int, parts: int
-) -> tuple[str, SnapshotReader]:
-    """Class and reader of a composite snapshot without outer fields.
-
-    ``serializer`` takes the nested serializers.
-    """
-
-    def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
-        check_version(data, snapshot_class, version, 3)
-        return serializer(*context.read_composite(data, outer_version, parts))
-
-    return snapshot_class, read
+    return {kind.snapshot_class: reader(kind) for kind in kinds}
 
 
 def write_snapshot(out: DataOutput, serializer: AnySerializer) -> None:

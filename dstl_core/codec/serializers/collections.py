@@ -9,21 +9,17 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
-    TypeSerializer,
-    check_snapshot_version,
     combine_java_hash,
-    composite_reader,
     read_composite_header,
-    write_composite_header,
-    write_nested,
+    readers_of,
 )
 from dstl_core.errors import ConfigError, FormatError
 
@@ -71,19 +67,13 @@ def java_double_text(value: float) -> str:
 
 
 @dataclass(frozen=True)
-class ListSerializer(TypeSerializer[list[Any]]):
+class ListSerializer(CompositeSerializer[list[Any]]):
     """i32 count, then the elements."""
 
     element: AnySerializer
     snapshot_class: ClassVar[str] = _BASE + "ListSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"List<{self.element.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.element,)
+    kind: ClassVar[str] = "List"
+    part_names: ClassVar[tuple[str, ...]] = ("element",)
 
     def serialize(self, value: list[Any], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -93,10 +83,6 @@ class ListSerializer(TypeSerializer[list[Any]]):
     def deserialize(self, data: DataInput) -> list[Any]:
         count = data.read_count("list size", max(1, self.element.length))
         return [self.element.deserialize(data) for _ in range(count)]
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, [self.element])
 
     def java_hash(self, value: list[Any]) -> int:
         return combine_java_hash([self.element.java_hash(item) for item in value])
@@ -110,14 +96,11 @@ class ArrayListSerializer(ListSerializer):
     """The list type of Flink's runtime. Its bytes equal those of a list."""
 
     snapshot_class: ClassVar[str] = "org.apache.flink.runtime.state.ArrayListSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"ArrayList<{self.element.type_name}>"
+    kind: ClassVar[str] = "ArrayList"
 
 
 @dataclass(frozen=True)
-class SetSerializer(TypeSerializer[list[Any]]):
+class SetSerializer(CompositeSerializer[list[Any]]):
     """i32 count, then ``bool is_null, [element]``.
 
     A value is a list without duplicates, in the order of the bytes.
@@ -125,14 +108,8 @@ class SetSerializer(TypeSerializer[list[Any]]):
 
     element: AnySerializer
     snapshot_class: ClassVar[str] = _BASE + "SetSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"Set<{self.element.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.element,)
+    kind: ClassVar[str] = "Set"
+    part_names: ClassVar[tuple[str, ...]] = ("element",)
 
     def serialize(self, value: list[Any], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -147,17 +124,13 @@ class SetSerializer(TypeSerializer[list[Any]]):
             for _ in range(data.read_count("set size", 1))
         ]
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, [self.element])
-
     def to_text(self, value: list[Any]) -> JsonValue:
         items = [None if item is None else self.element.to_text(item) for item in value]
         return sorted(items, key=text_key)
 
 
 @dataclass(frozen=True)
-class MapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
+class MapSerializer(CompositeSerializer[list[tuple[Any, Any]]]):
     """i32 count, then ``key, bool is_null, [value]``.
 
     A value is a list of pairs, since keys of Flink may not be hashable in Python.
@@ -166,14 +139,8 @@ class MapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
     key: AnySerializer
     value: AnySerializer
     snapshot_class: ClassVar[str] = _BASE + "MapSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"Map<{self.key.type_name}, {self.value.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.key, self.value)
+    kind: ClassVar[str] = "Map"
+    part_names: ClassVar[tuple[str, ...]] = ("key", "value")
 
     def serialize(self, value: list[tuple[Any, Any]], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -191,10 +158,6 @@ class MapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
             pairs.append((key, None if is_null else self.value.deserialize(data)))
         return pairs
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, [self.key, self.value])
-
     def to_text(self, value: list[tuple[Any, Any]]) -> JsonValue:
         pairs = [
             [self.key.to_text(key), None if item is None else self.value.to_text(item)]
@@ -204,13 +167,14 @@ class MapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
 
 
 @dataclass(frozen=True)
-class TupleSerializer(TypeSerializer[tuple[Any, ...]]):
+class TupleSerializer(CompositeSerializer[tuple[Any, ...]]):
     """Fields without gaps; a field may be null only if its type allows null."""
 
     fields: tuple[AnySerializer, ...]
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.api.java.typeutils.runtime.TupleSerializerSnapshot"
     )
+    outer_version = 2
 
     def __post_init__(self) -> None:
         if not self.fields:
@@ -239,10 +203,23 @@ class TupleSerializer(TypeSerializer[tuple[Any, ...]]):
     def deserialize(self, data: DataInput) -> tuple[Any, ...]:
         return tuple(field.deserialize(data) for field in self.fields)
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
+    def write_outer_fields(self, out: DataOutput) -> None:
         out.write_utf(f"{_TUPLE_CLASS}{len(self.fields)}")
-        write_nested(out, self.fields)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, 2)
+        at = data.position
+        name = data.read_utf("tuple class")
+        fields: Sequence[AnySerializer] = context.read_nested(data)
+        if not fields or name != f"{_TUPLE_CLASS}{len(fields)}":
+            raise FormatError(
+                "The class of a tuple does not fit its number of fields",
+                offset=at,
+                expected=f"{_TUPLE_CLASS}{len(fields)}",
+                got=name,
+            )
+        return cls(tuple(fields))
 
     def java_hash(self, value: tuple[Any, ...]) -> int:
         hashes = [
@@ -255,28 +232,6 @@ class TupleSerializer(TypeSerializer[tuple[Any, ...]]):
         return [field.to_text(item) for field, item in zip(self.fields, value, strict=True)]
 
 
-def _read_tuple(data: DataInput, version: int, context: SnapshotContext) -> TupleSerializer:
-    check_snapshot_version(data, TupleSerializer, version)
-    read_composite_header(data, 2)
-    at = data.position
-    name = data.read_utf("tuple class")
-    fields: Sequence[AnySerializer] = context.read_nested(data)
-    if not fields or name != f"{_TUPLE_CLASS}{len(fields)}":
-        raise FormatError(
-            "The class of a tuple does not fit its number of fields",
-            offset=at,
-            expected=f"{_TUPLE_CLASS}{len(fields)}",
-            got=name,
-        )
-    return TupleSerializer(tuple(fields))
-
-
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        composite_reader(ListSerializer, ListSerializer.snapshot_class, 1, 1),
-        composite_reader(ArrayListSerializer, ArrayListSerializer.snapshot_class, 1, 1),
-        composite_reader(SetSerializer, SetSerializer.snapshot_class, 1, 1),
-        composite_reader(MapSerializer, MapSerializer.snapshot_class, 1, 2),
-    ]
+READERS = readers_of(
+    ListSerializer, ArrayListSerializer, SetSerializer, MapSerializer, TupleSerializer
 )
-READERS[TupleSerializer.snapshot_class] = _read_tuple

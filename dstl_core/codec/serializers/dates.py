@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, simple_reader
+from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, readers_of
 from dstl_core.codec.serializers.primitives import long_java_hash
 
 _BASE = "org.apache.flink.api.common.typeutils.base."
@@ -375,16 +375,13 @@ class LocalDateTimeSerializer(TypeSerializer[LocalDateTime | None]):
         return None if value is None else f"{date_text(value.date)}T{time_text(value.time)}"
 
 
-READERS = dict(
-    simple_reader(serializer)
-    for serializer in (
-        DateSerializer(),
-        SqlDateSerializer(),
-        SqlTimeSerializer(),
-        SqlTimestampSerializer(),
-        InstantSerializer(),
-        LocalDateSerializer(),
-        LocalTimeSerializer(),
-        LocalDateTimeSerializer(),
-    )
+READERS = readers_of(
+    DateSerializer,
+    SqlDateSerializer,
+    SqlTimeSerializer,
+    SqlTimestampSerializer,
+    InstantSerializer,
+    LocalDateSerializer,
+    LocalTimeSerializer,
+    LocalDateTimeSerializer,
 )

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from dstl_core.codec.big_decimal import BigDecimal, integer_text, two_s_complement
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, simple_reader
+from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, readers_of
 
 _BASE = "org.apache.flink.api.common.typeutils.base."
 _SHORT_CODES = {0: 1, 1: 2, 10: 3}
@@ -107,4 +107,4 @@ class BigDecSerializer(TypeSerializer[BigDecimal | None]):
         return None if value is None else str(value)
 
 
-READERS = dict([simple_reader(BigIntSerializer()), simple_reader(BigDecSerializer())])
+READERS = readers_of(BigIntSerializer, BigDecSerializer)

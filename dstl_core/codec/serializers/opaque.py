@@ -11,7 +11,7 @@ Source: ``KryoSerializer``, ``JavaSerializer``, ``ValueSerializer``, ``CopyableV
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.java_stream import (
@@ -24,11 +24,9 @@ from dstl_core.codec.serializers.base import (
     JsonValue,
     OpaqueValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
-    check_snapshot_version,
     opaque_text,
-    simple_reader,
+    readers_of,
 )
 from dstl_core.codec.serializers.optional_map import (
     OptionalEntry,
@@ -79,11 +77,10 @@ class KryoSerializer(_OpaqueSerializer):
         for entries in self.maps:
             write_optional_map(out, entries)
 
-
-def _read_kryo(data: DataInput, version: int, context: SnapshotContext) -> KryoSerializer:
-    check_snapshot_version(data, KryoSerializer, version)
-    java_class = data.read_utf("Kryo class")
-    return KryoSerializer(java_class, tuple(read_optional_map(data) for _ in range(3)))
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        java_class = data.read_utf("Kryo class")
+        return cls(java_class, tuple(read_optional_map(data) for _ in range(3)))
 
 
 @dataclass(frozen=True)
@@ -101,20 +98,16 @@ class ValueClassSerializer(_OpaqueSerializer):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_utf(self.java_class)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(data.read_utf("value class"))
+
 
 @dataclass(frozen=True)
 class CopyableValueClassSerializer(ValueClassSerializer):
     snapshot_class: ClassVar[str] = (
         _RUNTIME + "CopyableValueSerializer$CopyableValueSerializerSnapshot"
     )
-
-
-def _value_class(kind: type[ValueClassSerializer]) -> tuple[str, SnapshotReader]:
-    def read(data: DataInput, version: int, context: SnapshotContext) -> ValueClassSerializer:
-        check_snapshot_version(data, kind, version)
-        return kind(data.read_utf("value class"))
-
-    return kind.snapshot_class, read
 
 
 @dataclass(frozen=True, slots=True)
@@ -207,12 +200,10 @@ class VariantSerializer(TypeSerializer[Variant]):
         return opaque_text("org.apache.flink.types.variant.BinaryVariant", b"".join(value))
 
 
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        simple_reader(JavaSerializer()),
-        simple_reader(VariantSerializer()),
-        _value_class(ValueClassSerializer),
-        _value_class(CopyableValueClassSerializer),
-    ]
+READERS = readers_of(
+    JavaSerializer,
+    VariantSerializer,
+    ValueClassSerializer,
+    CopyableValueClassSerializer,
+    KryoSerializer,
 )
-READERS[KryoSerializer.snapshot_class] = _read_kryo

@@ -75,8 +75,7 @@ def write_optional_map(out: DataOutput, entries: Sequence[OptionalEntry]) -> Non
         for frame in (entry.key, entry.value):
             out.write_bool(frame is not None)
             if frame is not None:
-                out.write_i32(len(frame))
-                out.write_bytes(frame)
+                out.write_sized(frame)
 
 
 def read_optional_snapshots(

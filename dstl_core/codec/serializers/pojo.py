@@ -14,17 +14,16 @@ Source: ``PojoSerializer``, ``PojoSerializerSnapshot`` and ``PojoSerializerSnaps
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     AnySerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
     bad_value,
-    check_snapshot_version,
+    readers_of,
 )
 from dstl_core.codec.serializers.optional_map import (
     OptionalSnapshot,
@@ -162,6 +161,15 @@ class PojoSerializer(TypeSerializer[Pojo | None]):
         for entries in (self.fields, self.registered, self.others):
             write_optional_snapshots(out, entries)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(
+            data.read_utf("POJO class"),
+            read_optional_snapshots(data, context),
+            read_optional_snapshots(data, context),
+            read_optional_snapshots(data, context),
+        )
+
     def to_text(self, value: Pojo | None) -> JsonValue:
         if value is None:
             return None
@@ -205,14 +213,4 @@ def _present(serializer: AnySerializer | None, what: str, at: int) -> AnySeriali
     return serializer
 
 
-def _read_pojo(data: DataInput, version: int, context: SnapshotContext) -> PojoSerializer:
-    check_snapshot_version(data, PojoSerializer, version)
-    return PojoSerializer(
-        data.read_utf("POJO class"),
-        read_optional_snapshots(data, context),
-        read_optional_snapshots(data, context),
-        read_optional_snapshots(data, context),
-    )
-
-
-READERS: dict[str, SnapshotReader] = {PojoSerializer.snapshot_class: _read_pojo}
+READERS = readers_of(PojoSerializer)

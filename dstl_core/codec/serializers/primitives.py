@@ -17,7 +17,7 @@ from dstl_core.codec.data_io import (
     DataOutput,
     float32_to_bits,
 )
-from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, simple_reader
+from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, readers_of
 
 _BASE = "org.apache.flink.api.common.typeutils.base."
 _F64 = struct.Struct(">d")
@@ -202,17 +202,14 @@ class VoidSerializer(TypeSerializer[None]):
             raise bad_value("A Void is not 0", at, 0, got)
 
 
-READERS = dict(
-    simple_reader(serializer)
-    for serializer in (
-        BooleanSerializer(),
-        ByteSerializer(),
-        ShortSerializer(),
-        IntSerializer(),
-        LongSerializer(),
-        FloatSerializer(),
-        DoubleSerializer(),
-        CharSerializer(),
-        VoidSerializer(),
-    )
+READERS = readers_of(
+    BooleanSerializer,
+    ByteSerializer,
+    ShortSerializer,
+    IntSerializer,
+    LongSerializer,
+    FloatSerializer,
+    DoubleSerializer,
+    CharSerializer,
+    VoidSerializer,
 )

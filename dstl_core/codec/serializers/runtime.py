@@ -9,23 +9,19 @@ packages), ``TtlAwareSerializer``, ``StreamElementSerializer`` and
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
     WrapperSerializer,
     bad_value,
-    check_snapshot_version,
-    check_version,
-    composite_reader,
-    simple_reader,
-    write_composite_header,
-    write_nested,
+    read_composite_header,
+    readers_of,
     write_snapshot,
 )
 from dstl_core.codec.serializers.primitives import LongSerializer
@@ -62,7 +58,7 @@ class Timer(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TimerSerializer(TypeSerializer[Timer]):
+class TimerSerializer(CompositeSerializer[Timer]):
     """i64 timestamp with its sign bit flipped (so that bytes sort by time), key, namespace."""
 
     key: AnySerializer
@@ -70,14 +66,9 @@ class TimerSerializer(TypeSerializer[Timer]):
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.streaming.api.operators.TimerSerializerSnapshot"
     )
-
-    @property
-    def type_name(self) -> str:
-        return f"Timer<{self.key.type_name}, {self.namespace.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.key, self.namespace)
+    kind: ClassVar[str] = "Timer"
+    part_names: ClassVar[tuple[str, ...]] = ("key", "namespace")
+    outer_version = 2
 
     def serialize(self, value: Timer, out: DataOutput) -> None:
         flipped = value.timestamp ^ -_SIGN_BIT
@@ -88,10 +79,6 @@ class TimerSerializer(TypeSerializer[Timer]):
     def deserialize(self, data: DataInput) -> Timer:
         timestamp = data.read_i64("timer timestamp") ^ -_SIGN_BIT
         return Timer(timestamp, self.key.deserialize(data), self.namespace.deserialize(data))
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
-        write_nested(out, [self.key, self.namespace])
 
     def to_text(self, value: Timer) -> JsonValue:
         return {
@@ -109,13 +96,14 @@ class TtlValue(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TtlSerializer(TypeSerializer[TtlValue]):
+class TtlSerializer(CompositeSerializer[TtlValue]):
     """i64 last access, then the value."""
 
     value: AnySerializer
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.runtime.state.ttl.TtlStateFactory$TtlSerializerSnapshot"
     )
+    outer_version = 2
 
     @property
     def type_name(self) -> str:
@@ -136,12 +124,17 @@ class TtlSerializer(TypeSerializer[TtlValue]):
     def deserialize(self, data: DataInput) -> TtlValue:
         return TtlValue(data.read_i64("TTL timestamp"), self.value.deserialize(data))
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
-        write_nested(out, [LongSerializer(), self.value])
-
     def to_text(self, value: TtlValue) -> JsonValue:
         return {"v": self.value.to_text(value.value), "ts": value.last_access}
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        at = data.position
+        read_composite_header(data, cls.outer_version)
+        timestamp, value = context.read_nested(data, 2)
+        if timestamp != LongSerializer():
+            raise bad_value("A TTL timestamp is not a Long", at, "Long", timestamp.type_name)
+        return cls(value)
 
 
 @dataclass(frozen=True)
@@ -151,18 +144,6 @@ class TtlSerializerV2(TtlSerializer):
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.runtime.state.v2.ttl.TtlStateFactory$TtlSerializerSnapshot"
     )
-
-
-def _ttl(kind: type[TtlSerializer]) -> tuple[str, SnapshotReader]:
-    def read(data: DataInput, version: int, context: SnapshotContext) -> TtlSerializer:
-        check_version(data, kind.snapshot_class, version, 3)
-        at = data.position
-        timestamp, value = context.read_composite(data, 2, 2)
-        if timestamp != LongSerializer():
-            raise bad_value("A TTL timestamp is not a Long", at, "Long", timestamp.type_name)
-        return kind(value)
-
-    return kind.snapshot_class, read
 
 
 @dataclass(frozen=True)
@@ -182,10 +163,9 @@ class TtlAwareSerializer(WrapperSerializer):
         out.write_bool(self.is_ttl_enabled)
         write_snapshot(out, self.inner)
 
-
-def _read_ttl_aware(data: DataInput, version: int, context: SnapshotContext) -> TtlAwareSerializer:
-    check_snapshot_version(data, TtlAwareSerializer, version)
-    return TtlAwareSerializer(data.read_bool("TTL enabled"), context.read_snapshot(data))
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(data.read_bool("TTL enabled"), context.read_snapshot(data))
 
 
 class StreamRecord(NamedTuple):
@@ -206,7 +186,7 @@ _MARK_BYTES = {2: 8, 3: 28, 4: 4, 5: 1, 6: 12}
 
 
 @dataclass(frozen=True)
-class StreamElementSerializer(TypeSerializer[StreamRecord | StreamMark]):
+class StreamElementSerializer(CompositeSerializer[StreamRecord | StreamMark]):
     """u8 tag: 0 record with i64 timestamp, 1 record without, then the value; other tags are
     marks.
     """
@@ -216,14 +196,9 @@ class StreamElementSerializer(TypeSerializer[StreamRecord | StreamMark]):
         "org.apache.flink.streaming.runtime.streamrecord.StreamElementSerializer$"
         "StreamElementSerializerSnapshot"
     )
-
-    @property
-    def type_name(self) -> str:
-        return f"StreamElement<{self.value.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.value,)
+    kind: ClassVar[str] = "StreamElement"
+    part_names: ClassVar[tuple[str, ...]] = ("value",)
+    outer_version = 2
 
     def serialize(self, value: StreamRecord | StreamMark, out: DataOutput) -> None:
         if isinstance(value, StreamMark):
@@ -245,10 +220,6 @@ class StreamElementSerializer(TypeSerializer[StreamRecord | StreamMark]):
         timestamp = data.read_i64("timestamp") if tag == 0 else None
         return StreamRecord(self.value.deserialize(data), timestamp)
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
-        write_nested(out, [self.value])
-
     def to_text(self, value: StreamRecord | StreamMark) -> JsonValue:
         if isinstance(value, StreamMark):
             return {"tag": value.tag, "$hex": value.raw.hex()}
@@ -264,7 +235,7 @@ class BufferEntry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class BufferEntrySerializer(TypeSerializer[BufferEntry]):
+class BufferEntrySerializer(CompositeSerializer[BufferEntry]):
     """bool joined, then the element."""
 
     value: AnySerializer
@@ -272,14 +243,9 @@ class BufferEntrySerializer(TypeSerializer[BufferEntry]):
         "org.apache.flink.streaming.api.operators.co.IntervalJoinOperator$"
         "BufferEntrySerializerSnapshot"
     )
-
-    @property
-    def type_name(self) -> str:
-        return f"BufferEntry<{self.value.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.value,)
+    kind: ClassVar[str] = "BufferEntry"
+    part_names: ClassVar[tuple[str, ...]] = ("value",)
+    outer_version = 2
 
     def serialize(self, value: BufferEntry, out: DataOutput) -> None:
         out.write_bool(value.joined)
@@ -288,22 +254,16 @@ class BufferEntrySerializer(TypeSerializer[BufferEntry]):
     def deserialize(self, data: DataInput) -> BufferEntry:
         return BufferEntry(data.read_bool("has been joined"), self.value.deserialize(data))
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
-        write_nested(out, [self.value])
-
     def to_text(self, value: BufferEntry) -> JsonValue:
         return {"value": self.value.to_text(value.value), "joined": value.joined}
 
 
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        simple_reader(VoidNamespaceSerializer()),
-        composite_reader(TimerSerializer, TimerSerializer.snapshot_class, 2, 2),
-        composite_reader(StreamElementSerializer, StreamElementSerializer.snapshot_class, 2, 1),
-        composite_reader(BufferEntrySerializer, BufferEntrySerializer.snapshot_class, 2, 1),
-        _ttl(TtlSerializer),
-        _ttl(TtlSerializerV2),
-    ]
+READERS = readers_of(
+    VoidNamespaceSerializer,
+    TimerSerializer,
+    StreamElementSerializer,
+    BufferEntrySerializer,
+    TtlSerializer,
+    TtlSerializerV2,
+    TtlAwareSerializer,
 )
-READERS[TtlAwareSerializer.snapshot_class] = _read_ttl_aware

@@ -18,25 +18,21 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
     bad_value,
-    check_snapshot_version,
-    composite_reader,
     read_composite_header,
-    simple_reader,
-    write_composite_header,
-    write_nested,
+    readers_of,
 )
 from dstl_core.codec.serializers.collections import text_key
-from dstl_core.codec.serializers.structs import Either
+from dstl_core.codec.serializers.structs import TwoSidesSerializer
 from dstl_core.errors import UnreadableValueError
 
 PACKAGE = "org.apache.flink.api.scala.typeutils."
@@ -45,7 +41,7 @@ _COLLECTION = re.compile(r"CanBuildFrom\[([^\[\],]+)")
 
 
 @dataclass(frozen=True)
-class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
+class ScalaCaseClassSerializer(CompositeSerializer[tuple[Any, ...]]):
     """A case class or a tuple; a value is the tuple of its fields.
 
     Args:
@@ -61,6 +57,7 @@ class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
     names: tuple[str, ...] = field(default=(), compare=False)
     problem: str | None = field(default=None, compare=False)
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaCaseClassSerializerSnapshot"
+    outer_version = 2
 
     @property
     def is_tuple(self) -> bool:
@@ -98,10 +95,13 @@ class ScalaCaseClassSerializer(TypeSerializer[tuple[Any, ...]]):
             data.count_free(1)
         return tuple(each.deserialize(data) for each in self.fields)
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
+    def write_outer_fields(self, out: DataOutput) -> None:
         out.write_utf(self.scala_class)
-        write_nested(out, self.fields)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, 2)
+        return cls(data.read_utf("case class"), tuple(context.read_nested(data)))
 
     def to_text(self, value: tuple[Any, ...]) -> JsonValue:
         texts = [each.to_text(item) for each, item in zip(self.fields, value, strict=True)]
@@ -123,19 +123,14 @@ class Option(NamedTuple):
 
 
 @dataclass(frozen=True)
-class ScalaOptionSerializer(TypeSerializer[Option]):
+class ScalaOptionSerializer(CompositeSerializer[Option]):
     """A text is a list of one value or none."""
 
     inner: AnySerializer
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaOptionSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"Option<{self.inner.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.inner,)
+    kind: ClassVar[str] = "Option"
+    part_names: ClassVar[tuple[str, ...]] = ("inner",)
+    outer_version = 2
 
     def serialize(self, value: Option, out: DataOutput) -> None:
         out.write_bool(value.is_there)
@@ -146,62 +141,27 @@ class ScalaOptionSerializer(TypeSerializer[Option]):
         is_there = data.read_bool("option is there")
         return Option(is_there, self.inner.deserialize(data) if is_there else None)
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
-        write_nested(out, [self.inner])
-
     def to_text(self, value: Option) -> JsonValue:
         return [self.inner.to_text(value.value)] if value.is_there else []
 
 
 @dataclass(frozen=True)
-class ScalaEitherSerializer(TypeSerializer[Either]):
-    """1 and the left value, or 0 and the right value."""
-
-    left: AnySerializer
-    right: AnySerializer
-    outer_version: ClassVar[int] = 1
-    kind: ClassVar[str] = "Either"
-    sides: ClassVar[tuple[str, str]] = ("left", "right")
+class ScalaEitherSerializer(TwoSidesSerializer):
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaEitherSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"{self.kind}<{self.left.type_name}, {self.right.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.left, self.right)
-
-    def serialize(self, value: Either, out: DataOutput) -> None:
-        out.write_bool(value.is_left)
-        (self.left if value.is_left else self.right).serialize(value.value, out)
-
-    def deserialize(self, data: DataInput) -> Either:
-        is_left = data.read_bool("is left")
-        return Either(is_left, (self.left if is_left else self.right).deserialize(data))
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, self.outer_version)
-        write_nested(out, [self.left, self.right])
-
-    def to_text(self, value: Either) -> JsonValue:
-        at = 0 if value.is_left else 1
-        return {self.sides[at]: self.nested[at].to_text(value.value)}
 
 
 @dataclass(frozen=True)
 class ScalaTrySerializer(ScalaEitherSerializer):
     """The same format: the left value is that of a success, the right one an exception."""
 
-    outer_version: ClassVar[int] = 2
+    outer_version = 2
     kind: ClassVar[str] = "Try"
     sides: ClassVar[tuple[str, str]] = ("success", "failure")
     snapshot_class: ClassVar[str] = PACKAGE + "ScalaTrySerializerSnapshot"
 
 
 @dataclass(frozen=True)
-class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
+class ScalaCollectionSerializer(CompositeSerializer[list[Any]]):
     """A list, set or map of Scala; a map is a collection of tuples.
 
     ``builder`` is Scala code that names the collection. Flink compiles it to make the collection.
@@ -210,6 +170,8 @@ class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
     builder: str
     element: AnySerializer
     snapshot_class: ClassVar[str] = PACKAGE + "TraversableSerializerSnapshot"
+    part_names: ClassVar[tuple[str, ...]] = ("element",)
+    outer_version = 2
 
     @property
     def type_name(self) -> str:
@@ -228,10 +190,6 @@ class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
     def is_set(self) -> bool:
         return self._collection.endswith("Set")
 
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.element,)
-
     def serialize(self, value: list[Any], out: DataOutput) -> None:
         out.write_i32(len(value))
         for item in value:
@@ -245,10 +203,15 @@ class ScalaCollectionSerializer(TypeSerializer[list[Any]]):
             for _ in range(data.read_count("collection size", 1))
         ]
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
+    def write_outer_fields(self, out: DataOutput) -> None:
         out.write_utf(self.builder)
-        write_nested(out, [self.element])
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, 2)
+        builder = data.read_utf("builder of a collection")
+        [element] = context.read_nested(data, 1)
+        return cls(builder, element)
 
     def to_text(self, value: list[Any]) -> JsonValue:
         texts = [None if item is None else self.element.to_text(item) for item in value]
@@ -298,6 +261,16 @@ class ScalaEnumSerializer(TypeSerializer[str]):
             out.write_utf(name)
             out.write_i32(number)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(
+            data.read_utf("enumeration"),
+            tuple(
+                (data.read_utf("enumeration name"), data.read_i32("enumeration id"))
+                for _ in range(data.read_count("enumeration size", 6))
+            ),
+        )
+
 
 @dataclass(frozen=True)
 class ScalaUnitSerializer(TypeSerializer[None]):
@@ -332,52 +305,14 @@ class ScalaNothingSerializer(TypeSerializer[None]):
         raise bad_value("Nothing has a value", data.position, "no value", "one")
 
 
-def _case_class(kind: type[ScalaCaseClassSerializer]) -> tuple[str, SnapshotReader]:
-    def read(data: DataInput, version: int, context: SnapshotContext) -> ScalaCaseClassSerializer:
-        check_snapshot_version(data, kind, version)
-        read_composite_header(data, 2)
-        return kind(data.read_utf("case class"), tuple(context.read_nested(data)))
-
-    return kind.snapshot_class, read
-
-
-def _read_collection(
-    data: DataInput, version: int, context: SnapshotContext
-) -> ScalaCollectionSerializer:
-    check_snapshot_version(data, ScalaCollectionSerializer, version)
-    read_composite_header(data, 2)
-    builder = data.read_utf("builder of a collection")
-    [element] = context.read_nested(data, 1)
-    return ScalaCollectionSerializer(builder, element)
-
-
-def _read_enum(data: DataInput, version: int, context: SnapshotContext) -> ScalaEnumSerializer:
-    check_snapshot_version(data, ScalaEnumSerializer, version)
-    return ScalaEnumSerializer(
-        data.read_utf("enumeration"),
-        tuple(
-            (data.read_utf("enumeration name"), data.read_i32("enumeration id"))
-            for _ in range(data.read_count("enumeration size", 6))
-        ),
-    )
-
-
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        _case_class(ScalaCaseClassSerializer),
-        _case_class(ScalaTuple2Serializer),
-        composite_reader(
-            ScalaOptionSerializer, ScalaOptionSerializer.snapshot_class, outer_version=2, parts=1
-        ),
-        composite_reader(
-            ScalaEitherSerializer, ScalaEitherSerializer.snapshot_class, outer_version=1, parts=2
-        ),
-        composite_reader(
-            ScalaTrySerializer, ScalaTrySerializer.snapshot_class, outer_version=2, parts=2
-        ),
-        simple_reader(ScalaUnitSerializer()),
-        simple_reader(ScalaNothingSerializer()),
-    ]
+READERS = readers_of(
+    ScalaCaseClassSerializer,
+    ScalaTuple2Serializer,
+    ScalaOptionSerializer,
+    ScalaEitherSerializer,
+    ScalaTrySerializer,
+    ScalaUnitSerializer,
+    ScalaNothingSerializer,
+    ScalaCollectionSerializer,
+    ScalaEnumSerializer,
 )
-READERS[ScalaCollectionSerializer.snapshot_class] = _read_collection
-READERS[ScalaEnumSerializer.snapshot_class] = _read_enum

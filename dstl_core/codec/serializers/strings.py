@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dstl_core.codec.data_io import DataInput, DataOutput, from_utf16_units, utf16_units
-from dstl_core.codec.serializers.base import TypeSerializer, simple_reader
+from dstl_core.codec.serializers.base import TypeSerializer, readers_of
 from dstl_core.errors import FormatError
 
 
@@ -148,4 +148,4 @@ class StringSerializer(TypeSerializer[str | None]):
         return string_java_hash(value) if value is not None else 0
 
 
-READERS = dict([simple_reader(StringSerializer())])
+READERS = readers_of(StringSerializer)

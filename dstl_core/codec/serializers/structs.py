@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.arrays import (
@@ -17,18 +17,14 @@ from dstl_core.codec.serializers.arrays import (
 )
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
     bad_value,
-    check_snapshot_version,
     combine_java_hash,
-    composite_reader,
     read_composite_header,
-    simple_reader,
-    write_composite_header,
-    write_nested,
+    readers_of,
 )
 from dstl_core.codec.serializers.collections import ListSerializer, MapSerializer
 
@@ -59,7 +55,7 @@ def read_mask(data: DataInput, count: int) -> list[bool]:
 
 
 @dataclass(frozen=True)
-class RowSerializer(TypeSerializer[Row]):
+class RowSerializer(CompositeSerializer[Row]):
     """A bit mask, then the fields that are not null.
 
     The mask has two bits for the kind (low bit first) and one bit for each field (1 = null).
@@ -69,6 +65,7 @@ class RowSerializer(TypeSerializer[Row]):
     fields: tuple[AnySerializer, ...]
     with_kind: bool = True
     snapshot_class: ClassVar[str] = _RUNTIME + "RowSerializer$RowSerializerSnapshot"
+    outer_version = 4
 
     @property
     def type_name(self) -> str:
@@ -97,10 +94,14 @@ class RowSerializer(TypeSerializer[Row]):
         )
         return Row(kind, values)
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 4)
+    def write_outer_fields(self, out: DataOutput) -> None:
         out.write_bool(self.with_kind)
-        write_nested(out, self.fields)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, 4)
+        with_kind = data.read_bool("supports row kind")
+        return cls(tuple(context.read_nested(data)), with_kind)
 
     def java_hash(self, value: Row) -> int:
         """The hash of ``RowUtils.deepHashCodeRow`` for a row without field names."""
@@ -136,13 +137,6 @@ def _deep_hash(serializer: AnySerializer, value: Any) -> int:
     return 31 + serializer.java_hash(value)
 
 
-def _read_row(data: DataInput, version: int, context: SnapshotContext) -> RowSerializer:
-    check_snapshot_version(data, RowSerializer, version)
-    read_composite_header(data, 4)
-    with_kind = data.read_bool("supports row kind")
-    return RowSerializer(tuple(context.read_nested(data)), with_kind)
-
-
 @dataclass(frozen=True)
 class Tuple0Serializer(TypeSerializer[tuple[()]]):
     """One byte, 42."""
@@ -176,20 +170,14 @@ class Either(NamedTuple):
 
 
 @dataclass(frozen=True)
-class EitherSerializer(TypeSerializer[Either]):
-    """1 and the left value, or 0 and the right value."""
+class TwoSidesSerializer(CompositeSerializer[Either]):
+    """1 and the left value, or 0 and the right value; ``sides`` are their names in a text."""
 
     left: AnySerializer
     right: AnySerializer
-    snapshot_class: ClassVar[str] = _RUNTIME + "JavaEitherSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"Either<{self.left.type_name}, {self.right.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.left, self.right)
+    kind: ClassVar[str] = "Either"
+    sides: ClassVar[tuple[str, str]] = ("left", "right")
+    part_names: ClassVar[tuple[str, ...]] = ("left", "right")
 
     def serialize(self, value: Either, out: DataOutput) -> None:
         out.write_bool(value.is_left)
@@ -199,17 +187,18 @@ class EitherSerializer(TypeSerializer[Either]):
         is_left = data.read_bool("is left")
         return Either(is_left, (self.left if is_left else self.right).deserialize(data))
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, [self.left, self.right])
-
     def to_text(self, value: Either) -> JsonValue:
-        side, name = (self.left, "left") if value.is_left else (self.right, "right")
-        return {name: side.to_text(value.value)}
+        at = 0 if value.is_left else 1
+        return {self.sides[at]: self.nested[at].to_text(value.value)}
 
 
 @dataclass(frozen=True)
-class UnionSerializer(TypeSerializer[Either]):
+class EitherSerializer(TwoSidesSerializer):
+    snapshot_class: ClassVar[str] = _RUNTIME + "JavaEitherSerializerSnapshot"
+
+
+@dataclass(frozen=True)
+class UnionSerializer(CompositeSerializer[Either]):
     """An element of two joined streams: 1 and a value of the first, or 2 and a value of the
     second.
     """
@@ -219,14 +208,9 @@ class UnionSerializer(TypeSerializer[Either]):
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.streaming.api.datastream.CoGroupedStreams$UnionSerializerSnapshot"
     )
-
-    @property
-    def type_name(self) -> str:
-        return f"TaggedUnion<{self.one.type_name}, {self.two.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.one, self.two)
+    kind: ClassVar[str] = "TaggedUnion"
+    part_names: ClassVar[tuple[str, ...]] = ("one", "two")
+    outer_version = 2
 
     def serialize(self, value: Either, out: DataOutput) -> None:
         out.write_u8(1 if value.is_left else 2)
@@ -239,30 +223,21 @@ class UnionSerializer(TypeSerializer[Either]):
             raise bad_value("A tagged union has an unknown tag", at, "1 or 2", tag)
         return Either(tag == 1, (self.one if tag == 1 else self.two).deserialize(data))
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
-        write_nested(out, [self.one, self.two])
-
     def to_text(self, value: Either) -> JsonValue:
         side, name = (self.one, "left") if value.is_left else (self.two, "right")
         return {name: side.to_text(value.value)}
 
 
 @dataclass(frozen=True)
-class NullableSerializer(TypeSerializer[Any]):
+class NullableSerializer(CompositeSerializer[Any]):
     """0 and the value, or 1 and ``padding`` zero bytes, which keep the length fixed."""
 
     inner: AnySerializer
     padding: int = 0
     snapshot_class: ClassVar[str] = _RUNTIME + "NullableSerializer$NullableSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"Nullable<{self.inner.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.inner,)
+    kind: ClassVar[str] = "Nullable"
+    part_names: ClassVar[tuple[str, ...]] = ("inner",)
+    outer_version = 2
 
     @property
     def length(self) -> int:
@@ -281,27 +256,26 @@ class NullableSerializer(TypeSerializer[Any]):
             return None
         return self.inner.deserialize(data)
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 2)
+    def write_outer_fields(self, out: DataOutput) -> None:
         out.write_i32(self.padding)
-        write_nested(out, [self.inner])
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, 2)
+        at = data.position
+        padding = data.read_i32("null padding")
+        [inner] = context.read_nested(data, 1)
+        if padding not in (0, max(inner.length, 0)):
+            raise bad_value(
+                "A nullable type has the wrong padding", at, max(inner.length, 0), padding
+            )
+        return cls(inner, padding)
 
     def java_hash(self, value: Any) -> int:
         return 0 if value is None else self.inner.java_hash(value)
 
     def to_text(self, value: Any) -> JsonValue:
         return None if value is None else self.inner.to_text(value)
-
-
-def _read_nullable(data: DataInput, version: int, context: SnapshotContext) -> NullableSerializer:
-    check_snapshot_version(data, NullableSerializer, version)
-    read_composite_header(data, 2)
-    at = data.position
-    padding = data.read_i32("null padding")
-    [inner] = context.read_nested(data, 1)
-    if padding not in (0, max(inner.length, 0)):
-        raise bad_value("A nullable type has the wrong padding", at, max(inner.length, 0), padding)
-    return NullableSerializer(inner, padding)
 
 
 @dataclass(frozen=True)
@@ -343,21 +317,18 @@ class EnumSerializer(TypeSerializer[str]):
         for constant in self.constants:
             out.write_utf(constant)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        enum_class = data.read_utf("enum class")
+        count = data.read_count("enum constants", 2)
+        return cls(enum_class, tuple(data.read_utf("enum constant") for _ in range(count)))
 
-def _read_enum(data: DataInput, version: int, context: SnapshotContext) -> EnumSerializer:
-    check_snapshot_version(data, EnumSerializer, version)
-    enum_class = data.read_utf("enum class")
-    count = data.read_count("enum constants", 2)
-    return EnumSerializer(enum_class, tuple(data.read_utf("enum constant") for _ in range(count)))
 
-
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        simple_reader(Tuple0Serializer()),
-        composite_reader(EitherSerializer, EitherSerializer.snapshot_class, 1, 2),
-        composite_reader(UnionSerializer, UnionSerializer.snapshot_class, 2, 2),
-    ]
+READERS = readers_of(
+    Tuple0Serializer,
+    EitherSerializer,
+    UnionSerializer,
+    RowSerializer,
+    NullableSerializer,
+    EnumSerializer,
 )
-READERS[RowSerializer.snapshot_class] = _read_row
-READERS[NullableSerializer.snapshot_class] = _read_nullable
-READERS[EnumSerializer.snapshot_class] = _read_enum

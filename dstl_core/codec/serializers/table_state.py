@@ -9,23 +9,20 @@ Source: ``SortedMapSerializer``, ``LinkedListSerializer``, ``WindowKeySerializer
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.binary_row import RawValue, RowData
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.java_stream import JavaClass, JavaObject, read_java_object_bytes
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
-    TypeSerializer,
     WrapperSerializer,
     bad_value,
-    check_snapshot_version,
-    composite_reader,
     read_composite_header,
-    write_composite_header,
+    readers_of,
     write_nested,
 )
 from dstl_core.codec.serializers.collections import MapSerializer, text_key
@@ -47,41 +44,29 @@ class SortedMapSerializer(MapSerializer):
 
     comparator: bytes = field(default=b"", compare=False, repr=False)
     snapshot_class: ClassVar[str] = TYPEUTILS + "SortedMapSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"SortedMap<{self.key.type_name}, {self.value.type_name}>"
+    kind: ClassVar[str] = "SortedMap"
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_bytes(self.comparator)
         write_nested(out, [self.key, self.value])
 
-
-def _read_sorted_map(
-    data: DataInput, version: int, context: SnapshotContext
-) -> SortedMapSerializer:
-    check_snapshot_version(data, SortedMapSerializer, version)
-    _, comparator = read_java_object_bytes(data)
-    key, value = context.read_nested(data, 2)
-    return SortedMapSerializer(key, value, comparator)
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        _, comparator = read_java_object_bytes(data)
+        key, value = context.read_nested(data, 2)
+        return cls(key, value, comparator)
 
 
 @dataclass(frozen=True)
-class LinkedListSerializer(TypeSerializer[list[Any]]):
+class LinkedListSerializer(CompositeSerializer[list[Any]]):
     """i32 count, a null mask (not in old releases), then the elements that are not null."""
 
     element: AnySerializer
     with_nulls: bool = True
     outer_version: int = 3
     snapshot_class: ClassVar[str] = TYPEUTILS + "LinkedListSerializer$LinkedListSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"LinkedList<{self.element.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.element,)
+    kind: ClassVar[str] = "LinkedList"
+    part_names: ClassVar[tuple[str, ...]] = ("element",)
 
     def serialize(self, value: list[Any], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -101,24 +86,19 @@ class LinkedListSerializer(TypeSerializer[list[Any]]):
         mask = read_mask(data, count)
         return [None if is_null else self.element.deserialize(data) for is_null in mask]
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, self.outer_version)
+    def write_outer_fields(self, out: DataOutput) -> None:
         if self.outer_version >= 3:
             out.write_bool(self.with_nulls)
-        write_nested(out, [self.element])
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        outer = read_composite_header(data, 1, 2, 3)
+        with_nulls = data.read_bool("has null mask") if outer == 3 else outer == 2
+        [element] = context.read_nested(data, 1)
+        return cls(element, with_nulls, outer)
 
     def to_text(self, value: list[Any]) -> JsonValue:
         return [None if item is None else self.element.to_text(item) for item in value]
-
-
-def _read_linked_list(
-    data: DataInput, version: int, context: SnapshotContext
-) -> LinkedListSerializer:
-    check_snapshot_version(data, LinkedListSerializer, version)
-    outer = read_composite_header(data, 1, 2, 3)
-    with_nulls = data.read_bool("has null mask") if outer == 3 else outer == 2
-    [element] = context.read_nested(data, 1)
-    return LinkedListSerializer(element, with_nulls, outer)
 
 
 class WindowKey(NamedTuple):
@@ -129,19 +109,13 @@ class WindowKey(NamedTuple):
 
 
 @dataclass(frozen=True)
-class WindowKeySerializer(TypeSerializer[WindowKey]):
+class WindowKeySerializer(CompositeSerializer[WindowKey]):
     """i64 window, then the key."""
 
     key: AnySerializer
     snapshot_class: ClassVar[str] = TYPEUTILS + "WindowKeySerializer$WindowKeySerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"WindowKey<{self.key.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.key,)
+    kind: ClassVar[str] = "WindowKey"
+    part_names: ClassVar[tuple[str, ...]] = ("key",)
 
     def serialize(self, value: WindowKey, out: DataOutput) -> None:
         out.write_i64(value.window)
@@ -150,41 +124,27 @@ class WindowKeySerializer(TypeSerializer[WindowKey]):
     def deserialize(self, data: DataInput) -> WindowKey:
         return WindowKey(data.read_i64("window"), self.key.deserialize(data))
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, [self.key])
-
     def to_text(self, value: WindowKey) -> JsonValue:
         return [value.window, self.key.to_text(value.key)]
 
 
 @dataclass(frozen=True)
-class RawValueDataSerializer(TypeSerializer[RawValue]):
+class RawValueDataSerializer(CompositeSerializer[RawValue]):
     """i32 size, then the bytes of a value of SQL's RAW type."""
 
     inner: AnySerializer
     snapshot_class: ClassVar[str] = (
         TYPEUTILS + "RawValueDataSerializer$RawValueDataSerializerSnapshot"
     )
-
-    @property
-    def type_name(self) -> str:
-        return f"RawValue<{self.inner.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.inner,)
+    kind: ClassVar[str] = "RawValue"
+    part_names: ClassVar[tuple[str, ...]] = ("inner",)
+    outer_version = 0
 
     def serialize(self, value: RawValue, out: DataOutput) -> None:
-        out.write_i32(len(value.raw))
-        out.write_bytes(value.raw)
+        out.write_sized(value.raw)
 
     def deserialize(self, data: DataInput) -> RawValue:
         return RawValue(data.read_bytes(data.read_length("raw value size"), "raw value"))
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 0)
-        write_nested(out, [self.inner])
 
     def to_text(self, value: RawValue) -> JsonValue:
         return {"raw": value.raw.hex()}
@@ -202,16 +162,21 @@ class ExternalSerializer(WrapperSerializer):
     is_internal: bool
     data_type: bytes = field(compare=False, repr=False)
     snapshot_class: ClassVar[str] = TYPEUTILS + "ExternalSerializer$ExternalSerializerSnapshot"
+    kind: ClassVar[str] = "External"
 
-    @property
-    def type_name(self) -> str:
-        return f"External<{self.inner.type_name}>"
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
+    def write_outer_fields(self, out: DataOutput) -> None:
         out.write_bytes(self.data_type)
         out.write_bool(self.is_internal)
-        write_nested(out, [self.inner])
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, 1)
+        value, raw = read_java_object_bytes(data)
+        is_internal = data.read_bool("is internal input")
+        [inner] = context.read_nested(data, 1)
+        outside = value.fields.get("conversionClass") if isinstance(value, JavaObject) else None
+        java_class = outside.name if isinstance(outside, JavaClass) else ""
+        return cls(inner, java_class, is_internal, raw)
 
     def to_text(self, value: Any) -> JsonValue:
         match self.java_class:
@@ -224,17 +189,6 @@ class ExternalSerializer(WrapperSerializer):
         return self.inner.to_text(value)
 
 
-def _read_external(data: DataInput, version: int, context: SnapshotContext) -> ExternalSerializer:
-    check_snapshot_version(data, ExternalSerializer, version)
-    read_composite_header(data, 1)
-    value, raw = read_java_object_bytes(data)
-    is_internal = data.read_bool("is internal input")
-    [inner] = context.read_nested(data, 1)
-    outside = value.fields.get("conversionClass") if isinstance(value, JavaObject) else None
-    java_class = outside.name if isinstance(outside, JavaClass) else ""
-    return ExternalSerializer(inner, java_class, is_internal, raw)
-
-
 # ---------------------------------------------------------------------------------- data views
 
 
@@ -243,10 +197,7 @@ class NullAwareMapSerializer(MapSerializer):
     """A map that may have a null key: ``bool, [key], bool, [value]`` for each entry."""
 
     snapshot_class: ClassVar[str] = _DATAVIEW + "NullAwareMapSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"NullAwareMap<{self.key.type_name}, {self.value.type_name}>"
+    kind: ClassVar[str] = "NullAwareMap"
 
     def serialize(self, value: list[tuple[Any, Any]], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -280,14 +231,7 @@ class _ViewSerializer(WrapperSerializer):
     """A data view. Its bytes are those of the collection that it wraps."""
 
     inner: AnySerializer
-
-    @property
-    def type_name(self) -> str:
-        return f"View<{self.inner.type_name}>"
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, [self.inner])
+    kind: ClassVar[str] = "View"
 
 
 @dataclass(frozen=True)
@@ -300,17 +244,13 @@ class ListViewSerializer(_ViewSerializer):
     snapshot_class: ClassVar[str] = _DATAVIEW + "ListViewSerializerSnapshot"
 
 
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        composite_reader(WindowKeySerializer, WindowKeySerializer.snapshot_class, 1, 1),
-        composite_reader(RawValueDataSerializer, RawValueDataSerializer.snapshot_class, 0, 1),
-        composite_reader(NullAwareMapSerializer, NullAwareMapSerializer.snapshot_class, 1, 2),
-        composite_reader(MapViewSerializer, MapViewSerializer.snapshot_class, 1, 1),
-        composite_reader(ListViewSerializer, ListViewSerializer.snapshot_class, 1, 1),
-    ]
+READERS = readers_of(
+    WindowKeySerializer,
+    RawValueDataSerializer,
+    NullAwareMapSerializer,
+    MapViewSerializer,
+    ListViewSerializer,
+    SortedMapSerializer,
+    LinkedListSerializer,
+    ExternalSerializer,
 )
-READERS |= {
-    SortedMapSerializer.snapshot_class: _read_sorted_map,
-    LinkedListSerializer.snapshot_class: _read_linked_list,
-    ExternalSerializer.snapshot_class: _read_external,
-}

@@ -8,7 +8,7 @@ of these objects are kept and written back unchanged.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 from dstl_core.codec.big_decimal import (
     BigDecimal,
@@ -42,11 +42,10 @@ from dstl_core.codec.serializers.base import (
     AnySerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
     bad_value,
     check_snapshot_version,
-    simple_reader,
+    readers_of,
     write_nested,
 )
 from dstl_core.codec.serializers.collections import text_key
@@ -146,8 +145,7 @@ class StringDataSerializer(TypeSerializer[str]):
 
     def serialize(self, value: str, out: DataOutput) -> None:
         raw = value.encode("utf-8", "surrogateescape")
-        out.write_i32(len(raw))
-        out.write_bytes(raw)
+        out.write_sized(raw)
 
     def deserialize(self, data: DataInput) -> str:
         raw = data.read_bytes(data.read_length("StringData size"), "StringData")
@@ -173,8 +171,7 @@ class DecimalDataSerializer(TypeSerializer[BigDecimal]):
             out.write_i64(value.unscaled)
             return
         raw = two_s_complement(value.unscaled)
-        out.write_i32(len(raw))
-        out.write_bytes(raw)
+        out.write_sized(raw)
 
     def deserialize(self, data: DataInput) -> BigDecimal:
         if self.precision <= COMPACT_DECIMAL:
@@ -186,17 +183,16 @@ class DecimalDataSerializer(TypeSerializer[BigDecimal]):
         out.write_i32(self.precision)
         out.write_i32(self.scale)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        at = data.position
+        precision, scale = data.read_i32("decimal precision"), data.read_i32("decimal scale")
+        if not 0 <= scale <= precision <= 38:
+            raise bad_value("A decimal type is impossible", at, "scale <= precision <= 38", scale)
+        return cls(precision, scale)
+
     def to_text(self, value: BigDecimal) -> JsonValue:
         return plain_decimal_text(value)
-
-
-def _read_decimal(data: DataInput, version: int, context: SnapshotContext) -> DecimalDataSerializer:
-    check_snapshot_version(data, DecimalDataSerializer, version)
-    at = data.position
-    precision, scale = data.read_i32("decimal precision"), data.read_i32("decimal scale")
-    if not 0 <= scale <= precision <= 38:
-        raise bad_value("A decimal type is impossible", at, "scale <= precision <= 38", scale)
-    return DecimalDataSerializer(precision, scale)
 
 
 @dataclass(frozen=True)
@@ -233,15 +229,12 @@ class TimestampDataSerializer(TypeSerializer[TimestampData]):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_i32(self.precision)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(data.read_i32("timestamp precision"))
+
     def to_text(self, value: TimestampData) -> JsonValue:
         return date_time_text(value.millis, value.nanos)
-
-
-def _read_timestamp(
-    data: DataInput, version: int, context: SnapshotContext
-) -> TimestampDataSerializer:
-    check_snapshot_version(data, TimestampDataSerializer, version)
-    return TimestampDataSerializer(data.read_i32("timestamp precision"))
 
 
 @dataclass(frozen=True)
@@ -292,8 +285,7 @@ class RowDataSerializer(TypeSerializer[RowData]):
 
     def serialize(self, value: RowData, out: DataOutput) -> None:
         memory = write_row(value, self.types)
-        out.write_i32(len(memory))
-        out.write_bytes(memory)
+        out.write_sized(memory)
 
     def deserialize(self, data: DataInput) -> RowData:
         size = data.read_length("row size")
@@ -390,8 +382,7 @@ class BinaryRowDataSerializer(TypeSerializer[RawValue]):
         return f"BinaryRowData({self.arity})"
 
     def serialize(self, value: RawValue, out: DataOutput) -> None:
-        out.write_i32(len(value.raw))
-        out.write_bytes(value.raw)
+        out.write_sized(value.raw)
 
     def deserialize(self, data: DataInput) -> RawValue:
         return RawValue(data.read_bytes(data.read_length("row size"), "row"))
@@ -399,18 +390,15 @@ class BinaryRowDataSerializer(TypeSerializer[RawValue]):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_i32(self.arity)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(data.read_i32("number of fields"))
+
     def java_hash(self, value: RawValue) -> int:
         return row_java_hash(value.raw)
 
     def to_text(self, value: RawValue) -> JsonValue:
         return {"raw": value.raw.hex()}
-
-
-def _read_binary_row(
-    data: DataInput, version: int, context: SnapshotContext
-) -> BinaryRowDataSerializer:
-    check_snapshot_version(data, BinaryRowDataSerializer, version)
-    return BinaryRowDataSerializer(data.read_i32("number of fields"))
 
 
 @dataclass(frozen=True)
@@ -427,8 +415,7 @@ class ArrayDataSerializer(TypeSerializer[ArrayData]):
 
     def serialize(self, value: ArrayData, out: DataOutput) -> None:
         memory = write_array(value, self.element)
-        out.write_i32(len(memory))
-        out.write_bytes(memory)
+        out.write_sized(memory)
 
     def deserialize(self, data: DataInput) -> ArrayData:
         size = data.read_length("array size")
@@ -439,17 +426,14 @@ class ArrayDataSerializer(TypeSerializer[ArrayData]):
         for at in range(2):
             out.write_bytes(_written(self.objects[at] if self.objects else None, self.type_name))
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        element = _read_type(data)
+        _, serializer = read_java_object_bytes(data)
+        return cls(element.kind, (element.raw, serializer))
+
     def to_text(self, value: ArrayData) -> JsonValue:
         return [sql_text(item, self.element) for item in value.items]
-
-
-def _read_array_data(
-    data: DataInput, version: int, context: SnapshotContext
-) -> ArrayDataSerializer:
-    check_snapshot_version(data, ArrayDataSerializer, version)
-    element = _read_type(data)
-    _, serializer = read_java_object_bytes(data)
-    return ArrayDataSerializer(element.kind, (element.raw, serializer))
 
 
 @dataclass(frozen=True)
@@ -467,8 +451,7 @@ class MapDataSerializer(TypeSerializer[MapData]):
 
     def serialize(self, value: MapData, out: DataOutput) -> None:
         memory = write_map(value, self.key, self.value)
-        out.write_i32(len(memory))
-        out.write_bytes(memory)
+        out.write_sized(memory)
 
     def deserialize(self, data: DataInput) -> MapData:
         size = data.read_length("map size")
@@ -479,25 +462,23 @@ class MapDataSerializer(TypeSerializer[MapData]):
         for at in range(4):
             out.write_bytes(_written(self.objects[at] if self.objects else None, self.type_name))
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        key, value = _read_type(data), _read_type(data)
+        serializers = [read_java_object_bytes(data)[1] for _ in range(2)]
+        return cls(key.kind, value.kind, (key.raw, value.raw, *serializers))
+
     def to_text(self, value: MapData) -> JsonValue:
         return _pairs_text(value, self.key, self.value)
 
 
-def _read_map_data(data: DataInput, version: int, context: SnapshotContext) -> MapDataSerializer:
-    check_snapshot_version(data, MapDataSerializer, version)
-    key, value = _read_type(data), _read_type(data)
-    serializers = [read_java_object_bytes(data)[1] for _ in range(2)]
-    return MapDataSerializer(key.kind, value.kind, (key.raw, value.raw, *serializers))
-
-
-READERS: dict[str, SnapshotReader] = dict(
-    [simple_reader(StringDataSerializer()), simple_reader(NullSerializer())]
+READERS = readers_of(
+    StringDataSerializer,
+    NullSerializer,
+    DecimalDataSerializer,
+    TimestampDataSerializer,
+    BinaryRowDataSerializer,
+    ArrayDataSerializer,
+    MapDataSerializer,
 )
-READERS |= {
-    DecimalDataSerializer.snapshot_class: _read_decimal,
-    TimestampDataSerializer.snapshot_class: _read_timestamp,
-    RowDataSerializer.snapshot_class: _read_row_data,
-    BinaryRowDataSerializer.snapshot_class: _read_binary_row,
-    ArrayDataSerializer.snapshot_class: _read_array_data,
-    MapDataSerializer.snapshot_class: _read_map_data,
-}
+READERS[RowDataSerializer.snapshot_class] = _read_row_data

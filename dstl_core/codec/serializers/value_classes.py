@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers.base import TypeSerializer, simple_reader
+from dstl_core.codec.serializers.base import TypeSerializer, readers_of
 from dstl_core.codec.serializers.primitives import (
     BooleanSerializer,
     ByteSerializer,
@@ -128,18 +128,15 @@ class StringValueSerializer(TypeSerializer[str]):
         return string_java_hash(value)
 
 
-READERS = dict(
-    simple_reader(serializer)
-    for serializer in (
-        BooleanValueSerializer(),
-        ByteValueSerializer(),
-        ShortValueSerializer(),
-        IntValueSerializer(),
-        LongValueSerializer(),
-        FloatValueSerializer(),
-        DoubleValueSerializer(),
-        CharValueSerializer(),
-        NullValueSerializer(),
-        StringValueSerializer(),
-    )
+READERS = readers_of(
+    BooleanValueSerializer,
+    ByteValueSerializer,
+    ShortValueSerializer,
+    IntValueSerializer,
+    LongValueSerializer,
+    FloatValueSerializer,
+    DoubleValueSerializer,
+    CharValueSerializer,
+    NullValueSerializer,
+    StringValueSerializer,
 )

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar, NamedTuple
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, simple_reader
+from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, readers_of
 from dstl_core.codec.serializers.primitives import LongSerializer
 
 _STREAM = "org.apache.flink.streaming.api.windowing.windows."
@@ -88,13 +88,10 @@ class CountWindowSerializer(LongSerializer):
     type_name: ClassVar[str] = "CountWindow"
 
 
-READERS = dict(
-    simple_reader(serializer)
-    for serializer in (
-        TimeWindowSerializer(),
-        SqlTimeWindowSerializer(),
-        GlobalWindowSerializer(),
-        SqlGlobalWindowSerializer(),
-        CountWindowSerializer(),
-    )
+READERS = readers_of(
+    TimeWindowSerializer,
+    SqlTimeWindowSerializer,
+    GlobalWindowSerializer,
+    SqlGlobalWindowSerializer,
+    CountWindowSerializer,
 )

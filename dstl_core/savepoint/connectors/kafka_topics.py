@@ -138,6 +138,5 @@ def reader_element(split: Versioned) -> bytes:
     """An element of the state of a source's readers: an array of bytes, with its length."""
     raw = write_versioned(split)
     out = DataOutput()
-    out.write_i32(len(raw))
-    out.write_bytes(raw)
+    out.write_sized(raw)
     return out.to_bytes()

@@ -20,21 +20,19 @@ from __future__ import annotations
 
 import uuid
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
     WrapperSerializer,
     bad_value,
-    check_snapshot_version,
-    composite_reader,
     read_composite_header,
-    simple_reader,
+    readers_of,
     write_composite_header,
     write_nested,
     write_snapshot,
@@ -99,12 +97,18 @@ class CaseClassSerializer(ScalaCaseClassSerializer):
             )
         return tuple(each.deserialize(data) for each in self.fields[:arity])
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, self.outer_version)
+    def write_outer_fields(self, out: DataOutput) -> None:
         out.write_utf(self.scala_class)
         if self.outer_version == _WITH_NAMES:
             out.write_bool(self.is_immutable)
-        write_nested(out, self.fields)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        outer = read_composite_header(data, 2, 3)
+        name = data.read_utf("case class")
+        is_immutable = data.read_bool("is immutable") if outer == _WITH_NAMES else True
+        fields = tuple(context.read_nested(data))
+        return cls(name, fields, outer_version=outer, is_immutable=is_immutable)
 
     def to_text(self, value: tuple[Any, ...] | None) -> JsonValue:
         if value is None:
@@ -208,6 +212,10 @@ class CaseObjectSerializer(BytelessSerializer):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_utf(self.object_class)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(data.read_utf("case object"))
+
     def to_text(self, value: None) -> JsonValue:
         return self.object_class
 
@@ -266,6 +274,11 @@ class CollectionSerializer(TypeSerializer[list[Any] | None]):
         out.write_utf(self.element_class)
         write_snapshot(out, self.element)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        names = data.read_utf("serializer"), data.read_utf("class of elements")
+        return cls(*names, context.read_snapshot(data))
+
     def to_text(self, value: list[Any] | None) -> JsonValue:
         if value is None:
             return None
@@ -274,19 +287,13 @@ class CollectionSerializer(TypeSerializer[list[Any] | None]):
 
 
 @dataclass(frozen=True)
-class ScalaMapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
+class ScalaMapSerializer(CompositeSerializer[list[tuple[Any, Any]]]):
     key: AnySerializer
     value: AnySerializer
     snapshot_class: ClassVar[str] = PACKAGE + "MapSerializer$MapSerializerSnapshot"
     snapshot_version: ClassVar[int] = 2
-
-    @property
-    def type_name(self) -> str:
-        return f"Map<{self.key.type_name}, {self.value.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.key, self.value)
+    kind: ClassVar[str] = "Map"
+    part_names: ClassVar[tuple[str, ...]] = ("key", "value")
 
     def serialize(self, value: list[tuple[Any, Any]], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -304,6 +311,10 @@ class ScalaMapSerializer(TypeSerializer[list[tuple[Any, Any]]]):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         write_snapshot(out, self.key)
         write_snapshot(out, self.value)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(context.read_snapshot(data), context.read_snapshot(data))
 
     def to_text(self, value: list[tuple[Any, Any]]) -> JsonValue:
         pairs = [[self.key.to_text(key), self.value.to_text(item)] for key, item in value]
@@ -327,6 +338,10 @@ class MappedSerializer(WrapperSerializer):
         out.write_utf(self.mapper)
         write_snapshot(out, self.inner)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(data.read_utf("mapper"), context.read_snapshot(data))
+
     def to_text(self, value: Any) -> JsonValue:
         is_uuid = self.mapper.endswith(".UuidMapper") and isinstance(value, bytes)
         if is_uuid and len(value) == _UUID_BYTES:
@@ -338,17 +353,6 @@ class MappedSerializer(WrapperSerializer):
 class UnitSerializer(BytelessSerializer):
     snapshot_class: ClassVar[str] = PACKAGE + "UnitSerializer$UnitSerializerSnapshot"
     type_name: ClassVar[str] = "Unit"
-
-
-def _read_case_class(
-    data: DataInput, version: int, context: SnapshotContext
-) -> CaseClassSerializer:
-    check_snapshot_version(data, CaseClassSerializer, version)
-    outer = read_composite_header(data, 2, 3)
-    name = data.read_utf("case class")
-    is_immutable = data.read_bool("is immutable") if outer == _WITH_NAMES else True
-    fields = tuple(context.read_nested(data))
-    return CaseClassSerializer(name, fields, outer_version=outer, is_immutable=is_immutable)
 
 
 def _read_coproduct(data: DataInput, version: int, context: SnapshotContext) -> CoproductSerializer:
@@ -378,46 +382,14 @@ def _name(data: DataInput) -> str:
     return text
 
 
-def _read_collection(
-    data: DataInput, version: int, context: SnapshotContext
-) -> CollectionSerializer:
-    check_snapshot_version(data, CollectionSerializer, version)
-    names = data.read_utf("serializer"), data.read_utf("class of elements")
-    return CollectionSerializer(*names, context.read_snapshot(data))
-
-
-def _read_map(data: DataInput, version: int, context: SnapshotContext) -> ScalaMapSerializer:
-    check_snapshot_version(data, ScalaMapSerializer, version)
-    return ScalaMapSerializer(context.read_snapshot(data), context.read_snapshot(data))
-
-
-def _read_mapped(data: DataInput, version: int, context: SnapshotContext) -> MappedSerializer:
-    check_snapshot_version(data, MappedSerializer, version)
-    return MappedSerializer(data.read_utf("mapper"), context.read_snapshot(data))
-
-
-def _read_object(data: DataInput, version: int, context: SnapshotContext) -> CaseObjectSerializer:
-    check_snapshot_version(data, CaseObjectSerializer, version)
-    return CaseObjectSerializer(data.read_utf("case object"))
-
-
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        composite_reader(
-            OptionSerializer, OptionSerializer.snapshot_class, outer_version=2, parts=1
-        ),
-        composite_reader(
-            FlinkScalaEitherSerializer,
-            FlinkScalaEitherSerializer.snapshot_class,
-            outer_version=1,
-            parts=2,
-        ),
-        simple_reader(UnitSerializer()),
-    ]
+READERS = readers_of(
+    OptionSerializer,
+    FlinkScalaEitherSerializer,
+    UnitSerializer,
+    CaseClassSerializer,
+    CaseObjectSerializer,
+    CollectionSerializer,
+    ScalaMapSerializer,
+    MappedSerializer,
 )
-READERS[CaseClassSerializer.snapshot_class] = _read_case_class
 READERS[CoproductSerializer.snapshot_class] = _read_coproduct
-READERS[CaseObjectSerializer.snapshot_class] = _read_object
-READERS[CollectionSerializer.snapshot_class] = _read_collection
-READERS[ScalaMapSerializer.snapshot_class] = _read_map
-READERS[MappedSerializer.snapshot_class] = _read_mapped

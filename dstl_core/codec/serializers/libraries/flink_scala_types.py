@@ -21,22 +21,22 @@ has such state.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.arrays import StringArraySerializer
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
     SnapshotReader,
     TypeSerializer,
     WrapperSerializer,
     bad_value,
-    check_snapshot_version,
     check_version,
     read_composite_header,
-    simple_reader,
+    readers_of,
     write_composite_header,
     write_nested,
     write_snapshot,
@@ -137,27 +137,29 @@ class SortedSetSerializer(TypeSerializer[SortedItems | None]):
         write_snapshot(out, self.element)
         write_snapshot(out, self.ordering)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        names = data.read_utf("serializer"), data.read_utf("class of elements")
+        return cls(*names, context.read_snapshot(data), context.read_snapshot(data))
+
     def to_text(self, value: SortedItems | None) -> JsonValue:
         return None if value is None else [self.element.to_text(item) for item in value.items]
 
 
 @dataclass(frozen=True)
-class ScalaSortedMapSerializer(TypeSerializer[SortedItems | None]):
+class ScalaSortedMapSerializer(CompositeSerializer[SortedItems | None]):
     """A sorted map: pairs in the order of their keys."""
 
     key: AnySerializer
     value: AnySerializer
     ordering: AnySerializer
+    part_names: ClassVar[tuple[str, ...]] = ("key", "value", "ordering")
     snapshot_class: ClassVar[str] = PACKAGE + "SortedMapSerializerSnapshot"
     snapshot_version: ClassVar[int] = 1
 
     @property
     def type_name(self) -> str:
         return f"SortedMap<{self.key.type_name}, {self.value.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.key, self.value, self.ordering)
 
     def serialize(self, value: SortedItems | None, out: DataOutput) -> None:
         if value is None:
@@ -182,6 +184,10 @@ class ScalaSortedMapSerializer(TypeSerializer[SortedItems | None]):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         for part in self.nested:
             write_snapshot(out, part)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(*(context.read_snapshot(data) for _ in cls.part_names))
 
     def to_text(self, value: SortedItems | None) -> JsonValue:
         if value is None:
@@ -224,6 +230,10 @@ class ReverseOrderingSerializer(WrapperSerializer):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         write_snapshot(out, self.inner)
 
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(context.read_snapshot(data))
+
 
 @dataclass(frozen=True)
 class OptionOrderingSerializer(ReverseOrderingSerializer):
@@ -240,6 +250,7 @@ class Scala3EnumSerializer(CoproductSerializer):
     """An enum of Scala 3. A value has its case as ``@class``; one without fields is its case."""
 
     snapshot_class: ClassVar[str] = PACKAGE + "Scala3EnumSerializerSnapshot"
+    snapshot_version: ClassVar[int] = 3
 
     @property
     def type_name(self) -> str:
@@ -255,6 +266,16 @@ class Scala3EnumSerializer(CoproductSerializer):
         write_composite_header(out, 1)
         StringArraySerializer().serialize(list(self.names), out)
         write_nested(out, self.subclasses)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, 1)
+        at = data.position
+        names = StringArraySerializer().deserialize(data)
+        if None in names:
+            raise bad_value("An enum has a case without a name", at, "a name", "null")
+        cases = tuple(context.read_nested(data, len(names)))
+        return cls(tuple(str(name) for name in names), cases)
 
 
 @dataclass(frozen=True)
@@ -273,6 +294,10 @@ class Scala3EnumValueSerializer(BytelessSerializer):
     def write_snapshot_payload(self, out: DataOutput) -> None:
         out.write_utf(self.companion)
         out.write_utf(self.name)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        return cls(data.read_utf("companion"), data.read_utf("name of a case"))
 
     def to_text(self, value: None) -> JsonValue:
         return self.name
@@ -450,16 +475,6 @@ class FlinkScalaNothingSerializer(ScalaNothingSerializer):
     snapshot_class: ClassVar[str] = PACKAGE + "NothingSerializerSnapshot"
 
 
-def _parts_reader(serializer: type[AnySerializer], parts: int) -> tuple[str, SnapshotReader]:
-    """Of a snapshot that has nothing but those of its parts."""
-
-    def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
-        check_snapshot_version(data, serializer, version)
-        return serializer(*(context.read_snapshot(data) for _ in range(parts)))
-
-    return serializer.snapshot_class, read
-
-
 def _ordering_reader(name: str) -> tuple[str, SnapshotReader]:
     serializer = OrderingSerializer(name)
 
@@ -468,32 +483,6 @@ def _ordering_reader(name: str) -> tuple[str, SnapshotReader]:
         return serializer
 
     return serializer.snapshot_class, read
-
-
-def _read_sorted_set(
-    data: DataInput, version: int, context: SnapshotContext
-) -> SortedSetSerializer:
-    check_snapshot_version(data, SortedSetSerializer, version)
-    names = data.read_utf("serializer"), data.read_utf("class of elements")
-    return SortedSetSerializer(*names, context.read_snapshot(data), context.read_snapshot(data))
-
-
-def _read_enum(data: DataInput, version: int, context: SnapshotContext) -> Scala3EnumSerializer:
-    check_version(data, Scala3EnumSerializer.snapshot_class, version, 3)
-    read_composite_header(data, 1)
-    at = data.position
-    names = StringArraySerializer().deserialize(data)
-    if None in names:
-        raise bad_value("An enum has a case without a name", at, "a name", "null")
-    cases = tuple(context.read_nested(data, len(names)))
-    return Scala3EnumSerializer(tuple(str(name) for name in names), cases)
-
-
-def _read_enum_value(
-    data: DataInput, version: int, context: SnapshotContext
-) -> Scala3EnumValueSerializer:
-    check_snapshot_version(data, Scala3EnumValueSerializer, version)
-    return Scala3EnumValueSerializer(data.read_utf("companion"), data.read_utf("name of a case"))
 
 
 _ORDERINGS = (
@@ -508,26 +497,21 @@ _ORDERINGS = (
     "FloatIeeeOrdering",
     "DoubleIeeeOrdering",
 )
-_SIMPLE: tuple[AnySerializer, ...] = (
-    DurationSerializer(),
-    FiniteDurationSerializer(),
-    ZoneIdSerializer(),
-    ZoneOffsetSerializer(),
-    OffsetDateTimeSerializer(),
-    ZonedDateTimeSerializer(),
-    FlinkScalaNothingSerializer(),
+READERS = dict(map(_ordering_reader, _ORDERINGS))
+READERS |= readers_of(
+    DurationSerializer,
+    FiniteDurationSerializer,
+    ZoneIdSerializer,
+    ZoneOffsetSerializer,
+    OffsetDateTimeSerializer,
+    ZonedDateTimeSerializer,
+    FlinkScalaNothingSerializer,
+    MutableMapSerializer,
+    ScalaSortedMapSerializer,
+    MutableSortedMapSerializer,
+    ReverseOrderingSerializer,
+    OptionOrderingSerializer,
+    SortedSetSerializer,
+    Scala3EnumSerializer,
+    Scala3EnumValueSerializer,
 )
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        *map(_ordering_reader, _ORDERINGS),
-        *map(simple_reader, _SIMPLE),
-        _parts_reader(MutableMapSerializer, 2),
-        _parts_reader(ScalaSortedMapSerializer, 3),
-        _parts_reader(MutableSortedMapSerializer, 3),
-        _parts_reader(ReverseOrderingSerializer, 1),
-        _parts_reader(OptionOrderingSerializer, 1),
-    ]
-)
-READERS[SortedSetSerializer.snapshot_class] = _read_sorted_set
-READERS[Scala3EnumSerializer.snapshot_class] = _read_enum
-READERS[Scala3EnumValueSerializer.snapshot_class] = _read_enum_value

@@ -20,10 +20,9 @@ from typing import ClassVar
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     JsonValue,
-    SnapshotReader,
     TypeSerializer,
     bad_value,
-    simple_reader,
+    readers_of,
 )
 from dstl_core.errors import UnreadableValueError
 
@@ -46,8 +45,7 @@ class BitmapSerializer(TypeSerializer[bytes]):
     type_name: ClassVar[str] = "Bitmap"
 
     def serialize(self, value: bytes, out: DataOutput) -> None:
-        out.write_i32(len(value))
-        out.write_bytes(value)
+        out.write_sized(value)
 
     def deserialize(self, data: DataInput) -> bytes:
         start = data.position + 4
@@ -160,4 +158,4 @@ def _ranges(bits: int) -> list[tuple[int, int]]:
     return ranges
 
 
-READERS: dict[str, SnapshotReader] = dict([simple_reader(BitmapSerializer())])
+READERS = readers_of(BitmapSerializer)

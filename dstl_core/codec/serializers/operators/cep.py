@@ -14,21 +14,17 @@ Not supported: the serializers of Flink before 1.8, whose snapshots are refused 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
-    check_snapshot_version,
-    composite_reader,
     read_composite_header,
-    simple_reader,
-    write_composite_header,
-    write_nested,
+    readers_of,
 )
 from dstl_core.codec.serializers.strings import read_string_value, write_string_value
 
@@ -94,16 +90,13 @@ class NodeId(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NodeIdSerializer(TypeSerializer[NodeId | None]):
+class NodeIdSerializer(CompositeSerializer[NodeId | None]):
     """Byte 0 for null; otherwise byte 1, the event's id, the name of the stage."""
 
     event: AnySerializer
     snapshot_class: ClassVar[str] = _BUFFER + "NodeId$NodeIdSerializer$NodeIdSerializerSnapshot"
     type_name: ClassVar[str] = "NodeId"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.event,)
+    part_names: ClassVar[tuple[str, ...]] = ("event",)
 
     def serialize(self, value: NodeId | None, out: DataOutput) -> None:
         out.write_bool(value is not None)
@@ -115,10 +108,6 @@ class NodeIdSerializer(TypeSerializer[NodeId | None]):
         if not data.read_bool("has a node"):
             return None
         return NodeId(self.event.deserialize(data), read_string_value(data))
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, self.nested)
 
     def to_text(self, value: NodeId | None) -> JsonValue:
         if value is None:
@@ -134,7 +123,7 @@ class SharedBufferEdge(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SharedBufferEdgeSerializer(TypeSerializer[SharedBufferEdge]):
+class SharedBufferEdgeSerializer(CompositeSerializer[SharedBufferEdge]):
     """The target's id, the version."""
 
     node: AnySerializer
@@ -143,10 +132,7 @@ class SharedBufferEdgeSerializer(TypeSerializer[SharedBufferEdge]):
         _BUFFER + "SharedBufferEdge$SharedBufferEdgeSerializer$SharedBufferEdgeSerializerSnapshot"
     )
     type_name: ClassVar[str] = "SharedBufferEdge"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.node, self.version)
+    part_names: ClassVar[tuple[str, ...]] = ("node", "version")
 
     def serialize(self, value: SharedBufferEdge, out: DataOutput) -> None:
         self.node.serialize(value.target, out)
@@ -154,10 +140,6 @@ class SharedBufferEdgeSerializer(TypeSerializer[SharedBufferEdge]):
 
     def deserialize(self, data: DataInput) -> SharedBufferEdge:
         return SharedBufferEdge(self.node.deserialize(data), self.version.deserialize(data))
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, self.nested)
 
     def to_text(self, value: SharedBufferEdge) -> JsonValue:
         return {
@@ -174,19 +156,13 @@ class Lockable(NamedTuple):
 
 
 @dataclass(frozen=True)
-class LockableSerializer(TypeSerializer[Lockable]):
+class LockableSerializer(CompositeSerializer[Lockable]):
     """i32 number of references, then the value."""
 
     element: AnySerializer
     snapshot_class: ClassVar[str] = _BUFFER + "LockableTypeSerializerSnapshot"
-
-    @property
-    def type_name(self) -> str:
-        return f"Lockable<{self.element.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.element,)
+    kind: ClassVar[str] = "Lockable"
+    part_names: ClassVar[tuple[str, ...]] = ("element",)
 
     def serialize(self, value: Lockable, out: DataOutput) -> None:
         out.write_i32(value.references)
@@ -195,25 +171,18 @@ class LockableSerializer(TypeSerializer[Lockable]):
     def deserialize(self, data: DataInput) -> Lockable:
         return Lockable(data.read_i32("number of references"), self.element.deserialize(data))
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, self.nested)
-
     def to_text(self, value: Lockable) -> JsonValue:
         return {"references": value.references, "value": self.element.to_text(value.value)}
 
 
 @dataclass(frozen=True)
-class SharedBufferNodeSerializer(TypeSerializer[list[Lockable]]):
+class SharedBufferNodeSerializer(CompositeSerializer[list[Lockable]]):
     """i32 count, then edges with reference counts."""
 
     edge: AnySerializer
     snapshot_class: ClassVar[str] = _BUFFER + "SharedBufferNodeSerializerSnapshotV2"
     type_name: ClassVar[str] = "SharedBufferNode"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.edge,)
+    part_names: ClassVar[tuple[str, ...]] = ("edge",)
 
     def serialize(self, value: list[Lockable], out: DataOutput) -> None:
         out.write_i32(len(value))
@@ -223,10 +192,6 @@ class SharedBufferNodeSerializer(TypeSerializer[list[Lockable]]):
     def deserialize(self, data: DataInput) -> list[Lockable]:
         count = data.read_count("edges of a node", 9)
         return [LockableSerializer(self.edge).deserialize(data) for _ in range(count)]
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 1)
-        write_nested(out, self.nested)
 
     def to_text(self, value: list[Lockable]) -> JsonValue:
         return [LockableSerializer(self.edge).to_text(each) for each in value]
@@ -251,7 +216,7 @@ class NFAState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class NFAStateSerializer(TypeSerializer[NFAState]):
+class NFAStateSerializer(CompositeSerializer[NFAState]):
     """Partial and completed matches: i32 count, then each as state, node, version, i64 start, i64
     previous time (in newer snapshots), bool, and the event of the start if it is true.
     """
@@ -263,10 +228,7 @@ class NFAStateSerializer(TypeSerializer[NFAState]):
     with_previous: bool = True
     snapshot_class: ClassVar[str] = _NFA + "NFAStateSerializerSnapshot"
     type_name: ClassVar[str] = "NFAState"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.version, self.node, self.event)
+    part_names: ClassVar[tuple[str, ...]] = ("version", "node", "event")
 
     def serialize(self, value: NFAState, out: DataOutput) -> None:
         for matches in value:
@@ -299,11 +261,16 @@ class NFAStateSerializer(TypeSerializer[NFAState]):
             for _ in range(count)
         ]
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, self.outer_version)
+    def write_outer_fields(self, out: DataOutput) -> None:
         if self.outer_version >= 2:
             out.write_bool(self.with_previous)
-        write_nested(out, self.nested)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        outer = read_composite_header(data, 1, 2)
+        with_previous = data.read_bool("has previous times") if outer == 2 else False
+        dewey, node, event = context.read_nested(data, 3)
+        return cls(dewey, node, event, outer, with_previous)
 
     def to_text(self, value: NFAState) -> JsonValue:
         return {
@@ -323,26 +290,12 @@ class NFAStateSerializer(TypeSerializer[NFAState]):
         }
 
 
-def _read_nfa_state(data: DataInput, version: int, context: SnapshotContext) -> NFAStateSerializer:
-    check_snapshot_version(data, NFAStateSerializer, version)
-    outer = read_composite_header(data, 1, 2)
-    with_previous = data.read_bool("has previous times") if outer == 2 else False
-    dewey, node, event = context.read_nested(data, 3)
-    return NFAStateSerializer(dewey, node, event, outer, with_previous)
-
-
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        simple_reader(DeweyNumberSerializer()),
-        simple_reader(EventIdSerializer()),
-        composite_reader(NodeIdSerializer, NodeIdSerializer.snapshot_class, 1, 1),
-        composite_reader(
-            SharedBufferEdgeSerializer, SharedBufferEdgeSerializer.snapshot_class, 1, 2
-        ),
-        composite_reader(
-            SharedBufferNodeSerializer, SharedBufferNodeSerializer.snapshot_class, 1, 1
-        ),
-        composite_reader(LockableSerializer, LockableSerializer.snapshot_class, 1, 1),
-    ]
+READERS = readers_of(
+    DeweyNumberSerializer,
+    EventIdSerializer,
+    NodeIdSerializer,
+    SharedBufferEdgeSerializer,
+    SharedBufferNodeSerializer,
+    LockableSerializer,
+    NFAStateSerializer,
 )
-READERS[NFAStateSerializer.snapshot_class] = _read_nfa_state

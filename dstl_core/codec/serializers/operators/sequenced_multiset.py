@@ -12,20 +12,17 @@ a key row has two Java objects, which compare and hash rows; their bytes are kep
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
     TypeSerializer,
-    check_snapshot_version,
-    check_version,
-    simple_reader,
-    write_composite_header,
-    write_nested,
+    read_composite_header,
+    readers_of,
     write_snapshot,
 )
 from dstl_core.codec.serializers.primitives import long_java_hash
@@ -42,27 +39,37 @@ class SqnRange(NamedTuple):
 
 
 @dataclass(frozen=True)
-class _SqnSerializer(TypeSerializer[SqnRange]):
-    """Two i64."""
+class _RecordSerializer(CompositeSerializer[Any]):
+    """The fields of a ``value_class``, one after the other."""
 
     parts: tuple[AnySerializer, ...]
-    names: ClassVar[tuple[str, str]]
-    length: ClassVar[int] = 16
+    value_class: ClassVar[Any]
+    outer_version = 0
 
     @property
     def nested(self) -> tuple[AnySerializer, ...]:
         return self.parts
 
-    def serialize(self, value: SqnRange, out: DataOutput) -> None:
-        for serializer, number in zip(self.parts, value, strict=True):
-            serializer.serialize(number, out)
+    def serialize(self, value: Any, out: DataOutput) -> None:
+        for serializer, part in zip(self.parts, value, strict=True):
+            serializer.serialize(part, out)
 
-    def deserialize(self, data: DataInput) -> SqnRange:
-        return SqnRange(*(each.deserialize(data) for each in self.parts))
+    def deserialize(self, data: DataInput) -> Any:
+        return self.value_class(*(each.deserialize(data) for each in self.parts))
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 0)
-        write_nested(out, self.parts)
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        read_composite_header(data, cls.outer_version)
+        return cls(tuple(context.read_nested(data, len(cls.value_class._fields))))
+
+
+@dataclass(frozen=True)
+class _SqnSerializer(_RecordSerializer):
+    """Two i64."""
+
+    names: ClassVar[tuple[str, str]]
+    value_class: ClassVar[Any] = SqnRange
+    length: ClassVar[int] = 16
 
     def to_text(self, value: SqnRange) -> JsonValue:
         return dict(zip(self.names, value, strict=True))
@@ -98,30 +105,15 @@ class SqnNode(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SqnNodeSerializer(TypeSerializer[SqnNode]):
+class SqnNodeSerializer(_RecordSerializer):
     """Row, number, numbers of the previous row, the next row and the next equal row, timestamp."""
 
-    parts: tuple[AnySerializer, ...]
+    value_class: ClassVar[Any] = SqnNode
     snapshot_class: ClassVar[str] = _LINKED + "NodeSerializer$NodeSerializerSnapshot"
 
     @property
     def type_name(self) -> str:
         return f"Node<{self.parts[0].type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return self.parts
-
-    def serialize(self, value: SqnNode, out: DataOutput) -> None:
-        for serializer, part in zip(self.parts, value, strict=True):
-            serializer.serialize(part, out)
-
-    def deserialize(self, data: DataInput) -> SqnNode:
-        return SqnNode(*(each.deserialize(data) for each in self.parts))
-
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, 0)
-        write_nested(out, self.parts)
 
     def to_text(self, value: SqnNode) -> JsonValue:
         return {
@@ -161,28 +153,17 @@ class RowDataKeySerializer(TypeSerializer[Any]):
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         for raw in self.objects:
-            out.write_i32(len(raw))
-            out.write_bytes(raw)
+            out.write_sized(raw)
         write_snapshot(out, self.row)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        equaliser = data.read_bytes(data.read_length("equaliser size"), "equaliser")
+        hasher = data.read_bytes(data.read_length("hash function size"), "hash function")
+        return cls(context.read_snapshot(data), (equaliser, hasher))
 
     def to_text(self, value: Any) -> JsonValue:
         return self.row.to_text(value)
-
-
-def _read_row_key(data: DataInput, version: int, context: SnapshotContext) -> RowDataKeySerializer:
-    check_snapshot_version(data, RowDataKeySerializer, version)
-    equaliser = data.read_bytes(data.read_length("equaliser size"), "equaliser")
-    hasher = data.read_bytes(data.read_length("hash function size"), "hash function")
-    return RowDataKeySerializer(context.read_snapshot(data), (equaliser, hasher))
-
-
-def _composite(kind: Any, parts: int) -> tuple[str, SnapshotReader]:
-    def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
-        check_version(data, kind.snapshot_class, version, 3)
-        composite: AnySerializer = kind(tuple(context.read_composite(data, 0, parts)))
-        return composite
-
-    return kind.snapshot_class, read
 
 
 @dataclass(frozen=True)
@@ -209,12 +190,10 @@ class SortedLongSerializer(TypeSerializer[int]):
         return long_java_hash(value)
 
 
-READERS: dict[str, SnapshotReader] = dict(
-    [
-        simple_reader(SortedLongSerializer()),
-        _composite(MetaSqnInfoSerializer, 2),
-        _composite(RowSqnInfoSerializer, 2),
-        _composite(SqnNodeSerializer, 6),
-    ]
+READERS = readers_of(
+    SortedLongSerializer,
+    MetaSqnInfoSerializer,
+    RowSqnInfoSerializer,
+    SqnNodeSerializer,
+    RowDataKeySerializer,
 )
-READERS[RowDataKeySerializer.snapshot_class] = _read_row_key

@@ -7,19 +7,16 @@ Source: ``TwoPhaseCommitSinkFunction.StateSerializer`` of Flink 1.20.5 and, in t
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple, Self
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers.base import (
     AnySerializer,
+    CompositeSerializer,
     JsonValue,
     SnapshotContext,
-    SnapshotReader,
-    TypeSerializer,
-    check_version,
     read_composite_header,
-    write_composite_header,
-    write_nested,
+    readers_of,
 )
 
 _SINK = "org.apache.flink.streaming.api.functions.sink."
@@ -43,7 +40,7 @@ class SinkState(NamedTuple):
 
 
 @dataclass(frozen=True)
-class TwoPhaseCommitSerializer(TypeSerializer[SinkState]):
+class TwoPhaseCommitSerializer(CompositeSerializer[SinkState]):
     """The open transaction (after a bool if it is optional), i32 count and the transactions to
     commit, bool, and the context if the bool is true. A transaction is its handle and an i64.
     """
@@ -53,14 +50,8 @@ class TwoPhaseCommitSerializer(TypeSerializer[SinkState]):
     outer_version: int = 4
     pending_may_lack: bool = True
     snapshot_class: ClassVar[str] = _SINK + "legacy." + _CLASS
-
-    @property
-    def type_name(self) -> str:
-        return f"SinkState<{self.transaction.type_name}, {self.context.type_name}>"
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.transaction, self.context)
+    kind: ClassVar[str] = "SinkState"
+    part_names: ClassVar[tuple[str, ...]] = ("transaction", "context")
 
     def serialize(self, value: SinkState, out: DataOutput) -> None:
         if self.pending_may_lack:
@@ -92,11 +83,16 @@ class TwoPhaseCommitSerializer(TypeSerializer[SinkState]):
     def _read(self, data: DataInput) -> Transaction:
         return Transaction(self.transaction.deserialize(data), data.read_i64("transaction start"))
 
-    def write_snapshot_payload(self, out: DataOutput) -> None:
-        write_composite_header(out, self.outer_version)
+    def write_outer_fields(self, out: DataOutput) -> None:
         if self.outer_version >= 4:
             out.write_bool(self.pending_may_lack)
-        write_nested(out, self.nested)
+
+    @classmethod
+    def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
+        outer = read_composite_header(data, 2, 3, 4)
+        may_lack = data.read_bool("pending may lack") if outer == 4 else outer == 3
+        transaction, user_context = context.read_nested(data, 2)
+        return cls(transaction, user_context, outer, may_lack)
 
     def to_text(self, value: SinkState) -> JsonValue:
         return {
@@ -116,17 +112,4 @@ class OldTwoPhaseCommitSerializer(TwoPhaseCommitSerializer):
     snapshot_class: ClassVar[str] = _SINK + _CLASS
 
 
-def _reader(kind: type[TwoPhaseCommitSerializer]) -> tuple[str, SnapshotReader]:
-    def read(data: DataInput, version: int, context: SnapshotContext) -> TwoPhaseCommitSerializer:
-        check_version(data, kind.snapshot_class, version, 3)
-        outer = read_composite_header(data, 2, 3, 4)
-        may_lack = data.read_bool("pending may lack") if outer == 4 else outer == 3
-        transaction, user_context = context.read_nested(data, 2)
-        return kind(transaction, user_context, outer, may_lack)
-
-    return kind.snapshot_class, read
-
-
-READERS: dict[str, SnapshotReader] = dict(
-    [_reader(TwoPhaseCommitSerializer), _reader(OldTwoPhaseCommitSerializer)]
-)
+READERS = readers_of(TwoPhaseCommitSerializer, OldTwoPhaseCommitSerializer)
