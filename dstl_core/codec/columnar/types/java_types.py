@@ -67,9 +67,12 @@ from dstl_core.codec.serializers import (
     scala,
     strings,
     structs,
+    table_state,
+    table_types,
     value_classes,
     window_types,
 )
+from dstl_core.codec.serializers.base import WrapperSerializer
 from dstl_core.codec.serializers.collections import ArrayListSerializer, SetSerializer
 from dstl_core.codec.serializers.optional_map import OptionalSnapshot
 from dstl_core.codec.serializers.pojo import PojoSerializer
@@ -77,46 +80,40 @@ from dstl_core.codec.serializers.pojo import PojoSerializer
 # ---------------------------------------------------------------------------- fixed sizes
 
 
-def _fixed(arrow_type: pa.DataType, op: int, width: int, *types: type[AnySerializer]) -> None:
-    def make(_: AnySerializer, __: ColumnOptions) -> Layout:
-        return Fixed(arrow_type, op, width)
-
-    layout_for(*types)(make)
+def _always(make: Callable[[], Layout], *types: type[AnySerializer]) -> None:
+    """Types with one layout, whatever the options."""
+    layout_for(*types)(lambda _, __: make())
 
 
-_fixed(pa.int8(), i.COPY1, 1, primitives.ByteSerializer, value_classes.ByteValueSerializer)
-_fixed(pa.int16(), i.COPY2, 2, primitives.ShortSerializer, value_classes.ShortValueSerializer)
-_fixed(pa.uint16(), i.COPY2, 2, primitives.CharSerializer, value_classes.CharValueSerializer)
-_fixed(pa.int32(), i.COPY4, 4, primitives.IntSerializer, value_classes.IntValueSerializer)
-_fixed(pa.int64(), i.COPY8, 8, primitives.LongSerializer, value_classes.LongValueSerializer)
-_fixed(pa.int64(), i.COPY8, 8, window_types.CountWindowSerializer)
-_fixed(pa.float32(), i.COPY4, 4, primitives.FloatSerializer, value_classes.FloatValueSerializer)
-_fixed(pa.float64(), i.COPY8, 8, primitives.DoubleSerializer, value_classes.DoubleValueSerializer)
+_INT8 = partial(Fixed, pa.int8(), i.COPY1, 1)
+_INT16 = partial(Fixed, pa.int16(), i.COPY2, 2)
+_UINT16 = partial(Fixed, pa.uint16(), i.COPY2, 2)
+_INT32 = partial(Fixed, pa.int32(), i.COPY4, 4)
+_INT64 = partial(Fixed, pa.int64(), i.COPY8, 8)
+_FLOAT = partial(Fixed, pa.float32(), i.COPY4, 4)
+_DOUBLE = partial(Fixed, pa.float64(), i.COPY8, 8)
 
-
-@layout_for(primitives.BooleanSerializer, value_classes.BooleanValueSerializer)
-def _boolean(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Bool()
-
-
-@layout_for(VoidNamespaceSerializer, primitives.VoidSerializer)
-def _void(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Marker(0, always_null=True)
-
-
-@layout_for(window_types.GlobalWindowSerializer, window_types.SqlGlobalWindowSerializer)
-def _global_window(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Marker(0)
-
-
-@layout_for(value_classes.NullValueSerializer)
-def _any_byte(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Marker(None)
+_always(_INT8, primitives.ByteSerializer, value_classes.ByteValueSerializer)
+_always(_INT16, primitives.ShortSerializer, value_classes.ShortValueSerializer)
+_always(_UINT16, primitives.CharSerializer, value_classes.CharValueSerializer)
+_always(_INT32, primitives.IntSerializer, value_classes.IntValueSerializer)
+_always(_INT64, primitives.LongSerializer, value_classes.LongValueSerializer)
+_always(_INT64, window_types.CountWindowSerializer)
+_always(_FLOAT, primitives.FloatSerializer, value_classes.FloatValueSerializer)
+_always(_DOUBLE, primitives.DoubleSerializer, value_classes.DoubleValueSerializer)
+_always(Bool, primitives.BooleanSerializer, value_classes.BooleanValueSerializer)
+_always(partial(Marker, 0, always_null=True), VoidNamespaceSerializer, primitives.VoidSerializer)
+_always(
+    partial(Marker, 0), window_types.GlobalWindowSerializer, window_types.SqlGlobalWindowSerializer
+)
+_always(partial(Marker, None), value_classes.NullValueSerializer)
+_always(partial(EmptyLayout, 42), structs.Tuple0Serializer)
+_always(partial(EmptyLayout, 0), scala.ScalaUnitSerializer)
 
 
 @layout_for(window_types.TimeWindowSerializer, window_types.SqlTimeWindowSerializer)
 def _time_window(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Struct([(name, Fixed(pa.int64(), i.COPY8, 8)) for name in ("start", "end")])
+    return Struct([(name, _INT64()) for name in ("start", "end")])
 
 
 @layout_for(structs.EnumSerializer)
@@ -137,15 +134,8 @@ def _string_value(_: AnySerializer, options: ColumnOptions) -> Layout:
     return Text(utf16=options.strings == "utf16", without_null=True)
 
 
-@layout_for(numbers.BigIntSerializer)
-def _big_integer(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return BigInt(nullable=True)
-
-
-@layout_for(numbers.BigDecSerializer)
-def _big_decimal(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return big_decimal()
-
+_always(partial(BigInt, nullable=True), numbers.BigIntSerializer)
+_always(big_decimal, numbers.BigDecSerializer)
 
 # ------------------------------------------------------------------------- dates and times
 
@@ -164,19 +154,14 @@ layout_for(dates.InstantSerializer)(_time(i.TIME_INSTANT, utc=True))
 layout_for(dates.LocalDateTimeSerializer)(_time(i.TIME_LOCAL))
 
 
-@layout_for(dates.LocalDateSerializer)
-def _local_date(_: AnySerializer, __: ColumnOptions) -> Layout:
-    layout = Fixed(pa.date32(), i.LOCAL_DATE, 4)
+def _nullable_fixed(arrow_type: pa.DataType, op: int, width: int) -> Layout:
+    layout = Fixed(arrow_type, op, width)
     layout.nullable = True
     return layout
 
 
-@layout_for(dates.LocalTimeSerializer)
-def _local_time(_: AnySerializer, __: ColumnOptions) -> Layout:
-    layout = Fixed(pa.time64("ns"), i.LOCAL_TIME, 8)
-    layout.nullable = True
-    return layout
-
+_always(partial(_nullable_fixed, pa.date32(), i.LOCAL_DATE, 4), dates.LocalDateSerializer)
+_always(partial(_nullable_fixed, pa.time64("ns"), i.LOCAL_TIME, 8), dates.LocalTimeSerializer)
 
 # ------------------------------------------------------------------------------- containers
 
@@ -192,36 +177,27 @@ def _set(serializer: SetSerializer, options: ColumnOptions) -> Layout:
     return SetOf(Nullable(layout_of(serializer.element, options)))
 
 
-@layout_for(MapSerializer)
+@layout_for(MapSerializer, table_state.SortedMapSerializer)
 def _map(serializer: MapSerializer, options: ColumnOptions) -> Layout:
     key = layout_of(serializer.key, options)
     value = Nullable(layout_of(serializer.value, options))
     return MapOf(key, value, as_map=options.maps == "map")
 
 
-@layout_for(arrays.BytePrimitiveArraySerializer, arrays.ByteArrayWrapperSerializer)
-def _bytes(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Variable(pa.binary(), i.BYTES, i.BYTES_COUNTED)
-
-
-def _array(item: Callable[[], Layout], size: int) -> Make:
-    def make(_: AnySerializer, __: ColumnOptions) -> Layout:
-        return Repeated(item(), size)
-
-    return make
-
-
-layout_for(arrays.BooleanPrimitiveArraySerializer)(_array(Bool, 1))
-layout_for(arrays.ShortPrimitiveArraySerializer)(_array(partial(Fixed, pa.int16(), i.COPY2, 2), 2))
-layout_for(arrays.CharPrimitiveArraySerializer)(_array(partial(Fixed, pa.uint16(), i.COPY2, 2), 2))
-layout_for(arrays.IntPrimitiveArraySerializer)(_array(partial(Fixed, pa.int32(), i.COPY4, 4), 4))
-layout_for(arrays.LongPrimitiveArraySerializer)(_array(partial(Fixed, pa.int64(), i.COPY8, 8), 8))
-layout_for(arrays.FloatPrimitiveArraySerializer)(
-    _array(partial(Fixed, pa.float32(), i.COPY4, 4), 4)
+_always(
+    partial(Variable, pa.binary(), i.BYTES, i.BYTES_COUNTED),
+    arrays.BytePrimitiveArraySerializer,
+    arrays.ByteArrayWrapperSerializer,
+    table_types.BinaryRowDataSerializer,
+    table_state.RawValueDataSerializer,
 )
-layout_for(arrays.DoublePrimitiveArraySerializer)(
-    _array(partial(Fixed, pa.float64(), i.COPY8, 8), 8)
-)
+_always(lambda: Repeated(Bool(), 1), arrays.BooleanPrimitiveArraySerializer)
+_always(lambda: Repeated(_INT16(), 2), arrays.ShortPrimitiveArraySerializer)
+_always(lambda: Repeated(_UINT16(), 2), arrays.CharPrimitiveArraySerializer)
+_always(lambda: Repeated(_INT32(), 4), arrays.IntPrimitiveArraySerializer)
+_always(lambda: Repeated(_INT64(), 8), arrays.LongPrimitiveArraySerializer)
+_always(lambda: Repeated(_FLOAT(), 4), arrays.FloatPrimitiveArraySerializer)
+_always(lambda: Repeated(_DOUBLE(), 8), arrays.DoublePrimitiveArraySerializer)
 
 
 @layout_for(arrays.StringArraySerializer)
@@ -246,11 +222,6 @@ def _numbered(
     return [(f"f{at}", layout_of(each, options)) for at, each in enumerate(fields)]
 
 
-@layout_for(structs.Tuple0Serializer)
-def _tuple0(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return EmptyLayout(42)
-
-
 @layout_for(structs.NullableSerializer)
 def _nullable(serializer: structs.NullableSerializer, options: ColumnOptions) -> Layout:
     return Nullable(layout_of(serializer.inner, options), padding=serializer.padding)
@@ -263,8 +234,8 @@ def _row(serializer: structs.RowSerializer, options: ColumnOptions) -> Layout:
     return MaskedRow(fields, with_kind=serializer.with_kind, kind=kind)
 
 
-@layout_for(structs.EitherSerializer)
-def _either(serializer: structs.EitherSerializer, options: ColumnOptions) -> Layout:
+@layout_for(structs.EitherSerializer, scala.ScalaEitherSerializer, scala.ScalaTrySerializer)
+def _either(serializer: structs.TwoSidesSerializer, options: ColumnOptions) -> Layout:
     return EitherOf(layout_of(serializer.left, options), layout_of(serializer.right, options))
 
 
@@ -292,22 +263,12 @@ def _option(serializer: scala.ScalaOptionSerializer, options: ColumnOptions) -> 
     return Nullable(layout_of(serializer.inner, options), i.PRESENT_FLAG)
 
 
-@layout_for(scala.ScalaEitherSerializer, scala.ScalaTrySerializer)
-def _scala_either(serializer: scala.ScalaEitherSerializer, options: ColumnOptions) -> Layout:
-    return EitherOf(layout_of(serializer.left, options), layout_of(serializer.right, options))
-
-
 @layout_for(scala.ScalaEnumSerializer)
 def _scala_enum(serializer: scala.ScalaEnumSerializer, _: ColumnOptions) -> Layout:
     by_id = {number: name for name, number in serializer.constants}
     if sorted(by_id) != list(range(len(serializer.constants))):
         raise no_layout(serializer)  # an id between others would be a value
     return Names([by_id[number] for number in sorted(by_id)], i.INDEX4, 4, len(by_id))
-
-
-@layout_for(scala.ScalaUnitSerializer)
-def _unit(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return EmptyLayout(0)
 
 
 @layout_for(scala.ScalaCollectionSerializer)
@@ -322,12 +283,13 @@ def _scala_collection(
 
 @layout_for(TtlSerializer, runtime.TtlSerializerV2)
 def _ttl(serializer: TtlSerializer, options: ColumnOptions) -> Layout:
-    timestamp = Fixed(pa.int64(), i.COPY8, 8)
-    return Struct([("ts", timestamp), ("v", layout_of(serializer.value, options))], ["v", "ts"])
+    return Struct([("ts", _INT64()), ("v", layout_of(serializer.value, options))], ["v", "ts"])
 
 
-@layout_for(runtime.TtlAwareSerializer)
-def _ttl_aware(serializer: runtime.TtlAwareSerializer, options: ColumnOptions) -> Layout:
+@layout_for(
+    runtime.TtlAwareSerializer, table_state.MapViewSerializer, table_state.ListViewSerializer
+)
+def _wrapped(serializer: WrapperSerializer, options: ColumnOptions) -> Layout:
     return layout_of(serializer.inner, options)
 
 
@@ -368,9 +330,7 @@ def _unbounded(serializer: AnySerializer, _: ColumnOptions) -> Layout:
     raise no_layout(serializer)
 
 
-@layout_for(opaque.VariantSerializer)
-def _variant(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return TwoSizes(["value", "metadata"])
+_always(lambda: TwoSizes(["value", "metadata"]), opaque.VariantSerializer)
 
 
 @layout_for(PojoSerializer, JobPojoSerializer)

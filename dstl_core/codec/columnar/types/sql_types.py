@@ -117,11 +117,6 @@ def _map_data(serializer: table_types.MapDataSerializer, options: ColumnOptions)
     return _map(serializer.key, serializer.value, options)
 
 
-@layout_for(table_types.BinaryRowDataSerializer, table_state.RawValueDataSerializer)
-def _raw(_: AnySerializer, __: ColumnOptions) -> Layout:
-    return Variable(pa.binary(), i.BYTES, i.BYTES_COUNTED)
-
-
 @layout_for(table_types.StringDataSerializer)
 def _string_data(_: AnySerializer, options: ColumnOptions) -> Layout:
     if options.strings == "utf16":
@@ -156,12 +151,6 @@ def _null(_: AnySerializer, __: ColumnOptions) -> Layout:
 # ------------------------------------------------------------------------- SQL's containers
 
 
-@layout_for(table_state.SortedMapSerializer)
-def _sorted_map(serializer: table_state.SortedMapSerializer, options: ColumnOptions) -> Layout:
-    value = Nullable(layout_of(serializer.value, options))
-    return MapOf(layout_of(serializer.key, options), value, as_map=options.maps == "map")
-
-
 @layout_for(table_state.NullAwareMapSerializer)
 def _null_aware_map(
     serializer: table_state.NullAwareMapSerializer, options: ColumnOptions
@@ -193,8 +182,3 @@ def _external(serializer: table_state.ExternalSerializer, options: ColumnOptions
             case "java.time.LocalTime":
                 return Fixed(pa.time32("ms"), i.COPY4, 4)
     return inner
-
-
-@layout_for(table_state.MapViewSerializer, table_state.ListViewSerializer)
-def _view(serializer: AnySerializer, options: ColumnOptions) -> Layout:
-    return layout_of(serializer.nested[0], options)
