@@ -7,14 +7,14 @@ Source: ``DefaultSerializers`` and ``TimeSerializers`` of Kryo, and the fields o
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import JavaObject, JavaStream
 from dstl_core.codec.kryo.java_stream_writer import JavaStreamWriter
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import PRIMITIVE_OF, KryoObject
-from dstl_core.codec.kryo.kryo_reader import Arguments, KryoValueReader, KryoValueWriter
+from dstl_core.codec.kryo.kryo_reader import Arguments, Body, KryoValueReader, KryoValueWriter
 from dstl_core.codec.kryo.locales import NO_LOCALE_FORM, Locale
 from dstl_core.codec.kryo.object_bodies import PRIMITIVES, EnumBody, Scalar
 from dstl_core.codec.serializers.dates import LocalDate, LocalTime
@@ -220,7 +220,7 @@ def _swapped(source: KryoInput) -> tuple[int, int]:
     return second, first
 
 
-class _Composed:
+class _Composed(Body):
     """A class of ``java.time`` made of others, which Kryo 2.24 stores as objects.
 
     Args:
@@ -229,9 +229,6 @@ class _Composed:
         put: Appends these.
         is_reversed: Whether Kryo 5 stores the parts in the other order.
     """
-
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -300,11 +297,8 @@ def _offset_time(source: KryoInput) -> tuple[Any, ...]:
 # ------------------------------------------------------------------------------------ others
 
 
-class ClassBody:
+class ClassBody(Body):
     """A class; numbers and booleans say whether the primitive type is meant."""
-
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> str | None:
         name = reader.class_name()
@@ -324,14 +318,11 @@ class ClassBody:
         writer.class_name(value)
 
 
-class JavaSerialized:
+class JavaSerialized(Body):
     """A value in a stream of Java's own serialization.
 
     Both versions keep one stream for all values of a serializer in one Kryo value.
     """
-
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         source = reader.input
@@ -371,11 +362,8 @@ class LocaleBody(JavaSerialized):
             writer.output.string(part)
 
 
-class EnumSetBody:
+class EnumSetBody(Body):
     """The class of the enum, and ordinals."""
-
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> tuple[str, list[int]]:
         at = reader.input.position
@@ -396,11 +384,8 @@ class EnumSetBody:
             writer.output.varint(ordinal + 1)
 
 
-class RegionBody:
+class RegionBody(Body):
     """The id of a zone: in Kryo 2.24 a field, so an object of its own."""
-
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> str:
         if not reader.is_old:
@@ -415,11 +400,8 @@ class RegionBody:
         writer.output.string(value)
 
 
-class AsListBody:
+class AsListBody(Body):
     """``Arrays.asList``: Kryo 2.24 stores the class of the elements in front of them."""
-
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def __init__(self, collection: Any) -> None:
         self._collection = collection
@@ -435,11 +417,8 @@ class AsListBody:
         self._collection.write(writer, value)
 
 
-class FixedSizeBody:
+class FixedSizeBody(Body):
     """A collection or map with a fixed number of elements, which are stored without a count."""
-
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def __init__(self, elements: int, *, is_map: bool = False) -> None:
         self.elements, self.is_map = elements, is_map
@@ -453,11 +432,8 @@ class FixedSizeBody:
             writer.class_and_object(item)
 
 
-class OptionalBody:
+class OptionalBody(Body):
     """What it holds, or null. Kryo 2.24 stores it as a field of the declared type."""
-
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> list[KryoObject]:
         declared = arguments[0] if len(arguments) == 1 else None

@@ -11,8 +11,9 @@ Names and references start afresh with every value. Source: ``Kryo``, ``DefaultC
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from dstl_core.codec.classfile.generic_types import JavaType, array_name
 from dstl_core.codec.java_stream import JavaStream
@@ -35,17 +36,14 @@ MAX_OBJECTS = 1 << 22
 Arguments = tuple[JavaType | None, ...]
 
 
-class Body(Protocol):
+class Body(ABC):
     """How the objects of one class are stored."""
 
-    @property
-    def is_plain(self) -> bool:
-        """Whether objects have no reference marker in either version: numbers, booleans."""
-        ...
+    is_plain: bool = False
+    """Whether objects have no reference marker in either version: numbers, booleans."""
+    is_enum: ClassVar[bool] = False
 
-    @property
-    def is_enum(self) -> bool: ...
-
+    @abstractmethod
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         """The value of an object.
 
@@ -53,11 +51,10 @@ class Body(Protocol):
             reader: Of the whole value; it knows the type arguments in Kryo 5.
             arguments: The type arguments that its field declares, in Kryo 2.24.
         """
-        ...
 
+    @abstractmethod
     def write(self, writer: KryoValueWriter, value: Any) -> None:
         """Appends a value as Kryo 5 stores it."""
-        ...
 
 
 class Layouts(Protocol):

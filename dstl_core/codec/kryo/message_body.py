@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import NamedTuple
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_records import LIST_DELIMITER
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import Dialect
-from dstl_core.codec.kryo.kryo_reader import Arguments, KryoValueReader, KryoValueWriter
+from dstl_core.codec.kryo.kryo_reader import Arguments, Body, KryoValueReader, KryoValueWriter
 from dstl_core.codec.protobuf.descriptors import Messages, MessageType
 from dstl_core.codec.protobuf.message_text import message_text
 from dstl_core.codec.serializers.base import JsonValue
@@ -42,14 +42,12 @@ class StoredMessage(NamedTuple):
 
 
 @dataclass(frozen=True)
-class MessageBody:
+class MessageBody(Body):
     """A class of messages."""
 
     class_name: str
     messages: Messages
     message: MessageType
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> StoredMessage:
         if not reader.is_old:

@@ -10,7 +10,7 @@ from dstl_core.codec.classfile.generic_types import JavaType, array_name, compon
 from dstl_core.codec.kryo.generics import NO_PARAMETERS, GenericType, Hierarchy
 from dstl_core.codec.kryo.kryo_input import KryoInput, KryoOutput
 from dstl_core.codec.kryo.kryo_objects import KryoObject
-from dstl_core.codec.kryo.kryo_reader import Arguments, KryoValueReader, KryoValueWriter
+from dstl_core.codec.kryo.kryo_reader import Arguments, Body, KryoValueReader, KryoValueWriter
 from dstl_core.errors import FormatError, UnreadableValueError
 
 MAX_NULLS = 1 << 16
@@ -18,7 +18,7 @@ MAX_NULLS = 1 << 16
 
 
 @dataclass(frozen=True)
-class Scalar:
+class Scalar(Body):
     """A value without parts.
 
     Args:
@@ -32,7 +32,6 @@ class Scalar:
     put: Callable[[KryoOutput, Any], None]
     get_new: Callable[[KryoInput], Any] | None = None
     is_plain: bool = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         get = self.get if reader.is_old or self.get_new is None else self.get_new
@@ -65,12 +64,11 @@ PRIMITIVES: dict[str, Scalar] = {
 
 
 @dataclass(frozen=True)
-class EnumBody:
+class EnumBody(Body):
     """The ordinal. ``constants`` are the names by ordinal, of the class or its subclass."""
 
     enum_class: str
     constants: tuple[str, ...]
-    is_plain: ClassVar[bool] = False
     is_enum: ClassVar[bool] = True
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> int:
@@ -95,12 +93,10 @@ _ARRAY_CODES = {"[S": "h", "[F": "f", "[D": "d"}
 
 
 @dataclass(frozen=True)
-class PrimitiveArrayBody:
+class PrimitiveArrayBody(Body):
     """A count plus 1, then the items; bytes are kept as bytes."""
 
     class_name: str
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         source = reader.input
@@ -125,7 +121,7 @@ class PrimitiveArrayBody:
 
 
 @dataclass(frozen=True)
-class ObjectArrayBody:
+class ObjectArrayBody(Body):
     """A count plus 1, then the elements; the class stands with each unless it is final.
 
     An array class is final to both versions here, whatever its elements are, but nowhere else.
@@ -133,8 +129,6 @@ class ObjectArrayBody:
     """
 
     class_name: str
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     @property
     def component(self) -> str:
@@ -181,7 +175,7 @@ def items_of(value: Any) -> list[Any]:
 
 
 @dataclass(frozen=True)
-class CollectionBody:
+class CollectionBody(Body):
     """A count and the elements. Kryo 5 stores the class of the elements once if it is one.
 
     Args:
@@ -193,8 +187,6 @@ class CollectionBody:
     has_comparator: bool = False
     is_typed: bool = True
     has_nulls: bool = True
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         if not reader.is_old:
@@ -294,7 +286,7 @@ class CollectionBody:
 
 
 @dataclass(frozen=True)
-class MapBody:
+class MapBody(Body):
     """A count and the pairs.
 
     Args:
@@ -306,8 +298,6 @@ class MapBody:
     has_comparator: bool = False
     has_new_comparator: bool = False
     has_nulls: bool = True
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         source = reader.input
@@ -427,7 +417,7 @@ def slot(name: str, declared: JavaType) -> FieldSlot:
 
 
 @dataclass(frozen=True)
-class FieldsBody:
+class FieldsBody(Body):
     """The fields of a class and its superclasses, sorted by name.
 
     Args:
@@ -441,8 +431,6 @@ class FieldsBody:
     slots: tuple[FieldSlot, ...]
     parameters: Hierarchy = NO_PARAMETERS
     is_record: bool = False
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
     _types: dict[Arguments, list[tuple[FieldSlot, JavaType]]] = field(
         default_factory=dict, compare=False, repr=False
     )

@@ -7,17 +7,17 @@ are in ``codec.serializers.scala``. Source: ``FlinkScalaKryoInstantiator``, ``co
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import accumulate, product
-from typing import Any, ClassVar
+from typing import Any
 
 from dstl_core.codec.big_decimal import big_decimal_text
 from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.kryo.kryo_input import KryoInput
 from dstl_core.codec.kryo.kryo_objects import KryoObject
-from dstl_core.codec.kryo.kryo_reader import Arguments, KryoValueReader, KryoValueWriter
+from dstl_core.codec.kryo.kryo_reader import Arguments, Body, KryoValueReader, KryoValueWriter
 from dstl_core.codec.kryo.object_bodies import FieldsBody, slot
 from dstl_core.codec.serializers.base import JsonValue
 from dstl_core.codec.serializers.collections import text_key
@@ -34,7 +34,7 @@ TextOf = Callable[[KryoObject | None], JsonValue]
 
 
 @dataclass(frozen=True)
-class ScalaBody(ABC):
+class ScalaBody(Body):
     """A body that chill stores.
 
     Args:
@@ -42,8 +42,6 @@ class ScalaBody(ABC):
     """
 
     class_name: str
-    is_plain: ClassVar[bool] = False
-    is_enum: ClassVar[bool] = False
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> Any:
         if not reader.is_old:
