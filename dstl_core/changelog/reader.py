@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from dstl_core.changelog.open_segments import OpenSegments, Segment
-from dstl_core.codec.change_format import read_change_set
+from dstl_core.codec.change_format import check_inside, read_change_set
 from dstl_core.codec.snappy_frames import Allocate
 from dstl_core.errors import ConfigError, FormatError, error_context
 from dstl_core.model.change import META_KEY_GROUP, StateChange
@@ -155,13 +155,7 @@ class StateChangelogHandleReader:
                         continue
                 with error_context(location=_location(stream)):
                     body = segment.body(stream)
-                    if not 0 <= offset < len(body):
-                        raise FormatError(
-                            "A change set lies outside its segment",
-                            offset=offset,
-                            expected=f"< {len(body)}",
-                            got=offset,
-                        )
+                    check_inside(body, offset)
                 yield index, body, offset, _location(stream)
 
 

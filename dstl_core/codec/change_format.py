@@ -132,11 +132,8 @@ def segment_body(
     return body
 
 
-def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChange]:
-    """Yields the changes of the change set at ``offset`` of an uncompressed body.
-
-    This is the reference decoder: ``columnar.changes.sets`` reads the same bytes into columns.
-    """
+def check_inside(body: bytes | memoryview, offset: int) -> None:
+    """Raises FormatError if no change set can start at ``offset`` of an uncompressed body."""
     if not 0 <= offset < len(body):
         raise FormatError(
             "A change set lies outside its segment",
@@ -144,6 +141,14 @@ def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChan
             expected=f"< {len(body)}",
             got=offset,
         )
+
+
+def read_change_set(body: bytes | memoryview, offset: int) -> Iterator[StateChange]:
+    """Yields the changes of the change set at ``offset`` of an uncompressed body.
+
+    This is the reference decoder: ``columnar.changes.sets`` reads the same bytes into columns.
+    """
+    check_inside(body, offset)
     # DataInput also works on a memoryview, so a large segment is not copied.
     data = DataInput(cast(bytes, body), offset)
     for _ in range(data.read_count("groups", 8)):

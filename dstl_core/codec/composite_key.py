@@ -66,16 +66,7 @@ class CompositeKeyCodec:
         data.seek(start)
         part = data.read_bytes(size, field)
         if self.is_ambiguous:
-            at = data.position
-            digits = length_digits(len(part))
-            got = data.read_bytes(len(digits), f"length of the {field}")
-            if got != digits:
-                raise FormatError(
-                    f"The length after the {field} is wrong",
-                    offset=at,
-                    expected=digits.hex(),
-                    got=got.hex(),
-                )
+            expect_length(data, size, field)
         return part
 
     def decode_scope(self, scope: bytes) -> tuple[Any, Any]:
@@ -100,3 +91,17 @@ class CompositeKeyCodec:
 def length_digits(size: int) -> bytes:
     """The length of a key or namespace, in the form of an ambiguous key."""
     return size.to_bytes(max(1, (size.bit_length() + 7) // 8), "little")
+
+
+def expect_length(data: DataInput, size: int, field: str) -> None:
+    """Reads the length after a key or namespace of an ambiguous key."""
+    at = data.position
+    digits = length_digits(size)
+    got = data.read_bytes(len(digits), f"length of the {field}")
+    if got != digits:
+        raise FormatError(
+            f"The length after the {field} is wrong",
+            offset=at,
+            expected=digits.hex(),
+            got=got.hex(),
+        )

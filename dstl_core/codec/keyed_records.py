@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from dstl_core.codec.composite_key import length_digits
+from dstl_core.codec.composite_key import expect_length
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.keyed_canonical import FIRST_BIT_MASK
 from dstl_core.codec.serializers import (
@@ -135,16 +135,7 @@ class RecordFormat:
         start = data.position
         value = serializer.deserialize(data)
         if self.is_ambiguous:
-            at = data.position
-            digits = length_digits(at - start)
-            got = data.read_bytes(len(digits), f"length of the {field}")
-            if got != digits:
-                raise FormatError(
-                    f"The length after the {field} is wrong",
-                    offset=at,
-                    expected=digits.hex(),
-                    got=got.hex(),
-                )
+            expect_length(data, data.position - start, field)
         return value
 
     def _value(self, data: DataInput) -> Any:

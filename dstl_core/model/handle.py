@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import Enum
 from itertools import pairwise
+from typing import Self
 
 from dstl_core.errors import FormatError
 from dstl_core.model.key_group import KeyGroupRange
@@ -143,8 +144,8 @@ class KeyGroupRangeOffsets:
 
 
 @dataclass(frozen=True, slots=True)
-class KeyGroupsSavepointStateHandle:
-    """Keyed state in canonical form. Offset 0 means that a key group has no entries."""
+class _KeyGroupsHandle:
+    """The sections of key groups in one stream."""
 
     offsets: KeyGroupRangeOffsets
     stream: StreamStateHandle
@@ -157,34 +158,25 @@ class KeyGroupsSavepointStateHandle:
     def state_size(self) -> int:
         return self.stream.state_size
 
-    def get_intersection(self, other: KeyGroupRange) -> KeyGroupsSavepointStateHandle | None:
+    def get_intersection(self, other: KeyGroupRange) -> Self | None:
         cut = self.offsets.get_intersection(other)
         return replace(self, offsets=cut) if len(cut.key_group_range) else None
 
 
 @dataclass(frozen=True, slots=True)
-class KeyGroupsStateHandle:
+class KeyGroupsSavepointStateHandle(_KeyGroupsHandle):
+    """Keyed state in canonical form. Offset 0 means that a key group has no entries."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeyGroupsStateHandle(_KeyGroupsHandle):
     """Keyed state as the heap backend writes it.
 
     ``state_handle_id`` is None for the form of older releases (wire tag 3), whose content may also
     be canonical.
     """
 
-    offsets: KeyGroupRangeOffsets
-    stream: StreamStateHandle
     state_handle_id: str | None
-
-    @property
-    def key_group_range(self) -> KeyGroupRange:
-        return self.offsets.key_group_range
-
-    @property
-    def state_size(self) -> int:
-        return self.stream.state_size
-
-    def get_intersection(self, other: KeyGroupRange) -> KeyGroupsStateHandle | None:
-        cut = self.offsets.get_intersection(other)
-        return replace(self, offsets=cut) if len(cut.key_group_range) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,10 @@ class user_code:
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         # An error of storage is not an error of the function.
         if isinstance(error, Exception) and not isinstance(error, StorageError):
-            name = f"{type(self._function).__name__}.{self._method}"
-            raise UserFunctionError(
-                f"The function {name} raised {type(error).__name__}: {error}"
-            ) from error
+            raise user_error(self._function, self._method, error) from error
+
+
+def user_error(function: object, method: str, error: Exception) -> UserFunctionError:
+    """The error for one that a method of a user's function raised; it names the method."""
+    name = f"{type(function).__name__}.{method}"
+    return UserFunctionError(f"The function {name} raised {type(error).__name__}: {error}")

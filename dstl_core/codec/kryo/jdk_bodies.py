@@ -62,11 +62,8 @@ def _put_big_integer(out: KryoOutput, value: int) -> None:
     out.bytes(value.to_bytes(size, "big", signed=True))
 
 
-def _two_longs(code: str) -> Callable[[KryoInput], tuple[int, int]]:
-    def read(source: KryoInput) -> tuple[int, int]:
-        return int(source.fixed(code)), int(source.fixed(code))
-
-    return read
+def _uuid(source: KryoInput) -> tuple[int, int]:
+    return int(source.fixed("q")), int(source.fixed("q"))
 
 
 def _bits(source: KryoInput) -> list[int]:
@@ -211,10 +208,6 @@ def _period(source: KryoInput) -> tuple[int, int, int]:
     return years, months, days
 
 
-def _ints(count: int) -> Callable[[KryoInput], tuple[int, ...]]:
-    return lambda source: tuple(_signed(source) for _ in range(count))
-
-
 def _swapped(source: KryoInput) -> tuple[int, int]:
     first, second = source.zigzag(), source.zigzag()
     return second, first
@@ -277,21 +270,9 @@ def zone_text(zone: str | int) -> str:
     return text + (f":{size % 60:02}" if size % 60 else "")
 
 
-def _zoned(source: KryoInput) -> tuple[Any, ...]:
-    return _date_time(source), None, source.text("zone")
-
-
 def _put_zoned(out: KryoOutput, value: tuple[Any, ...]) -> None:
     _put_date_time(out, value[0])
     out.string(zone_text(value[2]))
-
-
-def _offset_date_time(source: KryoInput) -> tuple[Any, ...]:
-    return _date_time(source), _new_offset(source)
-
-
-def _offset_time(source: KryoInput) -> tuple[Any, ...]:
-    return _new_local_time(source), _new_offset(source)
 
 
 # ------------------------------------------------------------------------------------ others
@@ -480,7 +461,7 @@ SCALARS: dict[str, Any] = {
     "java.sql.Time": _DATE,
     "java.sql.Timestamp": Scalar(_timestamp, _put_each(KryoOutput.varlong, KryoOutput.varint)),
     "java.util.UUID": Scalar(
-        lambda source: (source.zigzag_long(), source.zigzag_long()), _put_longs, _two_longs("q")
+        lambda source: (source.zigzag_long(), source.zigzag_long()), _put_longs, _uuid
     ),
     "java.util.BitSet": Scalar(_bits, _put_bits),
     "java.util.GregorianCalendar": Scalar(
@@ -522,7 +503,9 @@ SCALARS: dict[str, Any] = {
         lambda source: (int(source.fixed("q")), source.varint("nanoseconds")),
     ),
     "java.time.Period": Scalar(
-        _period, _put_each(KryoOutput.varint, KryoOutput.varint, KryoOutput.varint), _ints(3)
+        _period,
+        _put_each(KryoOutput.varint, KryoOutput.varint, KryoOutput.varint),
+        lambda source: tuple(_signed(source) for _ in range(3)),
     ),
     "java.time.Year": Scalar(KryoInput.zigzag, KryoOutput.varint, _signed),
     "java.time.YearMonth": Scalar(
@@ -536,16 +519,18 @@ SCALARS: dict[str, Any] = {
     "java.time.ZoneOffset": Scalar(KryoInput.zigzag, _put_offset, _new_offset),
     "java.time.ZoneRegion": RegionBody(),
     "java.time.ZonedDateTime": _Composed(
-        ("java.time.LocalDateTime", "java.time.ZoneOffset", None), _zoned, _put_zoned
+        ("java.time.LocalDateTime", "java.time.ZoneOffset", None),
+        lambda source: (_date_time(source), None, source.text("zone")),
+        _put_zoned,
     ),
     "java.time.OffsetDateTime": _Composed(
         ("java.time.LocalDateTime", "java.time.ZoneOffset"),
-        _offset_date_time,
+        lambda source: (_date_time(source), _new_offset(source)),
         _put_each(_put_date_time, _put_offset),
     ),
     "java.time.OffsetTime": _Composed(
         ("java.time.ZoneOffset", "java.time.LocalTime"),
-        _offset_time,
+        lambda source: (_new_local_time(source), _new_offset(source)),
         _put_each(_put_local_time, _put_offset),
         is_reversed=True,
     ),

@@ -197,9 +197,9 @@ class KryoInput:
         number: int | float = struct.unpack(f"{self._order}{code}", raw)[0]
         return number
 
-    def fixed_many(self, code: str, count: int, field: str = "array") -> list[int | float]:
+    def fixed_many(self, code: str, count: int) -> list[int | float]:
         size = struct.calcsize(f"={code}")
-        raw = self.take(size * count, field)
+        raw = self.take(size * count, "array")
         if code == "f":
             bits = struct.unpack(f"{self._order}{count}I", raw)
             return [float32_from_bits(each) for each in bits]

@@ -39,14 +39,14 @@ _NAMED = ("record", "error", "enum", "fixed")
 _PRIMITIVES = ("null", "boolean", "int", "long", "float", "double", "bytes", "string")
 
 
-def _parse_schema(text: str, at: int) -> tuple[Any, dict[str, Any]]:
+def _parse_schema(text: str) -> tuple[Any, dict[str, Any]]:
     """Parses a schema; returns it with its named types by full name."""
     try:
         schema = json.loads(text)
     except (ValueError, RecursionError) as error:
-        raise bad_value("An Avro schema is not JSON", at, "JSON", type(error).__name__) from error
+        raise bad_value("An Avro schema is not JSON", 0, "JSON", type(error).__name__) from error
     named: dict[str, Any] = {}
-    _collect(schema, "", named, at, 0)
+    _collect(schema, "", named, 0, 0)
     return schema, named
 
 
@@ -110,7 +110,7 @@ class AvroSerializer(TypeSerializer[Any]):
     snapshot_class: ClassVar[str] = "org.apache.flink.formats.avro.typeutils.AvroSerializerSnapshot"
 
     def __post_init__(self) -> None:
-        schema, named = _parse_schema(self.schema_text, 0)
+        schema, named = _parse_schema(self.schema_text)
         object.__setattr__(self, "schema", schema)
         object.__setattr__(self, "named", named)
 

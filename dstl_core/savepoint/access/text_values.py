@@ -25,15 +25,14 @@ from dstl_core.codec.serializers.pojo import Pojo, PojoSerializer
 from dstl_core.codec.serializers.scala import (
     Option,
     ScalaCaseClassSerializer,
-    ScalaEitherSerializer,
     ScalaOptionSerializer,
 )
 from dstl_core.codec.serializers.structs import (
     ROW_KINDS,
     Either,
-    EitherSerializer,
     Row,
     RowSerializer,
+    TwoSidesSerializer,
 )
 from dstl_core.codec.serializers.table_types import (
     RowDataSerializer,
@@ -154,7 +153,7 @@ def _option(serializer: ScalaOptionSerializer, text: Any) -> Option:
     return Option(bool(text), value_of_text(serializer.inner, text[0]) if text else None)
 
 
-def _either(serializer: EitherSerializer | ScalaEitherSerializer, text: Any) -> Either:
+def _either(serializer: TwoSidesSerializer, text: Any) -> Either:
     sides = dict(text) if isinstance(text, Mapping) else {}
     if [*sides] not in (["left"], ["right"]):
         raise ValueError("no left or right value")
@@ -176,6 +175,5 @@ _READERS: dict[type[AnySerializer], Callable[[Any, Any], Any]] = {
     PojoSerializer: _pojo,
     ScalaCaseClassSerializer: _case_class,
     ScalaOptionSerializer: _option,
-    EitherSerializer: _either,
-    ScalaEitherSerializer: _either,
+    TwoSidesSerializer: _either,
 }

@@ -168,18 +168,30 @@ class SourceState:
     def _row(
         self, place: Position, subtask: int | None, status: str, version: int
     ) -> SourcePosition:
-        return SourcePosition(
-            self.operator.label,
-            None if self.form is None else self.form.name,
-            place.split,
-            place.value,
-            place.word,
-            place.stop,
-            subtask,
-            status,
-            version,
-            place.time_ms,
-        )
+        form = None if self.form is None else self.form.name
+        return _at(place, self.operator, form, subtask, status, version)
+
+
+def _at(
+    place: Position,
+    operator: OperatorSnapshot,
+    connector: str | None,
+    subtask: int | None,
+    status: str,
+    version: int | None,
+) -> SourcePosition:
+    return SourcePosition(
+        operator.label,
+        connector,
+        place.split,
+        place.value,
+        place.word,
+        place.stop,
+        subtask,
+        status,
+        version,
+        place.time_ms,
+    )
 
 
 def sources_of(snapshot: Snapshot) -> Iterator[SourceState]:
@@ -245,18 +257,8 @@ def _legacy_row(
 ) -> SourcePosition:
     if place is None:
         place = Position(state.name, f"{state.elements} of {state.type_name}", "holds")
-    return SourcePosition(
-        state.operator.label,
-        None if state.known is None else state.known.connector,
-        place.split,
-        place.value,
-        place.word,
-        place.stop,
-        subtask,
-        status,
-        None,
-        place.time_ms,
-    )
+    connector = None if state.known is None else state.known.connector
+    return _at(place, state.operator, connector, subtask, status, None)
 
 
 def _bytes(element: object) -> bytes:

@@ -7,7 +7,7 @@ type and cast.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Union
 
 import numpy as np
@@ -305,7 +305,7 @@ class Conversion:
             raise ConfigError(f"{where} is wrong: coalesce takes a plain column.")
         kind = of.kind
         if isinstance(kind, LogicalType) and expression.default.value is not None:
-            kind = _not_null(kind)
+            kind = replace(kind, nullable=False)
         return Values(of.column.fill_null(filled[0]), kind)
 
     def _null_if(
@@ -571,17 +571,7 @@ def _default_number(serializer: AnySerializer) -> int | float | None:
 
 
 def _nullable(kind: LogicalType) -> LogicalType:
-    return _with_null(kind, nullable=True)
-
-
-def _not_null(kind: LogicalType) -> LogicalType:
-    return _with_null(kind, nullable=False)
-
-
-def _with_null(kind: LogicalType, *, nullable: bool) -> LogicalType:
-    return LogicalType(
-        kind.root, nullable, kind.precision, kind.scale, kind.length, kind.children, kind.names
-    )
+    return replace(kind, nullable=True)
 
 
 def _literal(literal: Literal, rows: int) -> Values:

@@ -196,16 +196,28 @@ class EntryReader:
             )
         event = meta.name.startswith(EVENT_TIMERS)
         prefix = EVENT_TIMERS if event else PROCESSING_TIMERS
+        kind, service = EVENT_TIMER if event else PROC_TIMER, meta.name.removeprefix(prefix)
+        types = serializer.key, serializer.namespace
+        return self._timer_entry(kind, service, timer, key_group, types)
+
+    def _timer_entry(
+        self,
+        kind: str,
+        service: str,
+        timer: Timer,
+        key_group: int,
+        types: tuple[AnySerializer, AnySerializer],
+    ) -> TimerEntry:
+        """An entry of a timer; ``types`` are those of its key and its namespace."""
         return TimerEntry(
             self._operator.label,
-            EVENT_TIMER if event else PROC_TIMER,
-            meta.name.removeprefix(prefix),
+            kind,
+            service,
             timer.key,
             key_group,
             timer.namespace,
             timer.timestamp,
-            serializer.key,
-            serializer.namespace,
+            *types,
             self._operator.decimals.get(KEY_DECIMALS),
             self._operator.forms,
         )
@@ -261,20 +273,9 @@ class EntryReader:
                         (EVENT_TIMER, service.event_time),
                         (PROC_TIMER, service.processing_time),
                     ):
+                        types = service.key, service.namespace
                         for timer in timers:
-                            yield TimerEntry(
-                                self._operator.label,
-                                kind,
-                                service.service,
-                                timer.key,
-                                key_group,
-                                timer.namespace,
-                                timer.timestamp,
-                                service.key,
-                                service.namespace,
-                                self._operator.decimals.get(KEY_DECIMALS),
-                                self._operator.forms,
-                            )
+                            yield self._timer_entry(kind, service.service, timer, key_group, types)
 
     def _report_raw(self, reason: str) -> None:
         self.unreadable.append(

@@ -11,7 +11,7 @@ from dstl_core.codec.serializers import (
     serialize_to_bytes,
 )
 from dstl_core.codec.serializers.runtime import StreamRecord
-from dstl_core.errors import DstlError, NoSuchStateError, SavepointError, UserFunctionError
+from dstl_core.errors import DstlError, NoSuchStateError, SavepointError
 from dstl_core.functions import (
     WINDOW_CONTENTS,
     WINDOW_TIMERS,
@@ -22,6 +22,7 @@ from dstl_core.functions import (
     WindowReaderFunction,
 )
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.operators.user_code import user_error
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.timer_queues import with_timers_of
 from dstl_core.savepoint.read.window_entries import MERGING_SETS
@@ -151,7 +152,4 @@ def _call(function: object, method: str, *arguments: Any) -> list[Any]:
     except DstlError:
         raise
     except Exception as error:
-        name = f"{type(function).__name__}.{method}"
-        raise UserFunctionError(
-            f"The function {name} raised {type(error).__name__}: {error}"
-        ) from error
+        raise user_error(function, method, error) from error

@@ -105,7 +105,6 @@ def copy_states(
     operator: OperatorCatalog,
     ids: Mapping[StateKey, int],
     max_parallelism: int,
-    wanted: KeyGroupRange | None = None,
 ) -> None:
     """Copies states as bytes into sections whose header calls them otherwise.
 
@@ -114,12 +113,11 @@ def copy_states(
         operator: Where they come from.
         ids: The states to copy, with their ids in the sections.
         max_parallelism: Number of key groups to write.
-        wanted: The key groups to read; all by default.
 
     Raises:
         NotInColumnsError: The key group of a key cannot be computed in columns.
     """
-    for runs in copied_runs(sink, operator, ids, max_parallelism, wanted):
+    for runs in copied_runs(sink, operator, ids, max_parallelism):
         sink.add(runs)
 
 

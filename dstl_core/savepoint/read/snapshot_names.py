@@ -317,25 +317,26 @@ class SnapshotNames:
     ) -> dict[tuple[str, str], str]:
         """States and their new names, or what else ``form`` says. Operators are named by hash."""
         new_names: dict[tuple[str, str], str] = {}
-        for text in texts:
-            name, new = cut_pair(option, text, form, lambda name, _: bool(self._states(name)))
-            if not list(cuts(name, "/")):
-                raise ConfigError(f"{option} is wrong: expected {form}, got {text!r}.")
-            [place] = self.places(option, [name])
+        for place, new in self._states_and_news(option, texts, form):
             put_once(option, new_names, place, f"state {place[1]!r}", new)
         return new_names
 
     def splitting(self, option: str, texts: Iterable[str]) -> dict[tuple[str, str], list[str]]:
         """States of each operator and new uid: ``OP/STATE=NEW``. Operators are named by hash."""
-        form = "OP/STATE=NEW"
         states: dict[tuple[str, str], list[str]] = {}
+        for (operator, state), new in self._states_and_news(option, texts, "OP/STATE=NEW"):
+            states.setdefault((operator, new), []).append(state)
+        return states
+
+    def _states_and_news(
+        self, option: str, texts: Iterable[str], form: str
+    ) -> Iterator[tuple[tuple[str, str], str]]:
         for text in texts:
             name, new = cut_pair(option, text, form, lambda name, _: bool(self._states(name)))
             if not list(cuts(name, "/")):
                 raise ConfigError(f"{option} is wrong: expected {form}, got {text!r}.")
-            [(operator, state)] = self.places(option, [name])
-            states.setdefault((operator, new), []).append(state)
-        return states
+            [place] = self.places(option, [name])
+            yield place, new
 
     def _operator(self, name: str) -> OperatorSnapshot | None:
         operators = self._snapshot.named(name)

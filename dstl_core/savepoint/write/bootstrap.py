@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from dstl_core.codec.operator_state import OperatorStream
-from dstl_core.errors import DstlError, UserFunctionError
+from dstl_core.errors import DstlError
 from dstl_core.functions import (
     BootstrapContext,
     BroadcastBootstrapContext,
@@ -18,7 +18,7 @@ from dstl_core.functions import (
     StateBootstrapFunction,
     WindowFunction,
 )
-from dstl_core.operators.user_code import user_code
+from dstl_core.operators.user_code import user_code, user_error
 from dstl_core.operators.window_operator import WindowOperator
 from dstl_core.state.backends.context import FunctionInitializationContext, KeyedStateStore
 from dstl_core.state.backends.function_state import StateAccess
@@ -54,10 +54,7 @@ def call_user(function: object, method: str, *arguments: Any) -> Any:
     except DstlError:
         raise
     except Exception as error:
-        name = f"{type(function).__name__}.{method}"
-        raise UserFunctionError(
-            f"The function {name} raised {type(error).__name__}: {error}"
-        ) from error
+        raise user_error(function, method, error) from error
 
 
 # --------------------------------------------------------------------------------- windows

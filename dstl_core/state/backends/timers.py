@@ -113,15 +113,9 @@ class TimerQueue:
     def register_new(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
         """Adds timers that do not exist yet, as bytes (see ``timer_bytes``)."""
         self._table.add_new(key_groups, elements)
-        logger = self._backend.logger
-        if logger is not None and elements:
-            logger.logged_batch(
-                self._table.meta,
-                StateChangeOperation.ADD_ELEMENT,
-                key_groups,
-                [b""] * len(elements),
-                [_ONE + each for each in elements],
-            )
+        if self._backend.logger is not None:
+            counted = [_ONE + each for each in elements]
+            self._log(StateChangeOperation.ADD_ELEMENT, key_groups, counted)
 
     def delete_many(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
         """Removes the timers of some keys, as bytes, where there are such timers."""
@@ -130,15 +124,15 @@ class TimerQueue:
         self._removed(list(compress(key_groups, gone)), list(compress(elements, gone)))
 
     def _removed(self, key_groups: Sequence[int], elements: Sequence[bytes]) -> None:
+        self._log(StateChangeOperation.REMOVE_ELEMENT, key_groups, elements)
+
+    def _log(
+        self, operation: StateChangeOperation, key_groups: Sequence[int], operands: Sequence[bytes]
+    ) -> None:
         logger = self._backend.logger
-        if logger is not None and key_groups:
-            logger.logged_batch(
-                self._table.meta,
-                StateChangeOperation.REMOVE_ELEMENT,
-                key_groups,
-                [b""] * len(key_groups),
-                elements,
-            )
+        if logger is not None and operands:
+            scopes = [b""] * len(operands)
+            logger.logged_batch(self._table.meta, operation, key_groups, scopes, operands)
 
     def take_due_bytes(self, up_to_ms: int, most: int) -> tuple[list[int], list[bytes]]:
         """Removes due timers, about ``most`` at most. Those of a key are in order of time.

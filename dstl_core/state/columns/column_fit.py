@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dstl_core.codec.columnar.types.input import NO_FIT
-from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions, layout_of
+from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.serializers import AnySerializer, Types, deserialize_exactly
 from dstl_core.errors import ConfigError
 from dstl_core.state.columns.arrow_values import column_type
@@ -154,12 +154,7 @@ def values_of_column(serializer: AnySerializer, column: pa.Array, what: str) -> 
     ]
 
 
-def elements_of_column(
-    serializer: AnySerializer,
-    column: pa.Array,
-    what: str,
-    options: ColumnOptions = DEFAULT_OPTIONS,
-) -> list[bytes]:
+def elements_of_column(serializer: AnySerializer, column: pa.Array, what: str) -> list[bytes]:
     """Serializes each element of a column, in order.
 
     Raises:
@@ -169,6 +164,5 @@ def elements_of_column(
         return []
     if column.null_count:
         raise ConfigError(f"{what} has a null element; drop or fill such rows.")
-    wanted = column_type(serializer, options)
-    fitted = fit(column, wanted, what)
-    return [bytes(each) for each in encode_elements(layout_of(serializer, options), fitted)]
+    fitted = fit(column, column_type(serializer), what)
+    return [bytes(each) for each in encode_elements(layout_of(serializer), fitted)]

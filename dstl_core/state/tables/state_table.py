@@ -211,8 +211,8 @@ class StateTable(ABC, Generic[Stored]):
         )
 
 
-class ValueTable(StateTable[bytes]):
-    """Value, reducing and aggregating state: one value per scope."""
+class _OfScopes(StateTable[bytes]):
+    """A state with one record for each scope."""
 
     def load(self, stored_key: bytes, value: bytes) -> None:
         key_group, key, namespace, rest = self.codec.split(stored_key)
@@ -220,6 +220,10 @@ class ValueTable(StateTable[bytes]):
         group, scope = self.group(key_group), key + namespace
         _expect_once(scope in group, self.meta.name)
         group[scope] = value
+
+
+class ValueTable(_OfScopes):
+    """Value, reducing and aggregating state: one value per scope."""
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         return (each for each in self.records(key_group) if not ttl.is_expired(each[1]))
@@ -265,7 +269,7 @@ class ValueTable(StateTable[bytes]):
         )
 
 
-class ListTable(StateTable[bytes]):
+class ListTable(_OfScopes):
     """List state: elements separated by a comma byte, without a count."""
 
     @property
@@ -278,13 +282,6 @@ class ListTable(StateTable[bytes]):
                 got=serializer.type_name,
             )
         return serializer.element
-
-    def load(self, stored_key: bytes, value: bytes) -> None:
-        key_group, key, namespace, rest = self.codec.split(stored_key)
-        _expect_no_rest(rest, self.meta.name)
-        group, scope = self.group(key_group), key + namespace
-        _expect_once(scope in group, self.meta.name)
-        group[scope] = value
 
     def live_records(self, key_group: int, ttl: TtlPolicy) -> Iterator[tuple[bytes, bytes]]:
         for key, stored in self.records(key_group):

@@ -6,6 +6,7 @@ A type gives the hash of all its values at once. Composite types combine the has
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -111,15 +112,8 @@ def _doubles(values: pa.Array, *_: Any) -> Any:
     return _folded(bits)
 
 
-def _big_integers(values: pa.Array, kind: AnySerializer, options: ColumnOptions) -> Any:
-    return _of_digits(_encoded(values, kind, options), has_scale=False)
-
-
-def _big_decimals(values: pa.Array, kind: AnySerializer, options: ColumnOptions) -> Any:
-    return _of_digits(_encoded(values, kind, options), has_scale=True)
-
-
-def _of_digits(encoded: EncodedRows, *, has_scale: bool) -> Int32Array:
+def _of_digits(*of: Any, has_scale: bool) -> Int32Array:
+    encoded = _encoded(*of)
     hashes: Int32Array = np.empty(len(encoded), np.int32)
     _hash_digits(encoded.starts, has_scale, hashes)
     return hashes
@@ -212,10 +206,6 @@ def _tuples(values: pa.Array, kind: TupleSerializer, options: ColumnOptions) -> 
     return first
 
 
-def _empty_tuples(values: pa.Array, *_: Any) -> Any:
-    return np.zeros(len(values), np.int32)
-
-
 def _rows(values: pa.Array, kind: structs.RowSerializer, options: ColumnOptions) -> Any:
     head = values.type.num_fields - len(kind.fields)  # 1 with a column of the row kind
     hashes = np.ones(len(values), np.int32)
@@ -228,22 +218,13 @@ def _rows(values: pa.Array, kind: structs.RowSerializer, options: ColumnOptions)
     return hashes
 
 
-def _nullables(values: pa.Array, kind: structs.NullableSerializer, options: ColumnOptions) -> Any:
-    return java_hashes(values, kind.inner, options)
-
-
 def _lists(values: pa.Array, kind: ListSerializer, options: ColumnOptions) -> Int32Array:
     return _of_elements(values, java_hashes(values.values, kind.element, options))
 
 
-def _deep_lists(values: pa.Array, kind: ListSerializer, options: ColumnOptions) -> Int32Array:
-    return _of_elements(values, _deep_hashes(values.values, kind.element, options))
-
-
-def _deep_arrays(
-    values: pa.Array, kind: GenericArraySerializer, options: ColumnOptions
-) -> Int32Array:
-    return _of_elements(values, _deep_hashes(values.values, kind.component, options))
+def _deep_items(values: pa.Array, kind: AnySerializer, options: ColumnOptions) -> Int32Array:
+    [item] = kind.nested
+    return _of_elements(values, _deep_hashes(values.values, item, options))
 
 
 def _deep_bytes(values: pa.Array, *_: Any) -> Any:
@@ -316,8 +297,8 @@ _HASHES: dict[type[AnySerializer], _Hash] = {
     value_classes.DoubleValueSerializer: _plus(_doubles, 31),
     value_classes.StringValueSerializer: _texts,
     strings.StringSerializer: _texts,
-    numbers.BigIntSerializer: _big_integers,
-    numbers.BigDecSerializer: _big_decimals,
+    numbers.BigIntSerializer: partial(_of_digits, has_scale=False),
+    numbers.BigDecSerializer: partial(_of_digits, has_scale=True),
     dates.DateSerializer: lambda *of: _folded(_millis(*of)["millis"]),
     dates.SqlDateSerializer: lambda *of: _folded(_millis(*of)["millis"]),
     dates.SqlTimeSerializer: lambda *of: _folded(_millis(*of)["millis"]),
@@ -327,9 +308,11 @@ _HASHES: dict[type[AnySerializer], _Hash] = {
     dates.LocalTimeSerializer: lambda *of: _of_time(**_time(*of)),
     dates.LocalDateTimeSerializer: _date_times,
     TupleSerializer: _tuples,
-    structs.Tuple0Serializer: _empty_tuples,
+    structs.Tuple0Serializer: lambda values, *_: np.zeros(len(values), np.int32),
     structs.RowSerializer: _rows,
-    structs.NullableSerializer: _nullables,
+    structs.NullableSerializer: lambda values, kind, options: java_hashes(
+        values, kind.inner, options
+    ),
     ListSerializer: _lists,
     ArrayListSerializer: _lists,
     table_types.RowDataSerializer: _sql_rows,
@@ -338,9 +321,9 @@ _HASHES: dict[type[AnySerializer], _Hash] = {
 """By exact class: a class that derives from one of these may have another hash."""
 _DEEP_HASHES: dict[type[AnySerializer], _Hash] = {
     BytePrimitiveArraySerializer: _deep_bytes,
-    GenericArraySerializer: _deep_arrays,
-    ListSerializer: _deep_lists,
-    ArrayListSerializer: _deep_lists,
+    GenericArraySerializer: _deep_items,
+    ListSerializer: _deep_items,
+    ArrayListSerializer: _deep_items,
     MapSerializer: _deep_maps,
 }
 

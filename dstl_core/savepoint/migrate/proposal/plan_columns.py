@@ -151,12 +151,12 @@ class PlanColumns:
         """The source tables of a node."""
         return self._tables[node.id]
 
-    def picked(self, node: PlanNode, field: str, at: int = 0) -> Sequence[SqlColumn] | None:
-        """The input columns that a field of a node lists by position; None if it has no list."""
-        places = node.fields.get(field)
+    def grouping(self, node: PlanNode) -> Sequence[SqlColumn] | None:
+        """The input columns that a node groups by; None if it lists none."""
+        places = node.fields.get("grouping")
         if not isinstance(places, list):
             return None
-        row = self.of_input(node, at)
+        row = self.of_input(node)
         return [_at(each, row, self.plan.where) for each in places]
 
     def aggregates(self, node: PlanNode) -> Sequence[SqlAggregate]:
@@ -214,7 +214,7 @@ class PlanColumns:
         return columns
 
     def _aggregated(self, node: PlanNode, names: Sequence[str]) -> Sequence[SqlColumn]:
-        grouping = self.picked(node, "grouping") or ()
+        grouping = self.grouping(node) or ()
         calls = [each.column for each in self.aggregates(node)]
         columns = [*grouping, *calls][: len(names)]
         by = ", ".join(each.meaning for each in grouping)

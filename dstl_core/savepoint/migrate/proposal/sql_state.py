@@ -220,7 +220,7 @@ def _stored(row: Sequence[SqlColumn]) -> list[StateColumn]:
 def _key(node: PlanNode, columns: PlanColumns) -> Sequence[StateColumn] | None:
     """The columns by which the rows are distributed, which are the key of the operator."""
     if node.type in AGGREGATES:
-        picked = columns.picked(node, "grouping")
+        picked = columns.grouping(node)
         return None if picked is None else _stored(picked)
     sides = [_distribution(each, columns) for each in columns.plan.inputs_of(node)]
     if node.type in ("join", "interval-join") and len(sides) == 2 and None not in sides:
