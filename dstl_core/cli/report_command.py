@@ -26,6 +26,7 @@ from dstl_core.cli.options import (
 from dstl_core.cli.output import print_lines, progress, write_json
 from dstl_core.errors import ConfigError
 
+_PAGE_START = b"<!doctype html>"
 TtlOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -128,6 +129,14 @@ def _check_output(output: str) -> None:
             f"The page cannot be written to {output!r}, which is a folder; give a file, e.g. "
             f"{os.path.join(output, 'report.html')!r}."
         )
+    if os.path.isfile(location.path) and os.path.getsize(location.path):
+        with open(location.path, "rb") as file:
+            is_page = file.read(len(_PAGE_START)) == _PAGE_START
+        if not is_page:
+            raise ConfigError(
+                f"The page cannot be written to {output!r}, which is no page of a report and would "
+                f"be lost; give another file, or remove it."
+            )
     if not os.path.isdir(folder):
         raise ConfigError(
             f"The page cannot be written to {output!r}: there is no folder {folder!r}; make it "

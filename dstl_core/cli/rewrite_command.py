@@ -231,6 +231,7 @@ def _expiring(
     from dstl_core.savepoint.purge.rules import has_ttl
     from dstl_core.savepoint.read.snapshot_names import cut_pairs, is_last
 
+    now_ms = SystemClock().now_ms() if now is None else moment_ms("--now", now)
     ttls: dict[tuple[str, str], int] = {}
     of_all: int | None = None
     for text in texts:
@@ -249,7 +250,6 @@ def _expiring(
                 ttls.setdefault((f"hash:{operator.operator_id.hex}", info.name), of_all or 0)
             else:
                 complain(f"no time to live, not touched: {names.text_of(operator, info.name)}")
-    now_ms = SystemClock().now_ms() if now is None else moment_ms("--now", now)
     return {place: (ttl, now_ms) for place, ttl in ttls.items()}
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import shutil
 import socket
 from collections.abc import Iterator
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 OPTIONS = "spark.driver.extraJavaOptions"
 DAEMON = "spark.python.daemon.module"
 _ANSWER_S = 10.0
+_MASTER = re.compile(r"local(-cluster)?(\[.+\])?|yarn|[a-z0-9]+://.+")
 _QUIET = "-Xlog:cds*=off -Xlog:class+path=off"  # Java prints to the output why it ignores one
 
 
@@ -120,8 +122,13 @@ def require_answer(master: str) -> None:
     tries for a minute, for which it has no setting. Other masters are not asked.
 
     Raises:
-        ConfigError: Nobody listens at any of them.
+        ConfigError: It is no address of a master, or nobody listens at any of them.
     """
+    if not _MASTER.fullmatch(master):
+        raise ConfigError(
+            f"The master of Spark is wrong: expected one such as local[4], spark://host:7077, "
+            f"k8s://https://host:6443 or yarn, got {master!r}."
+        )
     scheme, _, addresses = master.partition("://")
     if scheme != "spark":
         return

@@ -433,6 +433,12 @@ class FsspecFileIO:
                 f"should be.",
                 path=str(location),
             ) from error
+        except NotADirectoryError as error:
+            raise StorageError(
+                f"Cannot {verb} {location}: {local_files.file_above(location.path)!r} is a file, "
+                f"where a folder is expected; give the path of a folder.",
+                path=str(location),
+            ) from error
         except PermissionError as error:
             hint = "" if self._protocol == "file" else self._credentials_hint(location)
             raise self._storage_error(verb, location, error, hint) from _shown(error)

@@ -23,6 +23,15 @@ _KINDS = {
 }
 
 
+def file_above(path: str) -> str:
+    """What stands where a folder of a path should be; the path itself if there is no such thing."""
+    above = path
+    while above != (above := posixpath.dirname(above)):
+        if os.path.lexists(above):
+            return path if os.path.isdir(above) else above
+    return path
+
+
 def open_regular(path: str) -> BinaryIO:
     """Opens a regular file for reading, without a buffer.
 

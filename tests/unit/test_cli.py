@@ -65,7 +65,7 @@ def broken(tmp_path: Path) -> Path:
     [
         ("missing", "There is no snapshot: expected a file _metadata in file:"),
         ("no-metadata", "There is no snapshot: expected a file _metadata in file:"),
-        ("a-file", "Not a directory"),
+        ("a-file", "a-file' is a file, where a folder is expected; give the path of a folder."),
         ("empty", "The data ends too early: expected 4 more bytes, got 0, field magic number"),
         ("cut", "A count does not fit into the data"),
         ("cut-in-front", "The data ends too early: expected 8 more bytes, got 2"),

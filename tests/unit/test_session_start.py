@@ -124,6 +124,16 @@ def test_a_master_that_nobody_answers_for_is_said_before_spark_starts() -> None:
             require_answer(f"spark://{dead},127.0.0.1:{alive.getsockname()[1]}")
 
 
-@pytest.mark.parametrize("master", ["local[2]", "yarn", "spark://host", "spark://host:port"])
+@pytest.mark.parametrize("master", ["nonsense", "local[", "host:7077", ""])
+def test_what_is_no_master_is_said_before_spark_starts(master: str) -> None:
+    """Spark itself prints a stack of Java for it."""
+    with pytest.raises(ConfigError, match=r"expected one such as local\[4\], .*, got "):
+        require_answer(master)
+
+
+@pytest.mark.parametrize(
+    "master",
+    ["local", "local[2]", "local-cluster[2,1,1024]", "yarn", "k8s://host:6443", "spark://host"],
+)
 def test_other_masters_are_for_spark_to_judge(master: str) -> None:
     require_answer(master)

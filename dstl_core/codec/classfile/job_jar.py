@@ -231,7 +231,8 @@ class _OpenJar:
             raise
         except (zipfile.BadZipFile, ValueError, RuntimeError, OSError) as error:
             raise FormatError(
-                f"{jar.name} is not a jar: expected a zip file, got {error}"
+                f"{jar.name} is not a jar: expected a zip file with classes ({error}); give the "
+                f"path of the job's jar."
             ) from error
         self._entries = {each.filename: each for each in self._zip.infolist()}
         for name in self._entries:

@@ -126,4 +126,4 @@ def test_an_output_that_the_real_run_refuses_is_refused(tmp_path: Path, run: Any
     assert (code, "A snapshot is already there" in errors) == (2, True)
     assert run("rewrite", source, str(out), "--dry-run", "--overwrite")[0] == 0
     code, _, errors = run("rewrite", source, str(out / "_metadata"), "--dry-run")
-    assert (code, "Not a directory" in errors) == (2, True)
+    assert (code, "_metadata' is a file, where a folder is expected" in errors) == (2, True)

@@ -314,7 +314,10 @@ def test_errors_of_the_output_are_one_sentence(run: Any, tmp_path: Path) -> None
     missing = tmp_path / "missing"
     full = tmp_path / "full.html"
     full.symlink_to("/dev/full")
+    declaration = tmp_path / "orders-v2.yaml"
+    declaration.write_text("from: orders")
     for output, text in (
+        (declaration, "orders-v2.yaml', which is no page of a report and would be lost"),
         (missing / "report.html", f"there is no folder {str(missing)!r}"),
         (tmp_path, f"which is a folder; give a file, e.g. {str(tmp_path / 'report.html')!r}"),
         (full, "The output cannot be written: No space left on device."),
@@ -323,3 +326,6 @@ def test_errors_of_the_output_are_one_sentence(run: Any, tmp_path: Path) -> None
         assert ran.code == 2
         assert is_one_sentence(ran.err)
         assert text in ran.err
+    assert declaration.read_text() == "from: orders"
+    page = tmp_path / "page.html"
+    assert [run("report", path, "-o", str(page)).code for _ in "ab"] == [0, 0]
