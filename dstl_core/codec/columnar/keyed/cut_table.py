@@ -7,10 +7,11 @@ is derived from a key that went stays: the index is built anew, and the filter i
 
 from __future__ import annotations
 
+import ctypes
 import secrets
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import pairwise
 from uuid import uuid4
@@ -23,18 +24,25 @@ from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     BLOCK_START,
     KEY_END,
     KEY_START,
+    TRAILER,
     TRAILER_BYTES,
+    VALUE_END,
+    VALUE_START,
 )
-from dstl_core.codec.columnar.keyed.marked_keys import KeyMarks
+from dstl_core.codec.columnar.kernels.tables.table_write import (
+    ENTRY_ROOM_BYTES,
+    RESTART_INTERVAL,
+    write_kept,
+)
+from dstl_core.codec.columnar.keyed.marked_keys import KeyMarks, Mask
 from dstl_core.codec.columnar.keyed.sst_blocks import TableEntries, TableReader
 from dstl_core.codec.columnar.keyed.sst_writer import index_block
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
 from dstl_core.codec.sst.block import (
     BLOCK_TRAILER_BYTES,
     block_checksum,
-    block_entries,
-    unpack_block,
     varint,
     whole_key_block,
 )
@@ -48,10 +56,8 @@ from dstl_core.codec.sst.file import (
     SstFile,
     unique_id_of,
 )
-from dstl_core.codec.sst.manifest import starting_with
 from dstl_core.codec.sst.table_builder import SESSION_DIGITS, SESSION_SIZE
 
-_RESTART_INTERVAL = 16
 _NOT_PACKED, _SNAPPY = 0, 1
 _COPIED_BYTES = 1 << 20
 """How much of a file is copied at once: what stays in the cache of a processor."""
@@ -60,9 +66,6 @@ _BYTES_TOGETHER = 4 << 20
 """Blocks that are unpacked at once, and about their bytes in the file: large values have blocks of
 their own.
 """
-
-Entry = tuple[bytes, bytes]
-"""A key with its sequence number and kind, and a value."""
 
 
 @dataclass(frozen=True)
@@ -101,24 +104,26 @@ class KeyPrefixes:
         at = bisect_right(self._prefixes, key) - 1
         return at >= 0 and key.startswith(self._prefixes[at])
 
-    def blocks(self, bounds: Sequence[bytes]) -> Int64s:
+    def blocks(self, index: Int64s) -> Int64s:
         """The numbers of the blocks of a file that may have such keys, ascending.
 
         Args:
-            bounds: For each block, a key that is at or above its last one, and below the next one.
+            index: A line of the index for each block, as ``TableReader`` has them.
         """
-        own, numbers = self._prefixes, set[int]()
-        if len(bounds):
-            # Those that end before the second block are looked for in the first one alone.
-            first = max(0, bisect_right(own, bounds[0]) - 1)
-            numbers.update(range(min(first, 1)))
-            for prefix in own[first : bisect_right(own, bounds[-1])]:
-                _, stop = starting_with(prefix)
-                last = len(bounds)
-                if stop is not None:
-                    last = min(last, bisect_left(bounds, stop) + 1)
-                numbers.update(range(bisect_left(bounds, prefix), last))
-        return np.array(sorted(numbers), np.int64)
+        if not len(index):
+            return np.empty(0, np.int64)
+        own, bounds = self._prefixes, (_key(index[0]), _key(index[-1]))
+        # Those that end before the second block are looked for in the first one alone.
+        first = max(0, bisect_right(own, bounds[0]) - 1)
+        marks = self.marks.blocks_of(index, first, bisect_right(own, bounds[1]))
+        marks[0] |= first > 0
+        return np.flatnonzero(marks)
+
+
+def _key(line: Int64s) -> bytes:
+    """The key of a line of an index."""
+    start, end = int(line[KEY_START]), int(line[KEY_END])
+    return ctypes.string_at(start, end - start)
 
 
 def can_be_cut(file: SstFile) -> bool:
@@ -152,7 +157,7 @@ def marked_entries(
     Raises:
         FormatError: The file is damaged.
     """
-    numbers = places.blocks(table.bounds)
+    numbers = places.blocks(table.index)
     sizes = table.index[numbers, BLOCK_END] - table.index[numbers, BLOCK_START]
     ends, start = np.cumsum(sizes), 0
     while start < len(numbers):
@@ -171,26 +176,64 @@ def cut_table(table: TableReader, gone: KeyPrefixes) -> CutTable | None:
     Raises:
         FormatError: The file is damaged.
     """
-    cut: dict[int, list[Entry]] = {}
-    went: list[Entry] = []
+    cut: dict[int, _CutBlock] = {}
+    went = _Went()
     # A key of the index is between two blocks, and may start as the first key behind it does.
     named = set(np.flatnonzero(gone.marks.of(table.index, 0)).tolist())
     for numbers, entries, rows in marked_entries(table, gone, gone.marks, 0):
-        for at in np.unique(numbers[entries.blocks_of(rows)]).tolist():
-            old = _entries(table, at)
-            if gone.hold(old[0][0][:-TRAILER_BYTES]):
+        if not len(rows):
+            continue
+        went.add(entries.lines[rows])
+        marks = np.zeros(len(entries), np.bool_)
+        marks[rows] = True
+        bounds = entries.bounds_of_blocks()
+        for place in np.unique(entries.blocks_of(rows)).tolist():
+            at, start, end = int(numbers[place]), int(bounds[place]), int(bounds[place + 1])
+            if marks[start]:
                 named.add(at - 1)
-            cut[at] = []
-            for entry in old:
-                (went if gone.hold(entry[0][:-TRAILER_BYTES]) else cut[at]).append(entry)
+            cut[at] = _cut_block(entries, start, end, marks[start:end])
     return _Cut(table, cut, went, named).table() if cut else None
 
 
-def _entries(table: TableReader, at: int) -> list[Entry]:
-    """The entries of a block."""
-    start, end = (int(place) for place in table.index[at, [BLOCK_START, BLOCK_END]])
-    payload = unpack_block(table.file.read(start, end), table.file.checksum_type, start)
-    return list(block_entries(payload, start))
+@dataclass(frozen=True)
+class _CutBlock:
+    """A block without the entries that go: its payload, its first and its last key with sequence
+    number and kind; or nothing, if no entry is left.
+    """
+
+    payload: bytes
+    first: bytes = b""
+    last: bytes = b""
+
+
+@dataclass
+class _Went:
+    """The entries that go: how many of each kind, and their bytes."""
+
+    kinds: Counter[int] = field(default_factory=Counter)
+    key_bytes: int = 0
+    value_bytes: int = 0
+
+    def add(self, lines: Int64s) -> None:
+        sizes = (lines[:, [KEY_END, VALUE_END]] - lines[:, [KEY_START, VALUE_START]]).sum(0)
+        self.key_bytes += int(sizes[0]) + TRAILER_BYTES * len(lines)
+        self.value_bytes += int(sizes[1])
+        self.kinds.update((lines[:, TRAILER] & 0xFF).tolist())
+
+
+def _cut_block(entries: TableEntries, start: int, end: int, gone: Mask) -> _CutBlock:
+    """The block of the entries ``[start, end)`` without those that go."""
+    kept = np.flatnonzero(~gone)
+    if not len(kept):
+        return _CutBlock(b"")
+    lines, rows = entries.lines[start:end], end - start
+    size = int((lines[:, [KEY_END, VALUE_END]] - lines[:, [KEY_START, VALUE_START]]).sum())
+    room = scratch(size + rows * ENTRY_ROOM_BYTES)
+    restarts = scratch_words(rows // RESTART_INTERVAL + 1, 1)
+    places = address_of(room), address_of(restarts)
+    size = write_kept(address_of(lines), rows, address_of(gone), *places)
+    first, last = (entries.tagged_key(start + int(kept[at])) for at in (0, -1))
+    return _CutBlock(room[:size].tobytes(), first, last)
 
 
 @dataclass
@@ -198,8 +241,8 @@ class _Cut:
     """Places the blocks that stay, and what belongs behind them."""
 
     table_reader: TableReader
-    cut: dict[int, list[Entry]]
-    went: list[Entry]
+    cut: dict[int, _CutBlock]
+    went: _Went
     named: set[int]
     """Blocks after which the index may have bytes of a key that went."""
     pieces: list[bytes | range] = field(default_factory=list)
@@ -213,12 +256,12 @@ class _Cut:
         return self.table_reader.file
 
     def table(self) -> CutTable:
-        index = self._index()
+        index, removed = self._index(), self.went.kinds.total()
         if not len(index):
-            return CutTable(0, lambda read: iter(()), b"", b"", b"", len(self.went))
+            return CutTable(0, lambda read: iter(()), b"", b"", b"", removed)
         smallest, largest = self._first(), self._last()
         unique_id = self._finish(index)
-        return CutTable(self.size, self._parts, smallest, largest, unique_id, len(self.went))
+        return CutTable(self.size, self._parts, smallest, largest, unique_id, removed)
 
     def _index(self) -> Int64s:
         """The lines of the new index."""
@@ -230,19 +273,18 @@ class _Cut:
                 begin, end = int(lines[0, BLOCK_START]), int(lines[-1, BLOCK_END])
                 lines[:, BLOCK_START : BLOCK_END + 1] += self.size - begin
                 for named in self.named.intersection(range(before + 1, at)):
-                    last = _entries(self.table_reader, named)[-1][0]
-                    self._name(lines[named - before - 1], last)
+                    self._name(lines[named - before - 1], self._keys_of(named)[1])
                 self.pieces.append(range(begin, end))
                 self.size += end - begin
                 parts.append(lines)
-            if self.cut.get(at):
+            if at in self.cut and self.cut[at].payload:
                 parts.append(self._new_line(self.cut[at]))
         return np.concatenate([old[:0], *parts])
 
-    def _new_line(self, entries: list[Entry]) -> Int64s:
+    def _new_line(self, block: _CutBlock) -> Int64s:
         """Writes a block; returns its line of the index."""
-        key, start = entries[-1][0], self.size
-        self._added(_payload(entries))
+        key, start = block.last, self.size
+        self._added(block.payload)
         line = np.zeros((1, self.table_reader.index.shape[1]), np.int64)
         self._name(line[0], key)
         line[0, BLOCK_START], line[0, BLOCK_END] = start, self.size
@@ -256,19 +298,25 @@ class _Cut:
         line[KEY_END] = address_of(data) + len(key) - TRAILER_BYTES
 
     def _first(self) -> bytes:
-        return next(entries[0][0] for entries in self._left(range(len(self.table_reader.index))))
+        return next(keys[0] for keys in self._left(range(len(self.table_reader.index))))
 
     def _last(self) -> bytes:
         numbers = range(len(self.table_reader.index) - 1, -1, -1)
-        return next(entries[-1][0] for entries in self._left(numbers))
+        return next(keys[1] for keys in self._left(numbers))
 
-    def _left(self, numbers: range) -> Iterator[list[Entry]]:
+    def _left(self, numbers: range) -> Iterator[tuple[bytes, bytes]]:
+        """The first and the last key of blocks of which something is left."""
         for at in numbers:
-            entries = self.cut.get(at)
-            if entries is None:
-                entries = _entries(self.table_reader, at)
-            if entries:
-                yield entries
+            block = self.cut.get(at)
+            if block is None:
+                yield self._keys_of(at)
+            elif block.payload:
+                yield block.first, block.last
+
+    def _keys_of(self, at: int) -> tuple[bytes, bytes]:
+        """The first and the last key of an old block."""
+        entries = self.table_reader.entries_of(np.array([at], np.int64), 0)
+        return entries.tagged_key(0), entries.tagged_key(len(entries) - 1)
 
     def _added(self, payload: bytes, *, is_packed: bool = True) -> bytes:
         """Appends a block with its trailer; returns its handle."""
@@ -313,14 +361,14 @@ class _Cut:
     def _properties(
         self, blocks: int, data_size: int, index_size: int
     ) -> tuple[dict[bytes, bytes], bytes]:
-        file, kinds = self.file, Counter(key[-TRAILER_BYTES] for key, _ in self.went)
+        file, kinds = self.file, self.went.kinds
         deleted = kinds[DELETION] + kinds[SINGLE_DELETION]
         less = {
-            "num.entries": len(self.went),
+            "num.entries": kinds.total(),
             "deleted.keys": deleted,
             "merge.operands": kinds[MERGE],
-            "raw.key.size": sum(len(key) for key, _ in self.went),
-            "raw.value.size": sum(len(value) for _, value in self.went),
+            "raw.key.size": self.went.key_bytes,
+            "raw.value.size": self.went.value_bytes,
         }
         known = {name: file.number(f"rocksdb.{name}") for name in less}
         database, number = str(uuid4()).encode(), 1
@@ -349,21 +397,3 @@ class _Cut:
         unique_id = unique_id_of(database, session, number)
         assert unique_id is not None  # the session has the form that it must have
         return old | {f"rocksdb.{name}".encode(): text for name, text in new.items()}, unique_id
-
-
-def _payload(entries: list[Entry]) -> bytes:
-    """A data block."""
-    out, restarts = bytearray(), list[bytes]()
-    before = b""
-    for at, (key, value) in enumerate(entries):
-        shared = 0
-        if at % _RESTART_INTERVAL:
-            limit = min(len(before), len(key))
-            while shared < limit and before[shared] == key[shared]:
-                shared += 1
-        else:
-            restarts.append(len(out).to_bytes(4, "little"))
-        out += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:]
-        out += value
-        before = key
-    return bytes(out) + b"".join(restarts) + len(restarts).to_bytes(4, "little")

@@ -7,7 +7,12 @@ from collections.abc import Sequence
 import numpy as np
 import numpy.typing as npt
 
-from dstl_core.codec.columnar.kernels.tables.key_marks import FILTER_BYTES, fill_filter, mark_keys
+from dstl_core.codec.columnar.kernels.tables.key_marks import (
+    FILTER_BYTES,
+    fill_filter,
+    mark_blocks,
+    mark_keys,
+)
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 
@@ -67,4 +72,17 @@ class KeyMarks:
                 *self._filtered,
                 address_of(marks),
             )
+        return marks
+
+    def blocks_of(self, index: Int64s, first: int, last: int) -> Mask:
+        """Which blocks may have rows of some of the keys.
+
+        Args:
+            index: A line of the index for each block, as ``TableReader`` has them.
+            first: The first of the keys, in their order.
+            last: The one behind the last of them.
+        """
+        marks = np.zeros(len(index), np.bool_)
+        wanted, bounds, _ = self._wanted
+        mark_blocks(address_of(index), len(index), wanted, bounds, first, last, address_of(marks))
         return marks

@@ -78,8 +78,19 @@ class TableEntries:
         places: Int64s = np.searchsorted(self.starts, self.lines[rows, VALUE_START], "right")
         return places - 1
 
+    def bounds_of_blocks(self) -> Int64s:
+        """The first entry of each block that was asked for, and the number of all entries."""
+        assert self.starts is not None
+        firsts = np.searchsorted(self.lines[:, VALUE_START], self.starts)
+        return np.append(firsts, len(self.lines))
+
     def __len__(self) -> int:
         return len(self.lines)
+
+    def tagged_key(self, row: int) -> bytes:
+        """A key with its sequence number and kind."""
+        start, end = int(self.lines[row, KEY_START]), int(self.lines[row, KEY_END])
+        return ctypes.string_at(start, end - start + TRAILER_BYTES)
 
     def key(self, row: int) -> bytes:
         start, end = int(self.lines[row, KEY_START]), int(self.lines[row, KEY_END])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dstl_core.codec.columnar.kernels.jit import kernel
 from dstl_core.codec.columnar.kernels.memory import get64, load8, load64, put8
-from dstl_core.codec.columnar.kernels.tables.table_blocks import compare_bytes
+from dstl_core.codec.columnar.kernels.tables.table_blocks import INDEX_BYTES, compare_bytes
 from dstl_core.codec.columnar.kernels.tables.table_sort import shared_bytes
 
 _FILTER_BITS = 16
@@ -23,6 +23,42 @@ def filter_bit(at: int, width: int) -> int:
         for place in range(width):
             word = word << 8 | load8(at + place)
     return (word * _MULTIPLIER) >> 64 - _FILTER_BITS & (1 << _FILTER_BITS) - 1
+
+
+@kernel
+def mark_blocks(
+    lines: int, blocks: int, wanted: int, bounds: int, first: int, last: int, marks: int
+) -> None:
+    """Writes 1 for each block that may have a key that starts with a wanted one.
+
+    Args:
+        lines: Address of the lines of an index, as ``unpack_index`` writes them.
+        blocks: Number of lines.
+        wanted: Address of the wanted keys, one after the other and sorted.
+        bounds: Address of the positions where each wanted key starts.
+        first: The first of the wanted keys that are looked for.
+        last: The one behind the last of them.
+        marks: Receives the marks; a byte for each block.
+    """
+    for row in range(first, last):
+        key = wanted + get64(bounds + 8 * row)
+        size = get64(bounds + 8 * row + 8) - get64(bounds + 8 * row)
+        low, high = 0, blocks
+        while low < high:
+            middle = (low + high) // 2
+            bound = get64(lines + INDEX_BYTES * middle)
+            bound_size = get64(lines + INDEX_BYTES * middle + 8) - bound
+            if compare_bytes(bound, bound_size, key, size) < 0:
+                low = middle + 1
+            else:
+                high = middle
+        while low < blocks:
+            put8(marks + low, 1)
+            bound = get64(lines + INDEX_BYTES * low)
+            bound_size = get64(lines + INDEX_BYTES * low + 8) - bound
+            if bound_size < size or shared_bytes(bound, key, size) < size:
+                break
+            low += 1
 
 
 @kernel

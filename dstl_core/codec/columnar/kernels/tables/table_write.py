@@ -6,9 +6,13 @@
 from __future__ import annotations
 
 from dstl_core.codec.columnar.kernels.jit import kernel
-from dstl_core.codec.columnar.kernels.memory import get64, put8, put32, put64
+from dstl_core.codec.columnar.kernels.memory import get64, load8, put8, put32, put64
 from dstl_core.codec.columnar.kernels.scan import SPAN_BYTES
-from dstl_core.codec.columnar.kernels.tables.table_blocks import INDEX_BYTES, TRAILER_BYTES
+from dstl_core.codec.columnar.kernels.tables.table_blocks import (
+    ENTRY_BYTES,
+    INDEX_BYTES,
+    TRAILER_BYTES,
+)
 from dstl_core.codec.columnar.kernels.tables.table_sort import shared_bytes
 from dstl_core.codec.columnar.kernels.write import put_varint
 from dstl_core.codec.columnar.kernels.write_runs import copy_short
@@ -101,6 +105,46 @@ def write_blocks(
             start = at
             entries = count = 0
     return written
+
+
+@kernel
+def write_kept(lines: int, rows: int, gone: int, target: int, restarts: int) -> int:
+    """Writes the payload of a data block with the entries that stay; returns its size.
+
+    Args:
+        lines: Address of the entries of the old block, as ``unpack_blocks`` writes them.
+        rows: Number of entries.
+        gone: Address of a byte for each entry: not 0 if it does not stay.
+        target: Room for keys, values, and ``ENTRY_ROOM_BYTES`` for each row.
+        restarts: Room for a word for each ``RESTART_INTERVAL`` rows, and one more.
+    """
+    at = target
+    before = before_size = 0
+    entries = count = 0
+    for row in range(rows):
+        if load8(gone + row) != 0:
+            continue
+        line = lines + ENTRY_BYTES * row
+        key = get64(line)
+        size = get64(line + 8) - key + TRAILER_BYTES
+        value = get64(line + 16)
+        value_size = get64(line + 24) - value
+        shared = 0
+        if entries % RESTART_INTERVAL == 0:
+            put64(restarts + 8 * count, at - target)
+            count += 1
+        else:
+            shared = shared_bytes(before, key, min(before_size, size))
+        at = put_varint(at, shared)
+        at = put_varint(at, size - shared)
+        at = put_varint(at, value_size)
+        copy_short(at, key + shared, size - shared)
+        at += size - shared
+        copy_short(at, value, value_size)
+        at += value_size
+        before, before_size = key, size
+        entries += 1
+    return end_block(at, restarts, count) - target if entries else 0
 
 
 @kernel
