@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -40,6 +39,7 @@ from dstl_core.display import size_text
 from dstl_core.errors import DuplicateKeyError, InvariantViolation, StorageError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
+from dstl_core.state.columns.run_places import RunPlaces
 from dstl_core.state.columns.state_columns import is_kind, is_queue
 from dstl_core.state.columns.stored_hashes import StoredHashes
 
@@ -120,8 +120,8 @@ class KeyedSections:
         self._check_duplicates = check_duplicates
         self._pieces: dict[int, list[Piece]] = {}
         self._placed: dict[int, list[Piece]] = {}
-        self._places: dict[int, array[int]] = {}
-        """Three words for each piece in the file: state and position, sizes, number."""
+        self._places = RunPlaces()
+        """Of each piece in the file: state and position, sizes, number."""
         self._held = self._packed_held = 0
         self._spilled: IO[bytes] | None = None
         self._count = 0
@@ -136,7 +136,7 @@ class KeyedSections:
         """Releases memory and the temporary file."""
         self._pieces.clear()
         self._placed.clear()
-        self._places.clear()
+        self._places.close()
         if self._spilled is not None:
             self._spilled.close()
 
@@ -195,9 +195,9 @@ class KeyedSections:
                 if isinstance(data, memoryview):
                     placed.append((state_id, number, data, len(raw)))
                 else:
-                    places = self._places.setdefault(key_group, array("Q"))
                     sizes = data.size << _SIZE_BITS | len(raw)
-                    places.extend((state_id << _POSITION_BITS | data.position, sizes, number))
+                    at = state_id << _POSITION_BITS | data.position
+                    self._places.add(key_group, at, sizes, number)
         if self._spilled is not None:
             self._spilled.flush()
         self._pieces.clear()
@@ -271,8 +271,7 @@ class KeyedSections:
         return sorted(every, key=lambda piece: piece[:2])
 
     def _pieces_in_file(self, key_group: int) -> Iterator[Piece]:
-        words = iter(self._places.get(key_group, ()))
-        for word, sizes, number in zip(words, words, words, strict=True):
+        for word, sizes, number in self._places.of(key_group):
             state_id, position = divmod(word, 1 << _POSITION_BITS)
             stored, size = divmod(sizes, 1 << _SIZE_BITS)
             yield state_id, number, _PlaceInFile(position, stored), size
