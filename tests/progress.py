@@ -7,6 +7,7 @@ run is on.
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections import Counter
@@ -67,7 +68,7 @@ class Progress:
         if not self._total:
             self._total = nodeids
             self._started = self._told = self._clock()
-            self._write(f"{len(nodeids):,} tests, {_minutes(self._expected())}")
+            self._write(f"{len(nodeids):,} tests, {_time(self._expected())}")
 
     def finish(self, nodeid: str) -> None:
         self._done[nodeid] += 1
@@ -75,7 +76,7 @@ class Progress:
         if self._total and now - self._told >= EVERY_S:
             self._told = now
             count = f"{len(self._done):,} of {len(self._total):,} tests"
-            self._write(f"{count}, {_minutes(self._left(now))} left")
+            self._write(f"{count}, {_time(self._left(now))} left")
 
     def _expected(self) -> float:
         return self._core_seconds(self._total) / self._cores
@@ -90,8 +91,11 @@ class Progress:
         return sum(seconds_of(nodeid, self._table) for nodeid in nodeids)
 
 
-def _minutes(seconds: float) -> str:
-    return f"about {max(1, round(seconds / 60))} min"
+def _time(seconds: float) -> str:
+    """Minutes, or tens of seconds where half a minute would be lost."""
+    if seconds > 100:
+        return f"about {round(seconds / 60)} min"
+    return f"about {max(1, math.ceil(seconds / 10)) * 10} s"
 
 
 class ProgressPlugin:

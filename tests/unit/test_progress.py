@@ -23,6 +23,14 @@ def test_the_estimate_follows_the_machine() -> None:
     assert lines[-1] == "10 of 3,010 tests, about 4 min left"
 
 
+def test_a_run_of_less_than_two_minutes_is_told_in_seconds() -> None:
+    """81 s are not one minute."""
+    lines: list[str] = []
+    progress = Progress(lines.append, lambda: 0.0, cores=2, table=FAST_SECONDS)
+    progress.begin([f"tests/unit/test_a.py::test_{number}" for number in range(12_000)])
+    assert lines == ["12,000 tests, about 90 s"]  # 12,000 * 0.0135 / 2 = 81
+
+
 def test_every_folder_has_a_weight() -> None:
     spark = "tests/integration/spark/test_job.py::test_a"
     assert seconds_of("tests/unit/savepoint/test_gc.py::test_a", SECONDS) == SECONDS["tests"]
