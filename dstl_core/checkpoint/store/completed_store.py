@@ -388,9 +388,7 @@ class CompletedCheckpointStore:
             del self._in_doubt[checkpoint_id]
 
     def claimed_folders(self) -> Sequence[Location]:
-        """Folders of snapshots that the pipeline has claimed, as long as one of its checkpoints may
-        need a file of them.
-        """
+        """Folders of snapshots that the pipeline has claimed, until it discards them."""
         self._read()
         return self._cleaner.roots[1:]
 

@@ -8,7 +8,7 @@ run leaves its lease. Safety does not depend on leases; the commit log alone is 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice, takewhile
@@ -32,7 +32,6 @@ from dstl_core.storage.location import (
     checkpoint_id_of,
     is_scratch,
 )
-from dstl_core.storage.walk import files_below
 
 _LEASE = re.compile(r"([A-Za-z0-9_-]+)\.json")
 
@@ -293,10 +292,13 @@ class PipelineStore:
             )
         ]
 
-    def claimed_files(self) -> list[str]:
-        """Folders with files that the pipeline has claimed from Flink."""
-        folders = self._store.claimed_folders()
-        return [str(e) for e in folders if any(files_below(open_file_io(e), e))]
+    def latest_files(self) -> Container[Location]:
+        """The files that the latest checkpoint needs."""
+        return self._store.references.latest()
+
+    def claimed_folders(self) -> Sequence[Location]:
+        """Folders of snapshots of Flink that the pipeline has claimed."""
+        return self._store.claimed_folders()
 
     def orphans(self) -> list[str]:
         """Files and folders of uncommitted epochs, also of a running epoch."""

@@ -18,6 +18,7 @@ from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry
+from dstl_core.display import command_text
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
@@ -282,19 +283,27 @@ class PipelineKeys:
                 yield folder.rsplit("/", 1)[1]
 
     def _check_claimed(self, folder: str, error: DstlError) -> None:
-        """Checks that a checkpoint that cannot be read names no file of Flink's.
+        """Checks that a checkpoint that cannot be read is not alone in naming files of Flink's.
 
         Raises:
             SavepointError: It may.
         """
-        claimed = self.store.claimed_files()
-        if claimed:
-            raise SavepointError(
-                f"Keys cannot be found: {folder} cannot be read, and it may name files in "
-                f"{claimed[-1]}, which the pipeline has claimed from Flink ({error.message}); "
-                f"delete what no checkpoint of Flink there needs, and try again.",
-                location=str(self.store.layout.root),
-            ) from error
+        needed = self.store.latest_files()
+        for claimed in self.store.claimed_folders():
+            unnamed = collect_garbage(
+                claimed, older_than_ms=-_CLOCKS_APART_MS, flink_job_stopped=True, clock=self.clock
+            )
+            if unnamed.garbage:
+                collection = command_text("gc", str(claimed), "--flink-job-stopped", "--delete")
+                way_out = f"delete them ({collection})"
+                if any(file.location in needed for file in unnamed.garbage):
+                    way_out = "let the pipeline write bases of its own, for it needs some"
+                raise SavepointError(
+                    f"Keys cannot be found: {folder} cannot be read ({error.message}), and it may "
+                    f"name files that the pipeline has claimed from Flink, and that no checkpoint "
+                    f"beside them names; {way_out}, and try again.",
+                    location=str(self.store.layout.root),
+                ) from error
 
     def _in_savepoints(self, keys: Keys) -> dict[str, Entries]:
         every = {path: entries_in(self._snapshot(path), keys) for path in self.savepoints}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import itertools
 import json
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -270,7 +271,12 @@ def test_files_that_an_earlier_checkpoint_has_claimed_of_flink_are_not_left_behi
     assert sorted(root.rglob("*")) == before
     if is_damaged:
         assert f"{earlier.name} cannot be read" in str(error.value)
-        shutil.rmtree(flink.root)
+        advised = Path(
+            re.findall(r"\(dstl gc file:(\S+) --flink-job-stopped --delete\)", str(error.value))[0]
+        )
+        assert advised.is_relative_to(flink.root)
+        collect_garbage(str(advised), delete=True, older_than_ms=0, flink_job_stopped=True)
+        assert not [path for path in flink.root.rglob("*") if path.is_file()]
         assert every.erase().traces.earlier == [earlier.name]
         assert not (root / earlier.name).exists()
 

@@ -42,7 +42,10 @@ class Person(Storm):
     """
 
     def __init__(self, folder: Path, seed: int, name: str) -> None:
-        self.random, self.name, self.made = random.Random(seed), name, 0
+        self.random, self.name = random.Random(seed), name
+        self.made = (
+            10_000 * seed
+        )  # new uids and states have its numbers, and no other process has them
         self.base = folder / "base"
         self.job = self.base / JOB.name
         self.ledger = folder / "ledger"
@@ -168,8 +171,7 @@ def storm(folder: Path, seed: int, goes_on: Callable[[int], bool]) -> dict[str, 
     (folder / "ledger").mkdir()
     first.publish(first.job / "chk-1", first.lines(first.job / "chk-1"), [])
     _backdate(first.base)
-    for number in range(3):
-        first.made = number
+    for _ in range(3):
         first.change()
     arguments = [(folder, role, 10 * seed + at, goes_on) for at, role in enumerate(ROLES)]
     processes = [FORK.Process(target=_run, args=each) for each in arguments]
