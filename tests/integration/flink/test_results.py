@@ -200,7 +200,7 @@ SETTINGS: dict[str, dict[str, str]] = {
 RESULTS_OF = {
     "plain": list(RESULTS),
     "file merging": list(RESULTS),
-    "heap timers": ["renamed", "states", "migrated", "upgraded"],
+    "heap timers": list(RESULTS),
     # A log has the names of states between its records.
     "changelog": [name for name in RESULTS if name != "states"],
 }
