@@ -108,6 +108,28 @@ class TypeSerializer(ABC, Generic[T]):
         return self.type_name
 
 
+class OneByteSerializer(TypeSerializer[T]):
+    """A type with one value, which is one byte."""
+
+    byte: ClassVar[int] = 0
+    noun: ClassVar[str]
+    """What the byte is, for messages."""
+    constant: ClassVar[Any] = None
+    """The value."""
+    length: ClassVar[int] = 1
+
+    def serialize(self, value: T, out: DataOutput) -> None:
+        out.write_u8(self.byte)
+
+    def deserialize(self, data: DataInput) -> T:
+        at = data.position
+        got = data.read_u8(self.noun)
+        if got != self.byte:
+            raise bad_value(f"A {self.noun} is not {self.byte}", at, self.byte, got)
+        value: T = self.constant
+        return value
+
+
 class CompositeSerializer(TypeSerializer[T]):
     """A type with a composite snapshot: a header, outer fields, the snapshots of the parts."""
 

@@ -16,8 +16,8 @@ from dstl_core.codec.serializers.base import (
     AnySerializer,
     CompositeSerializer,
     JsonValue,
+    OneByteSerializer,
     SnapshotContext,
-    TypeSerializer,
     WrapperSerializer,
     bad_value,
     read_composite_header,
@@ -30,23 +30,15 @@ _SIGN_BIT = 1 << 63
 
 
 @dataclass(frozen=True)
-class VoidNamespaceSerializer(TypeSerializer[None]):
+class VoidNamespaceSerializer(OneByteSerializer[None]):
     """One byte 00, although Flink declares its length as 0."""
 
     snapshot_class: ClassVar[str] = (
         "org.apache.flink.runtime.state.VoidNamespaceSerializer$VoidNamespaceSerializerSnapshot"
     )
     type_name: ClassVar[str] = "VoidNamespace"
+    noun: ClassVar[str] = "void namespace"
     length: ClassVar[int] = 0
-
-    def serialize(self, value: None, out: DataOutput) -> None:
-        out.write_u8(0)
-
-    def deserialize(self, data: DataInput) -> None:
-        at = data.position
-        got = data.read_u8("void namespace")
-        if got != 0:
-            raise bad_value("A void namespace is not 0", at, 0, got)
 
 
 class Timer(NamedTuple):

@@ -25,6 +25,7 @@ from dstl_core.codec.serializers.base import (
     AnySerializer,
     CompositeSerializer,
     JsonValue,
+    OneByteSerializer,
     SnapshotContext,
     TypeSerializer,
     bad_value,
@@ -273,22 +274,10 @@ class ScalaEnumSerializer(TypeSerializer[str]):
 
 
 @dataclass(frozen=True)
-class ScalaUnitSerializer(TypeSerializer[None]):
+class ScalaUnitSerializer(OneByteSerializer[None]):
     snapshot_class: ClassVar[str] = PACKAGE + "UnitSerializer$UnitSerializerSnapshot"
     type_name: ClassVar[str] = "Unit"
-    length: ClassVar[int] = 1
-
-    def serialize(self, value: None, out: DataOutput) -> None:
-        out.write_u8(0)
-
-    def deserialize(self, data: DataInput) -> None:
-        at = data.position
-        got = data.read_u8("unit")
-        if got:
-            raise bad_value("A unit is not 0", at, 0, got)
-
-    def to_text(self, value: None) -> JsonValue:
-        return None
+    noun: ClassVar[str] = "unit"
 
 
 @dataclass(frozen=True)

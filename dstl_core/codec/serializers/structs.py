@@ -19,6 +19,7 @@ from dstl_core.codec.serializers.base import (
     AnySerializer,
     CompositeSerializer,
     JsonValue,
+    OneByteSerializer,
     SnapshotContext,
     TypeSerializer,
     bad_value,
@@ -138,22 +139,14 @@ def _deep_hash(serializer: AnySerializer, value: Any) -> int:
 
 
 @dataclass(frozen=True)
-class Tuple0Serializer(TypeSerializer[tuple[()]]):
+class Tuple0Serializer(OneByteSerializer[tuple[()]]):
     """One byte, 42."""
 
     snapshot_class: ClassVar[str] = _RUNTIME + "Tuple0SerializerSnapshot"
     type_name: ClassVar[str] = "Tuple0"
-    length: ClassVar[int] = 1
-
-    def serialize(self, value: tuple[()], out: DataOutput) -> None:
-        out.write_u8(42)
-
-    def deserialize(self, data: DataInput) -> tuple[()]:
-        at = data.position
-        got = data.read_u8("Tuple0")
-        if got != 42:
-            raise bad_value("A Tuple0 is not 42", at, 42, got)
-        return ()
+    byte: ClassVar[int] = 42
+    noun: ClassVar[str] = "Tuple0"
+    constant: ClassVar[Any] = ()
 
     def java_hash(self, value: tuple[()]) -> int:
         return 0

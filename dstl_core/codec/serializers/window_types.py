@@ -9,10 +9,15 @@ Source: ``TimeWindow.Serializer`` and ``GlobalWindow.Serializer`` of
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers.base import JsonValue, TypeSerializer, bad_value, readers_of
+from dstl_core.codec.serializers.base import (
+    JsonValue,
+    OneByteSerializer,
+    TypeSerializer,
+    readers_of,
+)
 from dstl_core.codec.serializers.primitives import LongSerializer
 
 _STREAM = "org.apache.flink.streaming.api.windowing.windows."
@@ -54,24 +59,15 @@ class SqlTimeWindowSerializer(TimeWindowSerializer):
 
 
 @dataclass(frozen=True)
-class GlobalWindowSerializer(TypeSerializer[str]):
+class GlobalWindowSerializer(OneByteSerializer[str]):
     """One byte, 0. The value is the text ``global``: there is only one global window."""
 
     snapshot_class: ClassVar[str] = (
         _STREAM + "GlobalWindow$Serializer$GlobalWindowSerializerSnapshot"
     )
     type_name: ClassVar[str] = "GlobalWindow"
-    length: ClassVar[int] = 1
-
-    def serialize(self, value: str, out: DataOutput) -> None:
-        out.write_u8(0)
-
-    def deserialize(self, data: DataInput) -> str:
-        at = data.position
-        got = data.read_u8("global window")
-        if got != 0:
-            raise bad_value("A global window is not 0", at, 0, got)
-        return "global"
+    noun: ClassVar[str] = "global window"
+    constant: ClassVar[Any] = "global"
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from dstl_core.codec.serializers.base import (
     JsonValue,
     SnapshotContext,
     TypeSerializer,
+    WrapperSerializer,
     read_composite_header,
     readers_of,
     write_snapshot,
@@ -127,43 +128,30 @@ class SqnNodeSerializer(_RecordSerializer):
 
 
 @dataclass(frozen=True)
-class RowDataKeySerializer(TypeSerializer[Any]):
+class RowDataKeySerializer(WrapperSerializer):
     """A row. Its snapshot has the Java objects that compare and hash rows, each after its length,
     and then the snapshot of the row.
     """
 
-    row: AnySerializer
+    inner: AnySerializer
     objects: tuple[bytes, bytes] = field(compare=False, repr=False)
     snapshot_class: ClassVar[str] = _LINKED + "RowDataKeySerializerSnapshot"
     snapshot_version: ClassVar[int] = 0
 
     @property
     def type_name(self) -> str:
-        return self.row.type_name
-
-    @property
-    def nested(self) -> tuple[AnySerializer, ...]:
-        return (self.row,)
-
-    def serialize(self, value: Any, out: DataOutput) -> None:
-        self.row.serialize(value, out)
-
-    def deserialize(self, data: DataInput) -> Any:
-        return self.row.deserialize(data)
+        return self.inner.type_name
 
     def write_snapshot_payload(self, out: DataOutput) -> None:
         for raw in self.objects:
             out.write_sized(raw)
-        write_snapshot(out, self.row)
+        write_snapshot(out, self.inner)
 
     @classmethod
     def read_snapshot_payload(cls, data: DataInput, context: SnapshotContext) -> Self:
         equaliser = data.read_bytes(data.read_length("equaliser size"), "equaliser")
         hasher = data.read_bytes(data.read_length("hash function size"), "hash function")
         return cls(context.read_snapshot(data), (equaliser, hasher))
-
-    def to_text(self, value: Any) -> JsonValue:
-        return self.row.to_text(value)
 
 
 @dataclass(frozen=True)
