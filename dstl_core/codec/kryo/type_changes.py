@@ -161,10 +161,11 @@ class TypeChanges:
             if declared is None or declared.name != _BYTES:
                 raise message.not_in_flink_2()
             return TypeChange(Types.BYTES, _message_bytes)
-        if old.java_class in COLLECTIONS:
+        named = None if declared is None else OF_FLINK.get(declared.name, declared.name)
+        if old.java_class in COLLECTIONS or named in COLLECTIONS:
             if declared is None:
                 raise UndeclaredError(old.java_class)
-            if OF_FLINK.get(declared.name, declared.name) != old.java_class:
+            if named != old.java_class:
                 raise UnreadableValueError(
                     f"The declared type does not fit: the savepoint has {old.java_class}, got "
                     f"{declared.name}"

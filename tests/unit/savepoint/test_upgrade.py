@@ -203,6 +203,7 @@ def test_a_field_whose_class_is_missing_is_named() -> None:
 def test_named_types_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
     carts = loaded("carts")
     assert "has java.util.List, got java.util.Map" in refused(carts, items="Map<String, Long>")
+    assert "has java.util.ArrayList, got java.util.Map" in refused(carts, log="Map<String, Long>")
     missing = {"items": "List<carts.Nope>"}
     assert "Class carts.Nope of the job is not in its jar" in refused(carts, **missing)
     with pytest.raises(SavepointError, match=r"carts\.Nope of the job is not in its jar"):
