@@ -4,7 +4,9 @@ them.
 
 from __future__ import annotations
 
+import ctypes
 import os
+import sys
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -19,6 +21,8 @@ _MOST_BYTES = 96 << 20
 """Bytes that may have come, or be about to come, before somebody takes them."""
 _PART_BYTES = 8 << 20
 _PARTS_AHEAD = 2
+_ARENAS, _HEAPS = -8, 2
+"""``M_ARENA_MAX`` of glibc."""
 
 ReadRange = Callable[[int, int], bytes]
 Answer = TypeVar("Answer")
@@ -81,8 +85,19 @@ os.register_at_fork(after_in_child=_POOLS.clear)
 
 def _pool() -> ThreadPoolExecutor:
     if not _POOLS:
+        _share_heaps()
         _POOLS.append(ThreadPoolExecutor(_AT_ONCE, "dstl-read-ahead"))
     return _POOLS[0]
+
+
+def _share_heaps() -> None:
+    """Lets threads allocate from two heaps. By default each thread of glibc has its own, and keeps
+    what another one frees there: together as much as all reads at once.
+    """
+    if sys.platform.startswith("linux"):
+        mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+        if mallopt is not None:
+            mallopt(_ARENAS, _HEAPS)
 
 
 def begun(ask: Callable[[Location], Answer], location: Location) -> Callable[[], Answer]:
