@@ -294,7 +294,8 @@ class PipelineKeys:
                 claimed, older_than_ms=-_CLOCKS_APART_MS, flink_job_stopped=True, clock=self.clock
             )
             if unnamed.garbage:
-                collection = command_text("gc", str(claimed), "--flink-job-stopped", "--delete")
+                options = ("--older-than", "0s", "--flink-job-stopped", "--delete")
+                collection = command_text("gc", str(claimed), *options)
                 way_out = f"delete them ({collection})"
                 if any(file.location in needed for file in unnamed.garbage):
                     way_out = "let the pipeline write bases of its own, for it needs some"
@@ -306,7 +307,22 @@ class PipelineKeys:
                 ) from error
 
     def _in_savepoints(self, keys: Keys) -> dict[str, Entries]:
-        every = {path: entries_in(self._snapshot(path), keys) for path in self.savepoints}
+        """The entries of the keys, by savepoint; only of those that have some.
+
+        Raises:
+            SavepointError: A savepoint shares files of another snapshot.
+        """
+        every = {}
+        for path in self.savepoints:
+            try:
+                every[path] = entries_in(self._snapshot(path), keys)
+            except PathNotAllowedError as error:
+                raise SavepointError(
+                    f"Keys cannot be found in savepoint {path}: it shares files of another folder "
+                    f"({error.message.partition(';')[0]}); delete it, and name the snapshot that "
+                    f"has the files if it is one of the pipeline.",
+                    location=str(self.store.layout.root),
+                ) from error
         return {path: entries for path, entries in every.items() if entries}
 
     def _unread(self) -> list[str]:

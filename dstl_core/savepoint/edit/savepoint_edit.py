@@ -296,6 +296,8 @@ class SavepointEdit(EditedSavepoint):
     ) -> tuple[OperatorSnapshot, AnySerializer, Purge]:
         """An operator with keyed state, the type of its keys, and what goes from it so far."""
         operator = self._require_source(identifier).operator(identifier)
+        if not operator.keyed_handles:
+            operator = operator.with_timer_queues  # it may have timers on the heap, and no more
         key_type = operator.key_type
         if not operator.keyed_handles or key_type is None:
             raise SavepointError(

@@ -144,10 +144,14 @@ class SnapshotNames:
 
     def keys_of_files(self, option: str, texts: Iterable[str]) -> dict[str, list[str]]:
         """The keys of ``OP=FILE``, or of ``FILE`` for each operator with keyed state, by
-        ``hash:..``.
+        ``hash:..``. Timers on the heap may be all that an operator has.
         """
         keys: dict[str, list[str]] = {}
-        every = [operator for operator in self._snapshot.operators if operator.keyed_handles]
+        every = [
+            operator
+            for operator in self._snapshot.operators
+            if operator.keyed_handles or operator.with_timer_queues.keyed_handles
+        ]
         for text in texts:
             fitting = [(name, file) for name, file in cuts(text, "=") if self.is_operator(name)]
             name, file = (fitting or [("", text)])[0]

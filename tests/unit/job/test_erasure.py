@@ -16,7 +16,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from dstl_core import AggregateOperator, KeyedOperator, LocalEngine, StatefulJob, aggregates
+from dstl_core import (
+    AggregateOperator,
+    KeyedOperator,
+    LocalEngine,
+    Snapshot,
+    StatefulJob,
+    aggregates,
+    rewrite_savepoint,
+)
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import CheckpointError, ConfigError, DstlError, RestoreError, SavepointError
 from dstl_core.functions import KeyedProcessFunction
@@ -241,7 +249,7 @@ def test_an_earlier_checkpoint_that_is_damaged_goes_too(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("is_damaged", [True, False])
 def test_files_that_an_earlier_checkpoint_has_claimed_of_flink_are_not_left_behind(
-    tmp_path: Path, is_damaged: bool
+    tmp_path: Path, run: Any, is_damaged: bool
 ) -> None:
     """Its metadata alone names them, so nothing is erased while they are there."""
     pipeline = Pipeline(Location.parse(tmp_path / "base"))
@@ -271,11 +279,9 @@ def test_files_that_an_earlier_checkpoint_has_claimed_of_flink_are_not_left_behi
     assert sorted(root.rglob("*")) == before
     if is_damaged:
         assert f"{earlier.name} cannot be read" in str(error.value)
-        advised = Path(
-            re.findall(r"\(dstl gc file:(\S+) --flink-job-stopped --delete\)", str(error.value))[0]
-        )
-        assert advised.is_relative_to(flink.root)
-        collect_garbage(str(advised), delete=True, older_than_ms=0, flink_job_stopped=True)
+        [advised] = re.findall(r"\(dstl (gc file:.+ --delete)\)", str(error.value))
+        assert Path(advised.split()[1].removeprefix("file:")).is_relative_to(flink.root)
+        assert run(*advised.split()).code == 0
         assert not [path for path in flink.root.rglob("*") if path.is_file()]
         assert every.erase().traces.earlier == [earlier.name]
         assert not (root / earlier.name).exists()
@@ -292,6 +298,15 @@ def test_tables_behind_and_savepoints_lose_it_too(tmp_path: Path) -> None:
     assert files_with(tmp_path, ADA) == []
     keys = pq.read_table(table).column("k").to_pylist()
     assert sorted(keys) == sorted({*batch(1).column("k").to_pylist()} - {ADA})
+
+
+def test_a_savepoint_that_shares_files_of_another_folder_is_refused(tmp_path: Path) -> None:
+    job, shared = job_of(tmp_path), tmp_path / "shared"
+    job.run(batch(1, 5_000), 1)
+    job.savepoint(str(tmp_path / "saved"))
+    rewrite_savepoint(Snapshot.load(tmp_path / "saved"), shared, checkpoint_id=9, files="share")
+    with pytest.raises(SavepointError, match=f"{shared}: it shares files of another folder"):
+        job.erase([ADA], savepoints=[str(shared)])
 
 
 def test_the_command_finds_and_erases(run: Any, tmp_path: Path) -> None:

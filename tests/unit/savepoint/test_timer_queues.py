@@ -281,6 +281,27 @@ def test_an_operator_of_nothing_but_timers_gets_a_queue_for_every_service(tmp_pa
     assert namespaces == {first, last}
 
 
+@pytest.mark.parametrize("form", ["canonical", "native"])
+def test_keys_go_from_an_operator_of_nothing_but_timers(
+    tmp_path: Path, run: Any, form: str
+) -> None:
+    raw = {
+        assign_to_key_group(Types.STRING.java_hash(key), 128): bytes.fromhex("f1cd859f")
+        + i32(2, 1)
+        + service("user-timers", VoidNamespaceSerializer(), [(key, None, 7)])
+        for key in ("a", "b")
+    }
+    source = with_raw_state(
+        "a-hashmap-canonical", "src", KeyGroupRange(0, 127), raw, tmp_path / "in"
+    )
+    (tmp_path / "keys").write_text("a")
+    options = ["--erase-keys", str(tmp_path / "keys"), "--format", form]
+    code, _, error = run("rewrite", str(source.folder), str(tmp_path / "out"), *options)
+    assert (code, error) == (0, "")
+    operator = Snapshot.load(tmp_path / "out")["src"]
+    assert [(each.key, each.timestamp) for each in operator.timer_entries()] == [("b", 7)]
+
+
 @pytest.mark.parametrize(
     ("raw", "problem"),
     [
