@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import math
+import os
 from collections.abc import Callable, Collection, Mapping, Set
 from dataclasses import dataclass
 from typing import Any
@@ -43,14 +44,16 @@ def _are_texts(value: Any) -> bool:
     return _is_list(value) and all(map(_is_text, value))
 
 
-def _are_pairs(value: Any) -> bool:
-    is_mapping = isinstance(value, Mapping)
-    return is_mapping and all(map(_is_text, value)) and all(map(_is_text, value.values()))
+def _is_place(value: Any) -> bool:
+    return _is_text(value) or isinstance(value, os.PathLike)
 
 
-def _is_lineage(value: Any) -> bool:
-    is_mapping = isinstance(value, Mapping)
-    return is_mapping and all(map(_is_text, value)) and all(map(_are_texts, value.values()))
+def _texts_to(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    def are_pairs(value: Any) -> bool:
+        is_mapping = isinstance(value, Mapping)
+        return is_mapping and all(map(_is_text, value)) and all(map(fits, value.values()))
+
+    return are_pairs
 
 
 def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
@@ -92,10 +95,12 @@ def _instance(kind: type, name: str) -> Kind:
 
 
 _FLAG = Kind("True or False", lambda value: isinstance(value, bool))
-_TEXT = Kind("text", _is_text)
+TEXT = Kind("text", _is_text)
+_PLACE = Kind("a path", _is_place)
 _TEXTS = Kind("a list of texts", _are_texts)
-_PAIRS = Kind("a dictionary from text to text", _are_pairs)
+_PAIRS = Kind("a dictionary from text to text", _texts_to(_is_text))
 _LIST = Kind("a list", _is_list)
+_LISTS = Kind("a dictionary from text to a list of texts", _texts_to(_are_texts))
 _DICTIONARY = Kind("a dictionary", lambda value: isinstance(value, Mapping))
 _CRON = Kind("a cron such as '0 3 * * *'", lambda value: _is_text(value) or _are_texts(value))
 _COUNT = Kind("a whole number above 0", lambda value: _is_whole(value, 1))
@@ -118,21 +123,22 @@ _FUNCTION = Kind("a function", callable)
 
 KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(
-        ["name", "uid", "before_uid", "key_by", "event_time", "path", "flink_job", "checkpoints"],
-        _TEXT,
+        ["name", "uid", "before_uid", "key_by", "event_time", "path", "flink_job"], TEXT
     ),
+    "checkpoints": _PLACE,
     **dict.fromkeys(
         ["template", "starts_from", "engine", "io_manager_key", "pool", "materialization_pool"],
-        _TEXT,
+        TEXT,
     ),
-    **dict.fromkeys(["group", "sql", "state", "declaration", "schedule_timezone"], _TEXT),
-    **dict.fromkeys(["place", "partition_column", "format"], _TEXT),
+    **dict.fromkeys(["group", "sql", "state", "declaration", "schedule_timezone"], TEXT),
+    **dict.fromkeys(["place", "partition_column", "format"], TEXT),
     "to": Kind("a version of Flink from 2.0 to 2.3", _is_version),
     **dict.fromkeys(["order_by", "columns", "ignore_columns", "outputs"], _TEXTS),
     **dict.fromkeys(["allow_roots", "remove", "jars", "new_jars", "drop"], _TEXTS),
-    **dict.fromkeys(["relocate", "rename", "types", "new_keys", "keys"], _PAIRS),
+    **dict.fromkeys(["relocate", "rename", "types", "new_keys"], _PAIRS),
+    "keys": Kind("a dictionary from text to a path", _texts_to(_is_place)),
     **dict.fromkeys(["deps", "assets", "checks", "savepoint_checks", "check_specs"], _LIST),
-    **dict.fromkeys(["resources", "op_tags", "evolve", "output_columns"], _DICTIONARY),
+    **dict.fromkeys(["resources", "op_tags", "evolve"], _DICTIONARY),
     **dict.fromkeys(["stop", "drain", "native", "show_keys", "blocking", "automatic"], _FLAG),
     **dict.fromkeys(["sensors_running", "schedules_running", "with_jobs", "with_sensors"], _FLAG),
     **dict.fromkeys(["allow_non_restored_state", "allow_dropped"], _FLAG),
@@ -143,7 +149,7 @@ KINDS: Mapping[str, Kind] = {
     **dict.fromkeys(["small_log_bytes", "max_log_bytes", "max_retries"], _SIZE),
     "max_log_ratio": _ABOVE_ZERO,
     **dict.fromkeys(["parallelism", "max_parallelism"], _GROUPS),
-    "lineage": Kind("a dictionary from text to a list of texts", _is_lineage),
+    **dict.fromkeys(["lineage", "output_columns"], _LISTS),
     **dict.fromkeys(["materialize_at_ratio", "max_changed_ratio"], _RATIO),
     "retain": _DURATION,
     "job": _JOB,
@@ -161,6 +167,7 @@ KINDS: Mapping[str, Kind] = {
     "retry_policy": _instance(dg.RetryPolicy, "RetryPolicy"),
 }
 """Options of all functions and classes that make definitions. One name has one kind everywhere."""
+_PLUGIN = f"{__package__}."
 _TURNED_OFF = {
     "materialize_at_ratio",
     "materialization_schedule",
@@ -171,23 +178,29 @@ _TURNED_OFF = {
 
 
 def check_options(
-    what: Any, owner: Callable[..., Any], values: Mapping[str, Any], but: Collection[str] = ()
+    what: Any,
+    owner: Callable[..., Any],
+    values: Mapping[str, Any],
+    but: Mapping[str, Kind | None] | None = None,
 ) -> None:
     """Checks the arguments of a function, or the fields of a class. One that is None by default
     may be None.
 
     Args:
         what: What they are the options of, for the message: a text, or the pipeline.
-        owner: The function or class.
+        owner: The function or class. Of a class that a user derived from it, only the fields of
+            the plugin are options.
         values: Name of each argument to its value.
-        but: Options that are another thing here than elsewhere.
+        but: Options that are another thing here than elsewhere, to their kind here; None: any.
 
     Raises:
         ConfigError: A value is not of the kind of its option.
     """
+    if isinstance(owner, type):
+        owner = next(kind for kind in owner.__mro__ if kind.__module__.startswith(_PLUGIN))
     for name, parameter in inspect.signature(owner).parameters.items():
-        kind = KINDS.get(name)
-        if kind is None or name not in values or name in but:
+        kind = {**KINDS, **(but or {})}.get(name)
+        if kind is None or name not in values:
             continue
         value = values[name]
         may_be_none = parameter.default is None or name in _TURNED_OFF

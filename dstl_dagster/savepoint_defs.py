@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -43,7 +44,7 @@ def build_savepoint_defs(
     drain: bool = False,
     native: bool = False,
     deps: Sequence[Any] = (),
-    checkpoints: str | None = None,
+    checkpoints: str | os.PathLike[str] | None = None,
     checks: Sequence[Check] = (),
     template: str | None = None,
     rewrite: Rewrite | None = None,
@@ -209,7 +210,7 @@ class _Savepoint:
         return savepoint
 
     def reported(
-        self, folder: str | None, interval_seconds: int, running: bool
+        self, folder: str | os.PathLike[str] | None, interval_seconds: int, running: bool
     ) -> tuple[list[dg.AssetSpec], list[dg.SensorDefinition]]:
         """The asset of the checkpoints in a folder, and the sensor that reports them."""
         if folder is None:

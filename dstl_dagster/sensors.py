@@ -5,6 +5,7 @@ Dagster never launches a key twice. No sensor starts Spark.
 """
 
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -250,7 +251,7 @@ def build_input_sensor(
 
 def build_external_checkpoint_sensor(
     asset: dg.AssetSpec | dg.AssetKey,
-    folder: str,
+    folder: str | os.PathLike[str],
     *,
     name: str,
     minimum_interval_seconds: int = 60,
@@ -307,7 +308,7 @@ def _last_reported(context: dg.SensorEvaluationContext, key: dg.AssetKey) -> int
     return int(str(value.value)) if value is not None else 0
 
 
-def _completed(folder: str) -> list[tuple[int, str]]:
+def _completed(folder: str | os.PathLike[str]) -> list[tuple[int, str]]:
     """The completed checkpoints, which have a ``_metadata``, oldest first."""
     root = Location.parse(folder)
     file_io = open_file_io(root)

@@ -26,7 +26,8 @@ from dstl_core.cli.options import (
 from dstl_core.cli.output import print_lines, progress, write_json
 from dstl_core.errors import ConfigError
 
-_PAGE_START = b"<!doctype html>"
+_PAGE_START, _PAGE_TITLE = b"<!doctype html>", b"<title>Snapshot "
+_HEAD_BYTES = 512
 TtlOption = Annotated[
     list[str] | None,
     typer.Option(
@@ -131,8 +132,8 @@ def _check_output(output: str) -> None:
         )
     if os.path.isfile(location.path) and os.path.getsize(location.path):
         with open(location.path, "rb") as file:
-            is_page = file.read(len(_PAGE_START)) == _PAGE_START
-        if not is_page:
+            start = file.read(_HEAD_BYTES)
+        if not (start.startswith(_PAGE_START) and _PAGE_TITLE in start):
             raise ConfigError(
                 f"The page cannot be written to {output!r}, which is no page of a report and would "
                 f"be lost; give another file, or remove it."

@@ -21,7 +21,7 @@ class SnapshotCheck(ABC):
     """A check that can be made of any snapshot. Subclasses are dataclasses."""
 
     def __post_init__(self) -> None:
-        check_options(f"a {type(self).__name__}", type(self), vars(self), but=["job"])
+        check_options(f"a {type(self).__name__}", type(self), vars(self), but={"job": None})
 
     @abstractmethod
     def definition(

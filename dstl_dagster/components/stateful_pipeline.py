@@ -32,6 +32,9 @@ from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.edits import Rewrite
 from dstl_dagster.translator import SPARK, DstlTranslatorData
 
+_OTHERS = dict.fromkeys(["columns", "evolve", "uploads"])
+"""Attributes that are another thing in YAML than in Python."""
+
 
 @dg.scaffold_with(StatefulPipelineScaffolder)
 @dataclass
@@ -312,7 +315,7 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The definitions of the pipeline."""
         owner = f"pipeline {self.name!r}"
-        check_options(owner, type(self), vars(self), but=["columns", "evolve", "uploads"])
+        check_options(owner, type(self), vars(self), but=_OTHERS)
         check_options(f"the events of {owner}", EventsModel, vars(self.events))
         if self.evolve is not None:
             check_options(f"evolve of {owner}", EvolveModel, vars(self.evolve))

@@ -3,6 +3,7 @@
 Keys are in files alone: neither the configuration of a run nor its log or metadata shows one.
 """
 
+import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -89,7 +90,7 @@ def build_erase_op(pipeline: StatefulPipeline, *, name: str | None = None) -> dg
 
 def build_erased_check(
     pipeline: StatefulPipeline,
-    keys: Mapping[str, str],
+    keys: Mapping[str, str | os.PathLike[str]],
     *,
     output_columns: Mapping[str, list[str]] | None = None,
     name: str = "erased",
@@ -120,8 +121,8 @@ def build_erased_check(
     return check
 
 
-def _keys_in(files: Mapping[str, str]) -> dict[str, list[str]]:
-    return {uid: lines_of_file("keys", file, "key") for uid, file in files.items()}
+def _keys_in(files: Mapping[str, str | os.PathLike[str]]) -> dict[str, list[str]]:
+    return {uid: lines_of_file("keys", os.fspath(file), "key") for uid, file in files.items()}
 
 
 def _metadata(traces: KeyTraces) -> dict[str, Any]:

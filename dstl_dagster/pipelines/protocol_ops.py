@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field
 
-from dstl_dagster.option_kinds import check_options
+from dstl_dagster.option_kinds import TEXT, check_options
 from dstl_dagster.pipelines.epoch_metadata import EpochMetadata
 from dstl_dagster.pipelines.epoch_runs import Batch
 from dstl_dagster.pipelines.epochs import materialize_if_large, time_windows
@@ -54,7 +54,7 @@ def build_persist_op(
         uploads: Name of the ``UploadSchedulerResource``; by default the job's own options apply.
         name: Name of the op; by default ``<pipeline>_persist_op``.
     """
-    check_options("build_persist_op", build_persist_op, locals(), but=["uploads"])
+    check_options("build_persist_op", build_persist_op, locals(), but={"uploads": TEXT})
 
     @dg.op(
         name=name or pipeline.python_name("persist_op"),
@@ -116,7 +116,7 @@ def build_confirm_op(
         uploads: See ``build_persist_op``.
         name: Name of the op; by default ``<pipeline>_confirm_op``.
     """
-    check_options("build_confirm_op", build_confirm_op, locals(), but=["uploads"])
+    check_options("build_confirm_op", build_confirm_op, locals(), but={"uploads": TEXT})
 
     @dg.op(
         name=name or pipeline.python_name("confirm_op"),
@@ -178,7 +178,8 @@ def build_protocol_job(
     ``build_persist_op`` for ``uploads``. ``name`` is that of the job, by default
     ``<pipeline>_protocol``; its ops are then ``<name>_persist_op`` and ``<name>_confirm_op``.
     """
-    check_options("build_protocol_job", build_protocol_job, locals(), but=["uploads"])
+    check_options("build_protocol_job", build_protocol_job, locals(), but={"uploads": TEXT})
+    partitions_def = time_windows(partitions_def)
     names = [None, None] if name is None else [f"{name}_persist_op", f"{name}_confirm_op"]
     persist = build_persist_op(pipeline, batch, uploads=uploads, name=names[0])
     confirm = build_confirm_op(pipeline, uploads=uploads, name=names[1])

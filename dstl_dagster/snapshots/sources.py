@@ -18,6 +18,7 @@ from dstl_dagster.snapshots.typed_source import SnapshotSource, TypedSource
 
 def checkpoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
     """The latest committed checkpoint of a pipeline."""
+    check_options("checkpoint_of", checkpoint_of, locals())
 
     def find(storage: DstlStorageResource) -> str:
         store = pipeline.store(storage)
@@ -28,6 +29,7 @@ def checkpoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
 
 def savepoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
     """The latest savepoint of a pipeline."""
+    check_options("savepoint_of", savepoint_of, locals())
     return TypedSource(
         lambda storage: latest_savepoint(pipeline, storage), lambda: pipeline.registry
     )

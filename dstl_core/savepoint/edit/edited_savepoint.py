@@ -426,6 +426,7 @@ class EditedSavepoint(SavepointRewriter):
             plan=self._decided(),
             check=self._check_purged,
             facts=self._purge_facts,
+            timers_off_the_heap=self.timers_off_the_heap,
         )
 
     def _decided(self) -> Any:

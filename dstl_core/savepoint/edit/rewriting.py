@@ -111,6 +111,7 @@ class RewritingPlan:
         plan: What decides the bytes beside the source, as JSON values, so that a run after a kill
             goes on only with its own work; None for what cannot be resumed.
         facts: Gives further facts for its notes, once it is written.
+        timers_off_the_heap: Operators whose timers were on the heap and are in RocksDB's files.
     """
 
     kind: str
@@ -125,6 +126,7 @@ class RewritingPlan:
     form: KeyedForm = "canonical"
     plan: Any = None
     facts: Callable[[], Mapping[str, Any]] = dict
+    timers_off_the_heap: Sequence[str] = ()
 
     def write(
         self,
@@ -257,8 +259,11 @@ class RewritingPlan:
             "source_sha256": self.source.file.sha256,
             **self.facts(),
         }
-        shared = list(self.shares_files_in)
-        return {**facts, "shares_files_in": shared} if shared else facts
+        told = {
+            "shares_files_in": list(self.shares_files_in),
+            "timers_off_the_heap": list(self.timers_off_the_heap),
+        }
+        return facts | {name: names for name, names in told.items() if names}
 
 
 class SavepointRewriter(ABC):

@@ -372,6 +372,7 @@ class SavepointUpgrade(SavepointRewriter):
             check=self._check_converted,
             form=self.form,
             plan=[self._version, stable(steps), *self._read_beside_source()],
+            timers_off_the_heap=self.timers_off_the_heap,
         )
 
     def _check_converted(self, _: Snapshot, target: SavepointFolder, report: Report) -> None:

@@ -205,6 +205,7 @@ class SavepointMigration(SavepointRewriter):
                 json.loads(json.dumps(self.migration.document, default=str)),
                 None if self.template is None else self.template.file.sha256,
             ],
+            timers_off_the_heap=self.timers_off_the_heap,
         )
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:

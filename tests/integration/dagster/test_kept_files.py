@@ -17,7 +17,7 @@ from dstl_dagster.checks import RestoreCheck, StateCheck, VerifyCheck, build_sna
 from dstl_dagster.components.savepoint import SavepointComponent
 from dstl_dagster.pipelines import build_rewrite_op
 from dstl_dagster.snapshots import Migrate, Rewrite, Upgrade, snapshot_at
-from tests.golden_files import CHANGED_JOBS, as_lines
+from tests.golden_files import CHANGED_JOBS, as_lines, snapshot
 from tests.integration.dagster.small_pipeline import SPARK
 from tests.unit.savepoint.test_kept_state import CHECKPOINT, copied, names_in, of_flink_1
 from tests.unit.savepoint.test_migrate import EXPECTED, ROOT, contents, texts
@@ -144,6 +144,34 @@ def test_the_copies_of_a_savepoint_have_the_form_that_its_definitions_say(
     assert rewritten["accounts"].form() == upgraded["a-keyed"].form() == "rocksdb files"
     assert lines(upgraded) == lines(Snapshot.load(source))
     assert names_in(folder_of(upgraded)) == METADATA_FILES
+
+
+def test_the_metadata_of_a_native_copy_say_whose_timers_are_no_longer_on_the_heap(
+    savepoints: SavepointResource, tmp_path: Path
+) -> None:
+    """A job that keeps them on the heap finds none in RocksDB's files, and Flink says no word."""
+    declaration = tmp_path / "kept.yaml"
+    declaration.write_text("migration: 1\noperators: {}\n")
+    defs = build_savepoint_defs(
+        "orders",
+        path=str(snapshot("a-rocksdb-heaptimers-checkpoint")),
+        rewrite=Rewrite(max_parallelism=17, format="native"),
+        upgrade=None,
+        migrate=Migrate(declaration=str(declaration), files="copy", format="native"),
+        resources={"storage": savepoints.storage},
+    )
+    with dg.DagsterInstance.ephemeral() as instance:
+        job = defs.resolve_implicit_global_asset_job_def()
+        done = job.execute_in_process(instance=instance)
+    for name in ("rewritten", "migrated"):
+        [copy] = done.asset_materializations_for_node(f"orders_{name}")
+        assert copy.metadata["dstl/timers_off_the_heap"].value == "a-keyed"
+        source = Snapshot.load(str(copy.metadata["dagster/uri"].value))["a-keyed"]
+        assert not any(each.raw_keyed_state for each in source.state.subtasks)
+    stays = savepoints.rewrite(
+        str(snapshot("a-rocksdb-heaptimers-checkpoint")), "s", format="native", files="copy"
+    )
+    assert "timers_off_the_heap" not in stays.file.sidecar.notes
 
 
 @pytest.mark.spark

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import inspect
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, make_dataclass
+from pathlib import Path
 from typing import Annotated, Any, get_args, get_origin
 
 import dagster as dg
@@ -103,6 +105,11 @@ BUILDERS: dict[str, tuple[Any, Any, dict[str, Any]]] = {
             pipelines.build_bootstrap_op: {"name": "bulk", "write": write},
             pipelines.build_rewrite_op: {"name": "rewrite"},
             pipelines.build_erase_op: PIPELINE,
+            pipelines.build_persist_op: {**PIPELINE, "batch": write},
+            pipelines.build_confirm_op: PIPELINE,
+            pipelines.build_protocol_job: {**PIPELINE, "batch": write, "partitions_def": DAYS},
+            snapshots.checkpoint_of: PIPELINE,
+            snapshots.savepoint_of: PIPELINE,
             pipelines.build_erased_check: {**PIPELINE, "keys": {"totals": "keys.txt"}},
         }.items()
     },
@@ -114,6 +121,7 @@ WRONG: Mapping[str, list[Any]] = {
     "bool": ["perhaps", "", 1.5, ["a"]],
     "str": NO_TEXT,
     "str | None": NO_TEXT,
+    "str | os.PathLike[str] | None": NO_TEXT,
     "int": ["five", "", -1, 0.5, math.inf, ["a"]],
     "int | None": ["five", "", -1, 0.5, ["a"]],
     "float": ["much", "", -0.5, math.nan, math.inf, ["a"]],
@@ -126,6 +134,8 @@ WRONG: Mapping[str, list[Any]] = {
     "Mapping[str, str]": ["a", 5, ["a"], {"a": ""}, {"a": 5}],
     "Mapping[str, str] | None": ["a", 5, ["a"], {"a": ""}, {"a": 5}],
     "Mapping[str, Any] | None": ["", 0, 5, ["a"]],
+    "Mapping[str, str | os.PathLike[str]]": ["a", 5, ["a"], {"a": ""}, {"a": 5}],
+    "Mapping[str, list[str]] | None": ["a", 5, {"a": "b"}, {"a": [5]}],
     "Mapping[str, Sequence[str]]": ["a", 5, {"a": "b"}, {"a": [5]}],
 }
 """A type to values that are none of it, or none that an option of this type can have."""
@@ -139,6 +149,8 @@ RIGHT = {
     ("build_pipeline_defs", "materialization_schedule"): [None, "0 * * * *", ["0 1 * * *"]],
     ("build_pipeline_defs", "verify_schedule"): [None],
     ("DiffCheck", "max_changed_ratio"): [0, 1],
+    ("build_erased_check", "keys"): [{"totals": Path("keys.txt")}],
+    ("build_savepoint_defs", "checkpoints"): [Path("checkpoints/ab12"), "s3://bucket/ab12"],
     ("Upgrade", "to"): ["2.0", 2.3],
     ("build_savepoint_defs", "serializers"): ["shop.types:registry", None],
 }
@@ -190,6 +202,33 @@ def test_the_sentence_names_the_option_its_owner_and_both_values() -> None:
         "The option relocate of savepoint 'orders' is wrong: expected a dictionary from text to "
         "text, got ['a']."
     )
+
+
+def test_options_of_a_class_of_the_user_are_not_judged() -> None:
+    @dataclass(frozen=True)
+    class Fresh(checks.VerifyCheck):
+        keys: Sequence[str] = ("ada",)
+        retain: int = 5
+
+    @dataclass(frozen=True)
+    class Recent(checks.SnapshotCheck):
+        keys: Sequence[str]
+
+        def definition(self, asset: Any, source: Any, uid: str | None = None) -> Any:
+            return Fresh().definition(asset, source, uid)
+
+    # Dagster reads annotations of a component as types, not as text.
+    own = [("path", int, field(default=5))]
+    Regional = make_dataclass("Regional", own, bases=(dstl.StatefulPipelineComponent,))
+
+    class Dated(snapshots.Rewrite):
+        group: int = 5
+
+    Recent(["ada"]).definition("asset", LATEST)
+    Dated(group=7)
+    Regional.from_attributes_dict(attributes=COMPONENT).build_defs(None)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="option blocking of a Fresh is wrong"):
+        Fresh(blocking="no")  # type: ignore[arg-type]
 
 
 COMPONENT: dict[str, Any] = {

@@ -316,7 +316,10 @@ def test_errors_of_the_output_are_one_sentence(run: Any, tmp_path: Path) -> None
     full.symlink_to("/dev/full")
     declaration = tmp_path / "orders-v2.yaml"
     declaration.write_text("from: orders")
+    other = tmp_path / "index.html"
+    other.write_text("<!doctype html>\n<html><title>Orders</title></html>")
     for output, text in (
+        (other, "index.html', which is no page of a report and would be lost"),
         (declaration, "orders-v2.yaml', which is no page of a report and would be lost"),
         (missing / "report.html", f"there is no folder {str(missing)!r}"),
         (tmp_path, f"which is a folder; give a file, e.g. {str(tmp_path / 'report.html')!r}"),
