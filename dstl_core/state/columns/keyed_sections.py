@@ -39,7 +39,7 @@ from dstl_core.display import size_text
 from dstl_core.errors import DuplicateKeyError, InvariantViolation, StorageError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.state.columns.run_places import RunPlaces
+from dstl_core.state.columns.run_places import RunPlaces, let_go
 from dstl_core.state.columns.state_columns import is_kind, is_queue
 from dstl_core.state.columns.stored_hashes import StoredHashes
 
@@ -138,7 +138,7 @@ class KeyedSections:
         self._placed.clear()
         self._places.close()
         if self._spilled is not None:
-            self._spilled.close()
+            let_go(self._spilled)
 
     # ------------------------------------------------------------------------------ collecting
 
@@ -200,6 +200,7 @@ class KeyedSections:
                     self._places.add(key_group, at, sizes, number)
         if self._spilled is not None:
             self._spilled.flush()
+        self._places.flush()
         self._pieces.clear()
         self._held = 0
 
@@ -258,7 +259,7 @@ class KeyedSections:
         if self._spilled is not None:
             self._spilled.flush()
         for _, of_state in groupby(pieces, key=itemgetter(0)):
-            with StoredHashes() as hashes, in_temporary_files():
+            with in_temporary_files(), StoredHashes() as hashes:
                 for raw in _together(map(self._bytes, of_state)):
                     hashes.add(hashes_of(_stored_keys(self._records(raw, key_group))))
                 if not hashes.are_distinct():

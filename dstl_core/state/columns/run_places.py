@@ -6,6 +6,7 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import IO
 
 _HELD = 32
@@ -47,12 +48,20 @@ class RunPlaces:
             self._lasts[key_group] = self._size
             del held[:]
 
+    def flush(self) -> None:
+        """Writes what is in a buffer still.
+
+        Raises:
+            OSError: As ``add``.
+        """
+        if self._file is not None:
+            self._file.flush()
+
     def of(self, key_group: int) -> Iterator[tuple[int, int, int]]:
         """The words of the runs of a key group, in no order."""
         words = self._held.get(key_group, array("Q"))
         end = self._lasts.get(key_group, 0)
-        if self._file is not None:
-            self._file.flush()
+        self.flush()
         while True:
             values = iter(words)
             yield from zip(values, values, values, strict=True)
@@ -68,5 +77,13 @@ class RunPlaces:
         self._held.clear()
         self._lasts.clear()
         if self._file is not None:
-            self._file.close()
+            let_go(self._file)
             self._file = None
+
+
+def let_go(file: IO[bytes]) -> None:
+    """Closes a temporary file whose bytes nobody needs. On a full disk, this tries once more to
+    write what a buffer has, and that failure would hide the first one.
+    """
+    with suppress(OSError):
+        file.close()

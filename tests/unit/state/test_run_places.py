@@ -7,8 +7,15 @@ import tracemalloc
 
 import pytest
 
+from dstl_core.codec.serializers import Types
+from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.errors import StorageError
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.columns import run_places
+from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.columns.keyed_sections import KeyedSections
 from dstl_core.state.columns.run_places import RunPlaces
+from tests.full_disk import full_disk
 
 
 @pytest.mark.parametrize("held", [1, 3, 1000])
@@ -42,3 +49,19 @@ def test_memory_holds_few_of_many_places() -> None:
     assert taken < 24 * count / 10
     assert sum(1 for _ in places.of(7)) == count // key_groups
     places.close()
+
+
+def test_a_full_disk_is_named_while_runs_are_added() -> None:
+    """Not where they are read, and not hidden by what closing the file tries once more."""
+    state = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.LONG)
+    header = KeyedStateEncoder(Types.STRING, [state], 1).header
+    added: list[int] = []
+    with (
+        pytest.raises(StorageError, match="set TMPDIR to a folder on a larger disk"),
+        KeyedSections(header, KeyGroupRange(0, 0), 1, memory=0) as sections,
+        full_disk(4096),
+    ):
+        for number in range(200):  # 2,400 bytes of records, and 4,656 of places
+            sections.add_run(0, 0, bytes(12))
+            added.append(number)
+    assert 100 < len(added) < 200
