@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
@@ -99,24 +100,34 @@ def sha256_of(file_io: FileIO, location: Location) -> str:
 
 class DigestOfReads:
     """The sha256 of a file that somebody else reads, mostly from its start to its end. What the
-    reads leave out is read here.
+    reads leave out is read here. Thread-safe: threads may read one snapshot.
     """
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256()
         self._end = 0
+        self._lock = threading.Lock()
 
     def add(self, start: int, data: bytes) -> None:
-        """Takes the bytes that were read from ``start`` on, if they go on with those before."""
-        if start <= self._end < start + len(data):
-            self._digest.update(memoryview(data)[self._end - start :])
-            self._end = start + len(data)
+        """Takes the bytes that were read from ``start`` on, if they go on with those before, and if
+        no other thread adds some.
+        """
+        if not self._lock.acquire(blocking=False):
+            return
+        try:
+            if start <= self._end < start + len(data):
+                self._digest.update(memoryview(data)[self._end - start :])
+                self._end = start + len(data)
+        finally:
+            self._lock.release()
 
     def sha256(self, file_io: FileIO, location: Location) -> str:
         """The digest of the whole file."""
-        for part in _parts(file_io, location, self._end):
-            self._digest.update(part)
-        return self._digest.hexdigest()
+        with self._lock:
+            for part in _parts(file_io, location, self._end):
+                self._digest.update(part)
+                self._end += len(part)
+            return self._digest.hexdigest()
 
 
 def _parts(file_io: FileIO, location: Location, first: int = 0) -> Iterator[bytes]:
