@@ -161,14 +161,14 @@ class _OpenedUpload(_Upload):
                 stream.write(part)
                 self._count(part)
             self._finished(stream.close)
-        except BaseException:
-            self._abandon(stream)
+        except BaseException as error:
+            self._abandon(stream, is_ours=not isinstance(error, FileExistsError))
             raise
         self._fs.invalidate_cache(self._path)
         return self._size
 
-    def _abandon(self, stream: Any) -> None:
-        """Leaves nothing of an object whose upload failed."""
+    def _abandon(self, stream: Any, *, is_ours: bool) -> None:
+        """Leaves nothing of an object whose upload failed, and leaves that of another writer."""
         with suppress(Exception):  # the store deletes what is left after some days
             stream.discard()
         if isinstance(stream, AbstractBufferedFile):
@@ -177,5 +177,6 @@ class _OpenedUpload(_Upload):
         # Files of other file systems, such as memory and local ones, are there from the start.
         with suppress(Exception):
             stream.close()
-        with suppress(Exception):
-            self._fs.rm_file(self._path)
+        if is_ours:
+            with suppress(Exception):
+                self._fs.rm_file(self._path)

@@ -92,9 +92,11 @@ def _pool() -> ThreadPoolExecutor:
 
 def _share_heaps() -> None:
     """Lets threads allocate from two heaps. By default each thread of glibc has its own, and keeps
-    what another one frees there: together as much as all reads at once.
+    what another one frees there: together as much as all reads at once. A number that the
+    environment sets stays.
     """
-    if sys.platform.startswith("linux"):
+    is_set = "MALLOC_ARENA_MAX" in os.environ or "arena_max" in os.environ.get("GLIBC_TUNABLES", "")
+    if sys.platform.startswith("linux") and not is_set:
         mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
         if mallopt is not None:
             mallopt(_ARENAS, _HEAPS)

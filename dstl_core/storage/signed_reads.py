@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 import ssl
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
@@ -60,7 +60,7 @@ def read_signed(fs: Any, path: str, start: int, end: int) -> bytes | None:
 class _Address:
     scheme: str
     host: str
-    target: str
+    target: str = field(repr=False)  # it has the signature
     until_ms: int
 
 
@@ -86,7 +86,7 @@ class SignedReads:
             return None
         try:
             address = self._address(path)
-            if getproxies() and not proxy_bypass(address.host):
+            if address.scheme in getproxies() and not proxy_bypass(address.host):
                 return None
             status, data = self._answer(address, start, end)
         except Exception:
@@ -106,7 +106,8 @@ class SignedReads:
             )
             url = urlsplit(self._fs.sign(path, expiration=_SIGNED_S))
             target = f"{url.path}?{url.query}" if url.query else url.path
-            address = _Address(url.scheme, url.netloc, target, now + _USED_MS)
+            # In small letters, as it was signed.
+            address = _Address(url.scheme, url.netloc.lower(), target, now + _USED_MS)
             if len(self._addresses) >= _MOST_ADDRESSES:
                 self._addresses.clear()
             self._addresses[path] = address

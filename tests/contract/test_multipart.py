@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import random
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import Any
 import fsspec
 import pytest
 from fsspec.implementations.dirfs import DirFileSystem
+from fsspec.implementations.memory import MemoryFileSystem
 
 from dstl_core.errors import StorageError
 from dstl_core.storage import multipart
@@ -159,3 +161,32 @@ def test_streams_of_any_file_system_are_whole_or_not_at_all(
         multipart.create_object(fs, path, [*content(), b"more"], put_once)
     assert fs.cat_file(path) == b"".join(content())
     fs.rm_file(path)
+
+
+class _Refused(io.BytesIO):
+    """A file that its store refuses when it is closed, since there is one of that name."""
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            raise FileExistsError("there is one")
+
+
+class _ChecksOnClose(MemoryFileSystem):
+    store: dict[str, Any] = {}  # noqa: RUF012  # as fsspec declares it
+
+    def open(self, path: str, mode: str = "rb", **options: Any) -> Any:
+        return _Refused() if mode == "xb" else super().open(path, mode, **options)
+
+
+def test_what_another_writer_has_stored_meanwhile_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(multipart, "PART_BYTES", 10)
+    fs = _ChecksOnClose()
+
+    def parts() -> Iterator[bytes]:
+        yield bytes(40)
+        fs.pipe_file("/large", b"another")
+
+    with pytest.raises(FileExistsError):
+        multipart.create_object(fs, "/large", parts(), lambda *_: False)
+    assert fs.store["/large"].getvalue() == b"another"

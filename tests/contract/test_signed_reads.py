@@ -83,6 +83,26 @@ def test_behind_a_proxy_the_file_system_reads(
     assert reads.read(place.path[1:], 3, 9) == CONTENT[3:9]
 
 
+def test_a_proxy_of_another_scheme_is_no_proxy(
+    s3: S3Server, files: FsspecFileIO, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("https_proxy", "no_proxy"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+    fs = s3fs.S3FileSystem(skip_instance_cache=True, **s3.storage_options)
+    assert SignedReads(fs).read(place.path[1:], 3, 9) == CONTENT[3:9]
+
+
+def test_the_host_is_written_as_it_is_signed(
+    s3: S3Server, files: FsspecFileIO, place: Location
+) -> None:
+    options = {
+        **s3.storage_options,
+        "endpoint_url": s3.endpoint_url.replace("127.0.0.1", "LocalHost"),
+    }
+    fs = s3fs.S3FileSystem(skip_instance_cache=True, **options)
+    assert SignedReads(fs).read(place.path[1:], 3, 9) == CONTENT[3:9]
+
+
 def test_a_connection_that_the_store_has_closed_is_made_anew(
     files: FsspecFileIO, proxy: S3Proxy, place: Location
 ) -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pickle
 import random
+import subprocess
+import sys
 import threading
 
 import pytest
@@ -123,3 +125,37 @@ def test_a_fork_and_a_copy_begin_their_own_reads() -> None:
 
 def _of_module(location: Location, start: int, end: int) -> bytes:
     return DATA[start:end]
+
+
+_HEAPS = """
+import ctypes, threading
+from dstl_core.storage.location import Location
+from dstl_core.storage.read_ahead import begun
+
+together = threading.Barrier(8)
+
+def ask(location):
+    together.wait()
+    return bytes(1000)
+
+for answer in [begun(ask, Location.parse("s3://bucket/file")) for _ in range(8)]:
+    answer()
+libc = ctypes.CDLL(None)
+libc.fdopen.restype = ctypes.c_void_p
+out = ctypes.c_void_p(libc.fdopen(1, b"w"))
+libc.malloc_info(0, out)
+libc.fflush(out)
+"""
+
+
+@pytest.mark.parametrize(("wanted", "heaps"), [(None, 2), ("1", 1), ("4", 4)])
+def test_threads_share_two_heaps_or_what_the_environment_says(
+    wanted: str | None, heaps: int
+) -> None:
+    environment = {name: own for name, own in os.environ.items() if name != "MALLOC_ARENA_MAX"}
+    if wanted is not None:
+        environment["MALLOC_ARENA_MAX"] = wanted
+    ran = subprocess.run(
+        [sys.executable, "-c", _HEAPS], env=environment, capture_output=True, check=True, text=True
+    )
+    assert ran.stdout.count("<heap nr=") == heaps
