@@ -147,15 +147,12 @@ class SnapshotNames:
         ``hash:..``. Timers on the heap may be all that an operator has.
         """
         keys: dict[str, list[str]] = {}
-        every = [
-            operator
-            for operator in self._snapshot.operators
-            if operator.keyed_handles or operator.with_timer_queues.keyed_handles
-        ]
         for text in texts:
             fitting = [(name, file) for name, file in cuts(text, "=") if self.is_operator(name)]
             name, file = (fitting or [("", text)])[0]
-            for operator in [self._snapshot[name]] if name else every:
+            for operator in [self._snapshot[name]] if name else self._snapshot.operators:
+                if not (name or operator.keyed_handles or operator.with_timer_queues.keyed_handles):
+                    continue
                 lines = lines_of_file(option, file, "key")
                 keys.setdefault(f"hash:{operator.operator_id.hex}", []).extend(lines)
         return keys

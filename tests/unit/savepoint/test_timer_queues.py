@@ -328,6 +328,17 @@ def test_other_raw_state_is_refused_before_anything_is_written(
     assert timers == expected
 
 
+def test_other_raw_state_stays_as_it_is_where_nothing_is_erased(tmp_path: Path, run: Any) -> None:
+    raw = {5: b"bytes of the job"}
+    every = KeyGroupRange(0, 127)
+    source = with_raw_state("a-hashmap-canonical", "src", every, raw, tmp_path / "in")
+    out = str(tmp_path / "out")
+    code, _, error = run("rewrite", str(source.folder), out, "--copy", "--rename", "src=new")
+    assert (code, error) == (0, "")
+    [subtask] = Snapshot.load(out)["new"].state.subtasks
+    assert subtask.raw_keyed_state == source["src"].state.subtasks[0].raw_keyed_state
+
+
 def test_damage_behind_the_first_key_group_is_no_fewer_timers(tmp_path: Path) -> None:
     good = bytes.fromhex("f1cd859f") + i32(2, 1)
     good += service("user-timers", VoidNamespaceSerializer(), [("a", None, 7)])
