@@ -79,13 +79,24 @@ class ErasedRows:
         """How many rows are of the keys, by name of the output; only of outputs that have some.
 
         Raises:
-            ConfigError: A file has no column that is known to have the key.
+            ConfigError: A file has no column that is known to have the key, or no file has a column
+                that was named.
         """
         counts: dict[str, int] = {}
+        seen: dict[str, set[str]] = {}
         for file in self._every():
-            _, gone = self._read(file)
+            table, gone = self._read(file)
+            seen.setdefault(file.uid, set()).update(table.column_names)
             if number := int(gone.sum()):
                 counts[file.name] = counts.get(file.name, 0) + number
+        for uid, columns in seen.items():
+            unknown = sorted(set(self.columns.get(uid, ())) - columns)
+            if unknown:
+                raise ConfigError(
+                    f"No stored output of operator {uid!r} has the column {unknown[0]!r}; its "
+                    f"columns: {', '.join(sorted(columns))}. Correct the name of the column, or "
+                    f"leave it out (output_columns, --output-column)."
+                )
         return counts
 
     def erase(self, check_claim: Callable[[], None]) -> tuple[dict[str, int], int]:

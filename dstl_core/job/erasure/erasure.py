@@ -265,9 +265,8 @@ class PipelineKeys:
             types[operator.uid or ""] = operator.key_type.serializer
             stored[operator.uid or ""] = frozenset(purge.keys)
         files = open_file_io(self.store.layout.root)
-        return ErasedRows(
-            self.store, files, keys, types, stored, self.output_columns, self.drop_outputs
-        )
+        columns = {source[uid].uid or "": own for uid, own in self.output_columns.items()}
+        return ErasedRows(self.store, files, keys, types, stored, columns, self.drop_outputs)
 
     def _earlier(self, keys: Keys) -> Iterator[str]:
         """Checkpoints beside the latest one that have a key, or cannot be read."""

@@ -26,7 +26,14 @@ from dstl_core import (
     rewrite_savepoint,
 )
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
-from dstl_core.errors import CheckpointError, ConfigError, DstlError, RestoreError, SavepointError
+from dstl_core.errors import (
+    CheckpointError,
+    ConfigError,
+    DstlError,
+    NoSuchOperatorError,
+    RestoreError,
+    SavepointError,
+)
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.erasure.erasure import PipelineKeys
 from dstl_core.job.spec.operators import LocalCopies
@@ -214,6 +221,11 @@ def test_output_of_a_function_has_the_key_in_a_column_that_is_named(tmp_path: Pa
     before, rows = values_of(job, "lists"), rows_of(job, "lists")
     with pytest.raises(ConfigError, match="no column that is known"):
         job.erase([ADA, BOB])
+    # A wrong name beside a right one would leave rows that the right one does not find.
+    with pytest.raises(ConfigError, match="'lists' has the column 'whom'; its columns: total, who"):
+        job.erase([ADA, BOB], output_columns={"lists": ["who", "whom"]})
+    with pytest.raises(NoSuchOperatorError, match="Operator 'list' is not in the snapshot"):
+        job.erase([ADA, BOB], output_columns={"lists": ["who"], "list": ["who"]})
     assert values_of(job, "lists") == before
     job.erase([ADA, BOB], output_columns={"lists": ["who"]})
     assert files_with(tmp_path / "jobs", ADA) == files_with(tmp_path / "jobs", BOB) == []
