@@ -34,6 +34,7 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.timer_queues import with_readable_timers
 from dstl_core.state.columns.keyed_sections import in_temporary_files
 from dstl_core.state.columns.progress import Advance, Portion, no_progress
+from dstl_core.state.columns.run_places import let_go
 from dstl_core.state.columns.state_columns import is_queue
 
 BYTES_AT_ONCE = 32 << 20
@@ -241,9 +242,9 @@ class _OperatorDiff:
                     yield difference
                     continue
                 if place not in others:
-                    others[place] = files.enter_context(
-                        tempfile.SpooledTemporaryFile(_HELD_BYTES, prefix="dstl-")
-                    )
+                    file = tempfile.SpooledTemporaryFile(_HELD_BYTES, prefix="dstl-")  # noqa: SIM115
+                    files.callback(let_go, file)
+                    others[place] = file
                 line = [getattr(difference, field.name) for field in fields(difference)]
                 with in_temporary_files():
                     others[place].write(f"{json.dumps(line)}\n".encode())

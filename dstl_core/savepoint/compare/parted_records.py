@@ -29,6 +29,7 @@ from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_canonical import END_OF_SECTION
 from dstl_core.savepoint.read.stored_records import StateBatch
 from dstl_core.state.columns.keyed_sections import in_temporary_files
+from dstl_core.state.columns.run_places import let_go
 
 _LEAST_RECORD_BYTES = 10
 _SEED = 1
@@ -85,7 +86,9 @@ class PartedRecords:
         self._files: list[IO[bytes]] = []
         with ExitStack() as files:
             for _ in range(count):
-                self._files.append(files.enter_context(tempfile.TemporaryFile(prefix="dstl-")))
+                part = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # let_go closes it
+                files.callback(let_go, part)
+                self._files.append(part)
             for batch in batches:
                 self._add(batch, count, choose)
             with in_temporary_files():

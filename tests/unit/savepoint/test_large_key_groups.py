@@ -335,10 +335,15 @@ def test_differences_have_the_same_order_in_every_process(
 
 
 class Full(io.BytesIO):
-    """A file on a disk that is full."""
+    """A file on a disk that is full. Closing it fails, too: that writes what a buffer has."""
 
     def write(self, data: Any) -> int:
         raise OSError(errno.ENOSPC, "No space left on device")
+
+    def close(self) -> None:
+        if not self.closed:
+            super().close()
+            raise OSError(errno.ENOSPC, "No space left on device")
 
 
 @pytest.mark.parametrize("command", ["dump", "diff"])
