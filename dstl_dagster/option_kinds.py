@@ -37,7 +37,9 @@ def _is_text(value: Any) -> bool:
 
 
 def _is_list(value: Any) -> bool:
-    return isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    # A key or a spec of Dagster looks like one.
+    is_one = isinstance(value, Collection) and not isinstance(value, str | bytes | Mapping)
+    return is_one and not type(value).__module__.startswith(("dagster.", "dagster_shared."))
 
 
 def _are_texts(value: Any) -> bool:

@@ -50,7 +50,7 @@ def build_dstl_asset_specs(
     """
     check_options("dstl_assets", build_dstl_asset_specs, locals())
     state, changelog, checkpoint = (pipeline.spec(kind) for kind in EPOCH_KINDS)
-    upstream = [dg.AssetDep(dep) for dep in deps]
+    upstream = [dep if isinstance(dep, dg.AssetDep) else dg.AssetDep(dep) for dep in deps]
     if _are_windows(partitions_def):
         before = dg.TimeWindowPartitionMapping(start_offset=-1, end_offset=-1)
         upstream.append(dg.AssetDep(state.key, partition_mapping=before))
