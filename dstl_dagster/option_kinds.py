@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 import math
 import os
-from collections.abc import Callable, Collection, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass
 from typing import Any
 
@@ -123,39 +123,33 @@ _REGISTRY = Kind(
 )
 _FUNCTION = Kind("a function", callable)
 
+_NAMES: Sequence[tuple[Kind, str]] = [
+    (TEXT, "name uid before_uid group key_by event_time partition_column state sql declaration"),
+    (TEXT, "path place format template starts_from flink_job engine io_manager_key"),
+    (TEXT, "pool materialization_pool schedule_timezone"),
+    (_TEXTS, "order_by columns ignore_columns outputs allow_roots remove jars new_jars drop"),
+    (_PAIRS, "relocate rename types new_keys"),
+    (_LIST, "deps assets checks savepoint_checks check_specs"),
+    (_LISTS, "lineage output_columns"),
+    (_DICTIONARY, "resources op_tags evolve"),
+    (_FLAG, "stop drain native show_keys blocking automatic sensors_running schedules_running"),
+    (_FLAG, "with_jobs with_sensors allow_non_restored_state allow_dropped allow_new"),
+    (_FLAG, "allow_migration"),
+    (_CRON, "schedule epochs_schedule materialization_schedule verify_schedule"),
+    (_COUNT, "num_retained sensor_interval_seconds max_runtime_s"),
+    (_SIZE, "small_log_bytes max_log_bytes max_retries"),
+    (_GROUPS, "parallelism max_parallelism"),
+    (_RATIO, "materialize_at_ratio max_changed_ratio"),
+    (_FUNCTION, "inputs write batch"),
+]
 KINDS: Mapping[str, Kind] = {
-    **dict.fromkeys(
-        ["name", "uid", "before_uid", "key_by", "event_time", "path", "flink_job"], TEXT
-    ),
+    **{name: kind for kind, names in _NAMES for name in names.split()},
     "checkpoints": _PLACE,
-    **dict.fromkeys(
-        ["template", "starts_from", "engine", "io_manager_key", "pool", "materialization_pool"],
-        TEXT,
-    ),
-    **dict.fromkeys(["group", "sql", "state", "declaration", "schedule_timezone"], TEXT),
-    **dict.fromkeys(["place", "partition_column", "format"], TEXT),
     "to": Kind("a version of Flink from 2.0 to 2.3", _is_version),
-    **dict.fromkeys(["order_by", "columns", "ignore_columns", "outputs"], _TEXTS),
-    **dict.fromkeys(["allow_roots", "remove", "jars", "new_jars", "drop"], _TEXTS),
-    **dict.fromkeys(["relocate", "rename", "types", "new_keys"], _PAIRS),
     "keys": Kind("a dictionary from text to a path", _texts_to(_is_place)),
-    **dict.fromkeys(["deps", "assets", "checks", "savepoint_checks", "check_specs"], _LIST),
-    **dict.fromkeys(["resources", "op_tags", "evolve"], _DICTIONARY),
-    **dict.fromkeys(["stop", "drain", "native", "show_keys", "blocking", "automatic"], _FLAG),
-    **dict.fromkeys(["sensors_running", "schedules_running", "with_jobs", "with_sensors"], _FLAG),
-    **dict.fromkeys(["allow_non_restored_state", "allow_dropped"], _FLAG),
-    **dict.fromkeys(["allow_new", "allow_migration"], _FLAG),
-    **dict.fromkeys(["schedule", "epochs_schedule"], _CRON),
-    **dict.fromkeys(["materialization_schedule", "verify_schedule"], _CRON),
-    **dict.fromkeys(["num_retained", "sensor_interval_seconds", "max_runtime_s"], _COUNT),
-    **dict.fromkeys(["small_log_bytes", "max_log_bytes", "max_retries"], _SIZE),
     "max_log_ratio": _ABOVE_ZERO,
-    **dict.fromkeys(["parallelism", "max_parallelism"], _GROUPS),
-    **dict.fromkeys(["lineage", "output_columns"], _LISTS),
-    **dict.fromkeys(["materialize_at_ratio", "max_changed_ratio"], _RATIO),
     "retain": _DURATION,
     "job": _JOB,
-    **dict.fromkeys(["inputs", "write", "batch"], _FUNCTION),
     "pipeline": Kind("a StatefulPipeline, as aggregating_pipeline(..) returns it", _is_pipeline),
     "serializers": _REGISTRY,
     "required_resource_keys": Kind(
@@ -200,8 +194,9 @@ def check_options(
     """
     if isinstance(owner, type):
         owner = next(kind for kind in owner.__mro__ if kind.__module__.startswith(_PLUGIN))
+    kinds = {**KINDS, **(but or {})}
     for name, parameter in inspect.signature(owner).parameters.items():
-        kind = {**KINDS, **(but or {})}.get(name)
+        kind = kinds.get(name)
         if kind is None or name not in values:
             continue
         value = values[name]

@@ -218,8 +218,8 @@ def test_options_of_a_class_of_the_user_are_not_judged() -> None:
             return Fresh().definition(asset, source, uid)
 
     # Dagster reads annotations of a component as types, not as text.
-    own = [("path", int, field(default=5))]
-    Regional = make_dataclass("Regional", own, bases=(dstl.StatefulPipelineComponent,))
+    fields = [("path", int, field(default=5))]
+    Regional = make_dataclass("Regional", fields, bases=(dstl.StatefulPipelineComponent,))
 
     class Dated(snapshots.Rewrite):
         group: int = 5
