@@ -150,10 +150,10 @@ class SnapshotNames:
         for text in texts:
             fitting = [(name, file) for name, file in cuts(text, "=") if self.is_operator(name)]
             name, file = (fitting or [("", text)])[0]
+            lines = lines_of_file(option, file, "key")
             for operator in [self._snapshot[name]] if name else self._snapshot.operators:
                 if not (name or operator.keyed_handles or operator.with_timer_queues.keyed_handles):
                     continue
-                lines = lines_of_file(option, file, "key")
                 keys.setdefault(f"hash:{operator.operator_id.hex}", []).extend(lines)
         return keys
 
