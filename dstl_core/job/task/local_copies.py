@@ -1,7 +1,10 @@
 """Copies of state on a worker's disk, named by the committed handles of the state.
 
-    <root>/<job>/<operator>/<first>-<last>-of-<max parallelism>/<digest>/     one copy
-                                                               /copy.json     what it is a copy of
+    <root>/<pipeline>/<operator>/<first>-<last>-of-<max parallelism>/<digest>/     one copy
+                                                                    /copy.json     what it copies
+
+A pipeline is named by the id of its job and a digest of its base path. Pipelines of one name with
+two base paths (for example, development and production) do not evict each other's copies.
 
 The name of a copy is a digest of the handles that its task reported. Handles have random file
 names, so no task looks for a copy of a failed epoch. A copy is never a part of a checkpoint. If it
@@ -117,7 +120,7 @@ class CopyFolder:
         self._root = _root(task.job.local_copies.folder)
         self._folder = (
             self._root
-            / task.job.job_id.hex
+            / f"{task.job.job_id.hex}-{_sha256(task.job.base_path)[:16]}"
             / task.operator.operator_id.hex
             / f"{groups.start_key_group}-{groups.end_key_group}-of-{task.job.max_parallelism}"
         )
@@ -191,7 +194,7 @@ class CopyFolder:
             begun = BegunCopy(Path(tempfile.mkdtemp(prefix=".new-", dir=self.path)))
             begun.notes.update(save(begun.path))
         except OSError as error:
-            _LOG.warning("a local copy was not kept: %s", error)
+            _log_loss(error)
             self.give_up(begun)
             return None
         return begun
@@ -249,7 +252,7 @@ class CopyFolder:
             built.rename(target)
             self._evict(target, size)
         except OSError as error:
-            _LOG.warning("a local copy was not kept: %s", error)
+            _log_loss(error)
             shutil.rmtree(built, ignore_errors=True)
 
     def newest_bytes(self) -> int:
@@ -305,18 +308,19 @@ class CopyFolder:
 
 
 def drop_copies_of(job_id: JobID, folder: str | None = None) -> int:
-    """Deletes all copies of the state of a pipeline on this machine; returns how many there were.
+    """Deletes all copies of the state of a job on this machine; returns how many there were.
 
-    Tasks go on with files that they have open, and restore the next time.
+    Copies of pipelines of the same name with other base paths go as well: one place may have
+    several spellings. Tasks go on with files that they have open, and restore the next time.
 
     Args:
-        job_id: The pipeline.
+        job_id: The job.
         folder: The folder of the copies; None: the usual one.
     """
-    of_job = _root(folder) / job_id.hex
-    copies = len([*of_job.glob("*/*/[!.]*")])
-    if of_job.exists():
-        shutil.rmtree(of_job)
+    pipelines = [*_root(folder).glob(f"{job_id.hex}*")]
+    copies = sum(1 for pipeline in pipelines for _ in pipeline.glob("*/*/[!.]*"))
+    for pipeline in pipelines:
+        shutil.rmtree(pipeline)
     return copies
 
 
@@ -335,6 +339,12 @@ def _root(folder: str | None) -> Path:
 def _private_root() -> Path:
     """A new folder for this process alone, if other users can write to the shared folder."""
     return Path(tempfile.mkdtemp(prefix="dstl-local-"))
+
+
+def _log_loss(error: OSError) -> None:
+    """Logs why a copy was not kept. That another process deletes old copies is no fault."""
+    level = logging.INFO if isinstance(error, FileNotFoundError) else logging.WARNING
+    _LOG.log(level, "a local copy was not kept: %s", error)
 
 
 def _age(path: Path) -> float:

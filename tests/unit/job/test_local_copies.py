@@ -1,3 +1,4 @@
+import logging
 import os
 
 import pytest
@@ -7,7 +8,12 @@ from dstl_core.functions import RichMapFunction
 from dstl_core.job.spec.job_spec import JobSpec, TaskSpec
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.job.task.assigned_state import encode_assigned
-from dstl_core.job.task.local_copies import KEPT_PER_RANGE, CopyFolder, CopyParts
+from dstl_core.job.task.local_copies import (
+    KEPT_PER_RANGE,
+    CopyFolder,
+    CopyParts,
+    drop_copies_of,
+)
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     ChangelogStateBackendHandle,
@@ -16,6 +22,7 @@ from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
     KeyGroupsSavepointStateHandle,
 )
+from dstl_core.model.ids import JobID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.model.task_restore import PrioritizedOperatorSubtaskState
 
@@ -40,18 +47,18 @@ class Same(RichMapFunction):
         return value
 
 
-def folder(tmp_path, max_bytes=1 << 20, subtask=0, parallelism=1):
+def folder(tmp_path, max_bytes=1 << 20, subtask=0, parallelism=1, base_path="file:/x"):
     operator = KeyedOperator("u", "k", Types.STRING, Same())
     job = JobSpec(
         name="j",
-        base_path="file:/x",
+        base_path=base_path,
         operators=(operator,),
         parallelism=parallelism,
         max_parallelism=2 * parallelism,
         local_copies=LocalCopies(None if tmp_path is None else str(tmp_path), max_bytes),
     )
     task = TaskSpec(
-        job=job, parent="file:/x", assigned=(encode_assigned(PrioritizedOperatorSubtaskState()),)
+        job=job, parent=base_path, assigned=(encode_assigned(PrioritizedOperatorSubtaskState()),)
     )
     return CopyFolder(task, subtask)
 
@@ -122,6 +129,16 @@ def test_old_copies_go(tmp_path):
     assert len(kept) == KEPT_PER_RANGE and parts("f").name in kept
 
 
+def test_pipelines_of_one_name_with_two_base_paths_keep_their_own_copies(tmp_path):
+    production = publish(folder(tmp_path), parts("a"))
+    development = folder(tmp_path, base_path="file:/development")
+    for name in "abcde":
+        publish(development, parts(name))
+    assert production.exists()
+    assert drop_copies_of(JobID.for_name("j"), str(tmp_path)) == 1 + KEPT_PER_RANGE
+    assert not production.exists() and not any(development.path.iterdir())
+
+
 def test_the_bytes_of_all_copies_are_bounded(tmp_path):
     copies = folder(tmp_path, max_bytes=1500)
     first = publish(copies, parts("a"), b"x" * 1000)
@@ -146,11 +163,13 @@ def test_a_copy_that_the_disk_refuses_is_no_error(tmp_path, caplog):
     def save(built):
         (built / "data").hardlink_to(gone)
 
+    caplog.set_level(logging.INFO)
     copies = folder(tmp_path)
     keep(copies, parts("a"), save)
     assert list(copies.path.iterdir()) == []
     (tmp_path / "file").write_bytes(b"no folder")
     keep(folder(tmp_path / "file"), parts("a"), save)
+    assert [record.levelname for record in caplog.records] == ["INFO", "WARNING"]
     assert caplog.text.count("a local copy was not kept") == 2
 
 
