@@ -40,6 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, nargs="+", default=[4_500_000, 18_000_000])
     parser.add_argument("--jobs", type=int, default=1, help="processes of a command")
     parser.add_argument("--only", nargs="*", help="these commands alone, by the first words")
+    parser.add_argument("--keep", action="store_true", help="keep stored figures of other sizes")
     parser.add_argument("--folder", help="where files go (default: a temporary folder)")
 
 
@@ -60,7 +61,11 @@ def run(arguments: argparse.Namespace) -> None:
     finally:
         shutil.rmtree(work, ignore_errors=True)
     machine = {**before, "load_average_after": results.machine()["load_average"]}
-    figures = {"flink": flink.version(), "machine": machine, "jobs": arguments.jobs, "sizes": sizes}
+    known = (results.read("commands") if arguments.keep else None) or {"sizes": []}
+    kept = [size for size in known["sizes"] if size["keys"] not in arguments.keys]
+    sizes = [*kept, *({**size, "machine": machine} for size in sizes)]
+    sizes.sort(key=lambda size: size["keys"])
+    figures = {"flink": flink.version(), "jobs": arguments.jobs, "sizes": sizes}
     results.write("commands", figures, table_of(figures))
 
 
@@ -120,12 +125,14 @@ def run_dstl(work: Path, command: list[str], jobs: int | None) -> dict[str, Any]
 
 
 def table_of(figures: dict[str, Any]) -> str:
+    sizes = figures["sizes"]
     lines = [
         "# Commands that read or write all state",
         "",
-        f"{results.describe(figures['machine'])} Flink {figures['flink']} wrote incremental "
-        f"checkpoints of RocksDB: a text, a counter and a timer for each key. `--jobs "
-        f"{figures['jobs']}`, whole processes, one after the other.",
+        f"Flink {figures['flink']} wrote incremental checkpoints of RocksDB: a text, a counter and "
+        f"a timer for each key. `--jobs {figures['jobs']}`, whole processes, one after the other.",
+        "",
+        *(f"* {size['keys']:,} keys: {results.describe(size['machine'])}" for size in sizes),
         "",
         "`--dry-run` is what the command expected, over what it took.",
         "",
@@ -133,9 +140,9 @@ def table_of(figures: dict[str, Any]) -> str:
         "written / state | `--dry-run`: read, written, memory, time |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
-    names = dict.fromkeys(name for size in figures["sizes"] for name in size["commands"])
+    names = dict.fromkeys(name for size in sizes for name in size["commands"])
     for name in names:
-        for size in figures["sizes"]:
+        for size in sizes:
             ran, state = size["commands"].get(name), size["bytes"]
             if ran is not None:
                 cells = [
