@@ -1,4 +1,4 @@
-"""Snapshots written again from their columns."""
+"""Snapshots whose keyed state is written again from its columns."""
 
 from __future__ import annotations
 
@@ -10,9 +10,10 @@ from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
 from dstl_core.model.checkpoint import OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle, OperatorStreamStateHandle
 from dstl_core.model.key_group import compute_key_group_range_for_operator_index
+from dstl_core.savepoint.edit.operator_state_copy import spread_operator_state
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.state_parts import StatesOf
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.savepoint.write.operator_columns import OperatorStateEncoder, operator_columns
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
 
@@ -47,7 +48,7 @@ def _copy(
     operator: OperatorSnapshot, folder: SavepointFolder, compressed: bool, memory: int
 ) -> OperatorState:
     keyed = _keyed(operator, folder, compressed, memory)
-    listed = _listed(operator, folder, compressed)
+    listed = _listed(operator, folder)
     subtasks = tuple(
         OperatorSubtaskState(
             index,
@@ -92,12 +93,6 @@ def _keyed(
         }
 
 
-def _listed(operator: OperatorSnapshot, folder: SavepointFolder, compressed: bool) -> Listed:
-    listed: Listed = {}
-    for subtask, handle, reader in operator.operator_state_readers():
-        encoder = OperatorStateEncoder(EXACT_OPTIONS, compressed=compressed)
-        for info in handle.states:
-            meta = reader.header.state(info)
-            encoder.add(meta, info.mode, operator_columns(reader, info, EXACT_OPTIONS))
-        listed[subtask] = encoder.write(folder)
-    return listed
+def _listed(operator: OperatorSnapshot, folder: SavepointFolder) -> Listed:
+    streams = spread_operator_state([StatesOf(operator)], operator.parallelism)
+    return {index: folder.add_operator_state(stream) for index, stream in enumerate(streams)}
