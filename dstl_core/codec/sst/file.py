@@ -78,14 +78,16 @@ class SstFile:
     Args:
         read: Reads ranges of the file.
         size: Size of the file in bytes.
+        keys: The smallest and the largest key, as the MANIFEST says. No other key is looked for.
 
     Raises:
         FormatError: The file is damaged, or is not a block-based table of RocksDB.
     """
 
-    def __init__(self, read: ReadRange, size: int) -> None:
+    def __init__(self, read: ReadRange, size: int, keys: tuple[bytes, bytes] | None = None) -> None:
         self.read = read
         self._size = size
+        self._keys = keys
         self.checksum_type, self.format_version, meta_index, index = self._footer()
         meta_blocks = dict(block_entries(self._block(meta_index), meta_index.offset))
         self.properties = self._properties(meta_blocks)
@@ -132,6 +134,27 @@ class SstFile:
         raw = self.properties.get(name.encode(), b"\0")
         return read_varint(raw, 0, len(raw))[0]
 
+    def may_hold(self, start: bytes, stop: bytes | None) -> bool:
+        """Whether keys in ``[start, stop)`` can be in the file."""
+        if self._keys is None:
+            return True
+        smallest, largest = self._keys
+        return start <= largest and (stop is None or smallest < stop)
+
+    def check_key(self, key: bytes) -> None:
+        """Compares a key of the file with what the MANIFEST says of its keys.
+
+        Raises:
+            FormatError: The file holds a key for which nobody would look.
+        """
+        if self._keys is not None and not self._keys[0] <= key <= self._keys[1]:
+            smallest, largest = (each.hex() for each in self._keys)
+            raise FormatError(
+                "A table file holds a key outside those that its MANIFEST says",
+                expected=f"{smallest} to {largest}",
+                got=key.hex(),
+            )
+
     def entries(self, start: bytes, stop: bytes | None) -> Iterator[SstEntry]:
         """Every version of every key in ``[start, stop)``; None for ``stop`` means up to the
         end.
@@ -145,6 +168,7 @@ class SstFile:
                 if entry[:2] < before:
                     raise FormatError("The entries of a table file are not in order", offset=offset)
                 before = entry[:2]
+                self.check_key(entry.key)
                 if stop is not None and entry.key >= stop:
                     return
                 if entry.key >= start:
@@ -155,6 +179,8 @@ class SstFile:
         """The unpacked data blocks that may hold keys in ``[start, stop)``, each with its offset in
         the file.
         """
+        if not self.may_hold(start, stop):
+            return
         keys = [key for key, _ in self.index]
         first = bisect_left(keys, start)
         last = len(keys) if stop is None else min(len(keys), bisect_left(keys, stop) + 1)

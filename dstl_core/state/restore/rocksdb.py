@@ -130,7 +130,8 @@ def open_table_files(
             resolver.begin(later, _start_of_end(later), later.state_size)
         location = resolver.describe(stream)
         with error_context(location=location):
-            file = SstFile(_TableRanges(stream, resolver), stream.state_size)
+            keys = meant.smallest, meant.largest
+            file = SstFile(_TableRanges(stream, resolver), stream.state_size, keys)
             _check_member(file, column_family, meant, manifest)
         families.setdefault(column_family.name, []).append(TableFile(file, location, name))
     return families

@@ -61,6 +61,8 @@ is more: Zlib and ZSTD unpack a few bytes to a whole block.
 """
 _MOST_TIMES_TOGETHER = 64
 Bytes = npt.NDArray[np.uint8]
+_NOTHING = -1, -1, b""
+_KEPT_BYTES = 64 << 10
 
 
 @dataclass(frozen=True)
@@ -141,6 +143,9 @@ class TableReader:
         self.file = file
         self._begin: Callable[[int, int], None] | None = getattr(file.read, "begin", None)
         self._key_bytes = 0
+        self._last: tuple[int, int, bytes] = _NOTHING
+        """The last bytes that were read, if they are a small block: it may have keys of many parts.
+        """
         parts = [self._unpacked_index(payload) for payload in file.index_payloads()]
         self._keys = [keys for _, keys in parts]
         self.index = np.concatenate([np.empty((0, INDEX_WORDS), np.int64), *(p for p, _ in parts)])
@@ -214,8 +219,13 @@ class TableReader:
         places = self.places(start, stop)
         if not len(places):
             return None
-        begin = int(places[0, BLOCK_START])
-        return StoredBlocks(self, begin, self.file.read(begin, int(places[-1, BLOCK_END])))
+        begin, end = int(places[0, BLOCK_START]), int(places[-1, BLOCK_END])
+        *place, raw = self._last
+        if place != [begin, end]:
+            raw = self.file.read(begin, end)
+            is_kept = len(places) == 1 and end - begin <= _KEPT_BYTES
+            self._last = (begin, end, raw) if is_kept else _NOTHING
+        return StoredBlocks(self, begin, raw)
 
     def begin(self, start: bytes, stop: bytes | None) -> None:
         """Says that ``read`` will be asked for these blocks soon, where ``reads_ahead``."""
@@ -223,7 +233,9 @@ class TableReader:
             return
         places = self.places(start, stop)
         if len(places):
-            self._begin(int(places[0, BLOCK_START]), int(places[-1, BLOCK_END]))
+            place = int(places[0, BLOCK_START]), int(places[-1, BLOCK_END])
+            if self._last[:2] != place:
+                self._begin(*place)
 
     @property
     def reads_ahead(self) -> bool:
@@ -244,7 +256,10 @@ class TableReader:
         data, bounds = self._unpacked(raw, moved, places[:, BLOCK_START])
         lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
         self.file.check_count(len(lines), start, stop)
-        return TableEntries(lines, [data, keys])
+        entries = TableEntries(lines, [data, keys])
+        for row in (0, len(lines) - 1) if len(lines) else ():
+            self.file.check_key(entries.key(row))
+        return entries
 
     def stored_bytes(self, start: bytes, stop: bytes | None) -> int:
         """Size of these blocks in the file."""
@@ -253,6 +268,8 @@ class TableReader:
 
     def places(self, start: bytes, stop: bytes | None) -> Int64s:
         """The lines of the index for these blocks."""
+        if not self.file.may_hold(start, stop):
+            return self.index[:0]
         bounds = self.bounds
         first, last = bisect_left(bounds, start), len(bounds)
         if stop is not None:
