@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
 import pyarrow as pa
 
 from dstl_core.changelog import FsStateChangelogStorage
+from dstl_core.codec.change_payload import StateChangeOperation
 from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.data_io import DataOutput
@@ -25,9 +26,11 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.ids import JobID, OperatorID
 from dstl_core.model.sequence import SequenceNumber
-from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.state.backends.state_changelog import CapturedState
+from dstl_core.state.columns.column_changelog import ColumnChangelog
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
+from dstl_core.state.restore.carry_over import CarriedState
 
 _VOID = b"\0"
 
@@ -81,17 +84,22 @@ def write_changelog(
     options = ChangelogOptions.of(base_path=str(folder / "changelog"))
     storage = FsStateChangelogStorage(JobID(bytes(16)), options)
     writer = storage.create_writer("op", encoder.key_groups)
-    changes = StateChangeEncoder(key_type, meta, 0, encoder.max_parallelism)
-    writer.append_meta(changes.description)
+    changes = ColumnChangelog(
+        writer, encoder.key_groups, _no_base, CarriedState((), (), 0), key_type, [meta]
+    )
     for batch in batches:
-        operation = pa.array(np.full(batch.num_rows, "SET"), pa.string())
-        columns = {"operation": operation, "state_key": batch["state_key"]}
-        writer.append_batch(*changes.encode({**columns, "state_value": batch[meta.name]}))
+        keys = batch["state_key"]
+        groups = key_groups_of(keys, key_type, encoder.max_parallelism)
+        changes.log_values(0, groups, keys, batch[meta.name], StateChangeOperation.SET)
     log = writer.persist(SequenceNumber(0), 1).result(600).job_manager_owned_snapshot
     assert log is not None
     handle = ChangelogStateBackendHandle((), (log,), encoder.key_groups, 0, 1, 0, "id")
     _publish(SavepointFolder(folder), encoder, handle)
     storage.close()
+
+
+def _no_base() -> CapturedState:
+    raise AssertionError("the log has no base")
 
 
 def _publish(folder: SavepointFolder, encoder: KeyedStateEncoder, handle: KeyedStateHandle) -> None:

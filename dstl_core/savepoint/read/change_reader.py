@@ -79,7 +79,7 @@ class StateChangeReader:
                 f"The changes of state {state!r} cannot be columns: values of type "
                 f"{error.type_name} have no columnar form."
             ) from error
-        self._names = change_names(self._meta)
+        self._names = _names_of(self._meta)
         fields = [(self._names[name], kind) for name, kind in self._records.columns.items()]
         self.schema = pa.schema(
             [
@@ -168,7 +168,7 @@ class StateChangeReader:
         return True
 
 
-def change_names(meta: StateMetaInfoSnapshot) -> dict[str, str]:
+def _names_of(meta: StateMetaInfoSnapshot) -> dict[str, str]:
     """The names of the columns of a state's changes, by their names in ``ChangeRecords``."""
     return {
         OPERATION: OPERATION,

@@ -15,6 +15,7 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.changelog import FsStateChangelogStorage
+from dstl_core.codec.change_payload import StateChangeOperation, data_change, metadata_change
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.metadata.metadata_format import write_metadata
 from dstl_core.codec.serializers import (
@@ -22,8 +23,10 @@ from dstl_core.codec.serializers import (
     TimerSerializer,
     Types,
     VoidNamespaceSerializer,
+    serialize_key,
+    serialize_to_bytes,
 )
-from dstl_core.codec.serializers.runtime import TtlSerializer
+from dstl_core.codec.serializers.runtime import TtlSerializer, TtlValue
 from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.config import ChangelogOptions
 from dstl_core.display import size_text
@@ -50,7 +53,6 @@ from dstl_core.savepoint.report.page import (
     templates,
 )
 from dstl_core.savepoint.report.value_counts import MAX_WINDOWS, NumberCounts, WindowCounts
-from dstl_core.savepoint.write.change_encoder import StateChangeEncoder
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.state.columns.keyed_encoder import KeyedStateEncoder
 from dstl_core.state.columns.keyed_sections import KeyedSections
@@ -318,15 +320,15 @@ def planted_changelog(folder: Path, keys: list[str]) -> Snapshot:
     encoder = KeyedStateEncoder(Types.STRING, [VALUE], GROUPS)
     with FsStateChangelogStorage(JobID(bytes(16)), options) as storage:
         writer = storage.create_writer("op", encoder.key_groups)
-        changes = StateChangeEncoder(Types.STRING, VALUE, 0, GROUPS)
-        writer.append_meta(changes.description)
+        writer.append_meta(metadata_change(0, VALUE))
         for shown in (keys[::-1], keys):
-            columns = {
-                "operation": pa.array(["SET"] * len(keys)),
-                "state_key": pa.array(shown),
-                "state_value": values(shown),
-            }
-            writer.append_batch(*changes.encode(columns))
+            for key, value in zip(shown, values(shown).to_pylist(), strict=True):
+                scope = serialize_key(Types.STRING, key) + serialize_to_bytes(
+                    VoidNamespaceSerializer(), None
+                )
+                body = serialize_to_bytes(TTL, TtlValue(value["ts"], value["v"]))
+                key_group = assign_to_key_group(Types.STRING.java_hash(key), GROUPS)
+                writer.append(key_group, data_change(StateChangeOperation.SET, 0, scope, body))
         log = writer.persist(SequenceNumber(0), 1).result(60).job_manager_owned_snapshot
         assert log is not None
     handle = ChangelogStateBackendHandle((), (log,), encoder.key_groups, 0, 1, 0, "id")

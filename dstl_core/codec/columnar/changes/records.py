@@ -1,4 +1,4 @@
-"""Converts the change records of one state to columns and back.
+"""Converts the change records of one state to columns.
 
 Columns: ``operation`` (Flink's name) and, for key-value state, ``key``, ``namespace`` unless it is
 void, ``value`` and ``merged``. ``value`` has the type of the state: a value, a list or a map. For
@@ -8,8 +8,6 @@ merges into ``namespace``. A queue has only ``value``: a list of timers.
 """
 
 from __future__ import annotations
-
-from collections.abc import Mapping
 
 import numpy as np
 import pyarrow as pa
@@ -27,19 +25,16 @@ from dstl_core.codec.columnar.keyed.decoder import (
     SpanProgram,
     state_options,
 )
-from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.types.layouts import (
     Fixed,
     Layout,
     MapOf,
-    Marker,
     Nullable,
     Repeated,
     Struct,
 )
 from dstl_core.codec.columnar.types.output_columns import ArrowAllocator
-from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import (
     DEFAULT_OPTIONS,
     ColumnOptions,
@@ -79,7 +74,6 @@ class ChangeRecords:
         self._format = record_format
         self._options = options
         self._decoders: dict[Operation, SpanProgram] = {}
-        self._encoders: dict[tuple[Operation, int], EncodeProgram] = {}
         self.columns: dict[str, pa.DataType] = {OPERATION: pa.string()}
         scope = {} if record_format.is_queue else dict(self._scope())
         for name, layout in scope.items():
@@ -88,8 +82,6 @@ class ChangeRecords:
         self.columns[VALUE] = self._whole().arrow_type
         if NAMESPACE in self.columns:
             self.columns[MERGED] = pa.list_(scope[NAMESPACE].field(_ITEM))
-
-    # ------------------------------------------------------------------------------- layouts
 
     def _scope(self) -> list[tuple[str, Layout]]:
         return [
@@ -168,8 +160,6 @@ class ChangeRecords:
             got=operation.name,
         )
 
-    # ------------------------------------------------------------------------------- reading
-
     def decode(self, operation: Operation, batch: SpanBatch) -> Columns:
         """Decodes changes of one operation into columns.
 
@@ -240,78 +230,3 @@ class ChangeRecords:
             f"A change of state {name!r} is damaged ({operation.name}, key group {key_group})",
             offset=offset,
         )
-
-    # ------------------------------------------------------------------------------- writing
-
-    def encode(self, state_id: int, columns: Mapping[str, pa.Array], rows: int) -> pa.Array:
-        """Encodes changes as a binary column, in the order of the rows.
-
-        Args:
-            state_id: Id that a metadata change in the same log binds to the state.
-            columns: The columns that ``decode`` returns, and ``operation``.
-            rows: Number of rows.
-
-        Raises:
-            ColumnValueError: A column is missing, or holds a value that its type does not allow.
-            FormatError: The state does not have an operation.
-        """
-        names = columns[OPERATION].to_numpy(zero_copy_only=False)
-        parts, places = [pa.array([], pa.binary())], [np.empty(0, np.int64)]
-        for name in dict.fromkeys(names.tolist()):
-            if name not in Operation.__members__ or name == Operation.METADATA.name:
-                raise ColumnValueError(f"There is no state operation {name!r}.")
-            rows_of_operation = np.flatnonzero(names == name)
-            taken = {
-                key: column.take(pa.array(rows_of_operation)) for key, column in columns.items()
-            }
-            parts.append(self._encode(Operation[name], state_id, taken, len(rows_of_operation)))
-            places.append(rows_of_operation)
-        order = np.argsort(np.concatenate(places), kind="stable")
-        return pa.concat_arrays(parts).take(pa.array(order))
-
-    def _encode(self, operation: Operation, state_id: int, columns: Columns, rows: int) -> pa.Array:
-        program = self._encoders.get((operation, state_id))
-        if program is None:
-            head = bytes((operation.value,)) + state_id.to_bytes(2, "big", signed=True)
-            markers: list[tuple[str, Layout]] = [
-                (f"head {at}", Marker(byte)) for at, byte in enumerate(head)
-            ]
-            program = EncodeProgram([*markers, *self._roots(operation)])
-            self._encoders[operation, state_id] = program
-        inputs = dict(columns)
-        if _AGAIN in program.layouts and NAMESPACE in inputs:
-            inputs[_AGAIN] = inputs[NAMESPACE]
-        if _ITEM in program.layouts or USER_KEY in program.layouts:
-            inputs |= self._items(operation, columns, rows)
-        encoded = program.encode(inputs, rows)
-        base = encoded.data.address
-        bounds = np.append(encoded.starts, encoded.ends[-1:]) - base
-        return _binary(encoded.data, bounds, rows)
-
-    def _items(self, operation: Operation, columns: Columns, rows: int) -> Columns:
-        """The only item of each row."""
-        column = columns[VALUE]
-        if not pa.types.is_map(column.type):
-            counts = column.value_lengths().fill_null(0).to_numpy()
-        else:
-            counts = np.diff(np.asarray(column.offsets))
-        if column.null_count or not (counts == 1).all():
-            raise ColumnValueError(
-                f"{operation.name} of state {self._format.meta.name!r} takes one item per row: "
-                f"expected lists or maps of one."
-            )
-        first = int(np.asarray(column.offsets)[0])
-        if pa.types.is_map(column.type):
-            keys, items = column.keys, column.items
-            return {USER_KEY: keys.slice(first, rows), _ITEM: items.slice(first, rows)}
-        items = column.values.slice(first, rows)
-        if self._format.kind is KeyedStateType.MAP:
-            return {USER_KEY: items.field(0), _ITEM: items.field(1)}
-        return {_ITEM: items}
-
-
-def _binary(data: pa.Buffer, bounds: Int64s, rows: int) -> pa.Array:
-    wide = pa.Array.from_buffers(
-        pa.large_binary(), rows, [None, pa.py_buffer(np.ascontiguousarray(bounds)), data]
-    )
-    return wide.cast(pa.binary())
