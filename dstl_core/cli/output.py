@@ -157,25 +157,21 @@ class WithForm(Protocol):
         """The form; None: as it was."""
 
     @property
-    def timers_off_the_heap(self) -> list[str]:
-        """Operators whose timers were on the heap, and are in files of RocksDB in the result."""
+    def timers_on_the_heap(self) -> list[str]:
+        """Operators whose timers were on the heap, and stay there in native state."""
 
 
 def native_note(edit: WithForm) -> list[str]:
     """What a person has to know of native state."""
     if edit.form != "native":
         return []
-    note = (
-        "native: restore it with the state backend rocksdb, and timers in RocksDB (Flink's default)"
-    )
-    moved = edit.timers_off_the_heap
-    if moved:
-        note += (
-            f"; the timers of {', '.join(moved)} were on the heap: if the job keeps them there "
-            f"(state.backend.rocksdb.timer-service.factory: HEAP), Flink drops them without an "
-            f"error, so leave out --format native"
-        )
-    return [note]
+    note = "native: restore it with the state backend rocksdb"
+    on_heap = edit.timers_on_the_heap
+    if not on_heap:
+        return [f"{note}, and timers in RocksDB (Flink's default)"]
+    return [
+        f"{note}; the timers of {', '.join(on_heap)} stay on the heap, and restore in both places"
+    ]
 
 
 class ProgressLines:

@@ -11,15 +11,19 @@ Source: ``InternalTimerServiceSerializationProxy``, ``InternalTimersSnapshotRead
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry, SnapshotContext
+from dstl_core.codec.serializers.base import write_snapshot
 from dstl_core.codec.serializers.runtime import Timer
 from dstl_core.errors import FormatError, UnsupportedVersionError
 
 VERSIONED_IDENTIFIER = bytes.fromhex("f1cd859f")
 TIMERS_VERSION = 2
+_TIME_BYTES = 8
+_SIGN = 0x80
 
 
 @dataclass(frozen=True)
@@ -80,3 +84,38 @@ def _read_timers(
         timer_key, timer_namespace = key.deserialize(data), namespace.deserialize(data)
         timers.append(Timer(data.read_i64("timestamp"), timer_key, timer_namespace))
     return tuple(timers)
+
+
+@dataclass(frozen=True)
+class StoredTimers:
+    """The timers of one service in one key group, as bytes: see ``raw_timer``."""
+
+    service: str
+    key: AnySerializer
+    namespace: AnySerializer
+    event_time: Sequence[bytes]
+    processing_time: Sequence[bytes]
+
+
+def raw_timer(element: bytes) -> bytes:
+    """A timer as raw keyed state has it, from the element of a queue, whose time stands first and
+    has another sign bit.
+    """
+    flipped = bytes((element[0] ^ _SIGN,))
+    return element[_TIME_BYTES:] + flipped + element[1:_TIME_BYTES]
+
+
+def write_raw_timers(services: Iterable[StoredTimers]) -> bytes:
+    """The timers of one key group."""
+    every, out = [*services], DataOutput()
+    out.write_bytes(VERSIONED_IDENTIFIER)
+    out.write_i32(TIMERS_VERSION)
+    out.write_i32(len(every))
+    for service in every:
+        out.write_utf(service.service)
+        write_snapshot(out, service.key)
+        write_snapshot(out, service.namespace)
+        for timers in (service.event_time, service.processing_time):
+            out.write_i32(len(timers))
+            out.write_bytes(b"".join(timers))
+    return out.to_bytes()

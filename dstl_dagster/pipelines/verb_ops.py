@@ -280,11 +280,6 @@ def build_rewrite_op(name: str, *, engine: str | None = None) -> dg.OpDefinition
         notes = {} if copy.file.sidecar is None else copy.file.sidecar.notes
         for operator, counts in notes.get("purged", {}).items():
             context.log.info(f"entries gone from {operator}, and none is left: {counts}")
-        if "timers_off_the_heap" in notes:
-            context.log.warning(
-                f"The timers of {', '.join(notes['timers_off_the_heap'])} were on the heap, and are"
-                f" in RocksDB's files in the copy: a job that keeps timers on the heap drops them."
-            )
         return str(copy.folder)
 
     return rewrite

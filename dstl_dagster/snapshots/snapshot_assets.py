@@ -365,11 +365,11 @@ def _copy_result(
     context: dg.AssetExecutionContext, spec: dg.AssetSpec, original: Snapshot, snapshot: Snapshot
 ) -> dg.MaterializeResult:
     notes = {} if snapshot.file.sidecar is None else snapshot.file.sidecar.notes
-    told = {name: notes.get(name, []) for name in ("shares_files_in", "timers_off_the_heap")}
+    shared = ", ".join(notes.get("shares_files_in", []))
     return dg.MaterializeResult(
         metadata={
             **show.snapshot_metadata(snapshot),
-            **{f"dstl/{name}": ", ".join(names) for name, names in told.items() if names},
+            **({"dstl/shares_files_in": shared} if shared else {}),
             "dstl/source": str(original.folder),
             "dstl/source_version": version_of(original),
             "dstl/run": dg.MetadataValue.dagster_run(context.run.run_id),

@@ -186,12 +186,9 @@ class EditedSavepoint(SavepointRewriter):
         return folders_of(kept, self.source.resolver)
 
     @property
-    def timers_off_the_heap(self) -> list[str]:
-        """Operators whose timers were on the heap, and are in files of RocksDB in the result."""
-        if self.form != "native":
-            return []
-        on_heap = filter(has_heap_timers, self._kept())
-        return [operator.label for operator in on_heap if not self._keeps(operator)]
+    def timers_on_the_heap(self) -> list[str]:
+        """Operators whose timers were on the heap, and stay there in native state."""
+        return [operator.label for operator in filter(has_heap_timers, self._kept())]
 
     def _stays_in(self, parts: _Parts, operator: OperatorCatalog) -> bool:
         """Whether an operator of the result has files of an operator of the source."""
@@ -408,7 +405,8 @@ class EditedSavepoint(SavepointRewriter):
     def _rewriting(self) -> RewritingPlan:
         self._check()
         steps = [
-            OperatorStep(parts.label, partial(self._written, parts)) for parts in self._parts()
+            OperatorStep(parts.label, partial(self._written, parts), parts.has_heap_timers)
+            for parts in self._parts()
         ]
         steps += [
             OperatorStep(str(identifier), partial(self._added, identifier, transformation))
@@ -426,7 +424,6 @@ class EditedSavepoint(SavepointRewriter):
             plan=self._decided(),
             check=self._check_purged,
             facts=self._purge_facts,
-            timers_off_the_heap=self.timers_off_the_heap,
         )
 
     def _decided(self) -> Any:
@@ -518,3 +515,8 @@ class _Parts:
     @property
     def label(self) -> str:
         return str(OperatorIdentifier(self.state.operator_id, self.state.uid or None))
+
+    @property
+    def has_heap_timers(self) -> bool:
+        """Whether timers of one of its sources were on the heap."""
+        return any(has_heap_timers(source.operator) for source in self.sources)

@@ -206,7 +206,7 @@ def _known_streams(
                 whole = KnownStream(None)
                 keyed = stream.keyed(sections(len(units[place]), whole.reports))
                 whole.handle = target.add_keyed_stream(keyed, keep_header=stream.keep_header)
-                known.keep(place, whole, units[place])
+                known.keep(place, stream.key_groups, whole, units[place])
             else:
                 target.advance(stream.size)
             every_stream.append(whole)
@@ -455,7 +455,7 @@ def write_sections(
         whole = known.get(place)
         if whole is None:
             whole = KnownStream(output.target.add_keyed_stream(sections.stream(own)))
-            known.keep(place, whole)
+            known.keep(place, own, whole)
         handles.append(whole.handle)
         portion.reach((1 + (place + 1) / len(ranges)) / 2)
     output.target.names.begin()

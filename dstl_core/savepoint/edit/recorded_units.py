@@ -21,7 +21,10 @@ import pyarrow as pa
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.metadata.handles import read_keyed_handle, write_keyed_handle
 from dstl_core.model.checkpoint import keyed_state_streams
-from dstl_core.model.handle import RelativeFileStateHandle
+from dstl_core.model.handle import (
+    KeyGroupsStateHandle,
+    RelativeFileStateHandle,
+)
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
 from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
@@ -219,20 +222,32 @@ class RecordedStreams:
             entry = record.entries.get(f"{self._label}-{place}")
         if entry is None or not self._target.holds(entry.facts["files"]):
             return None
-        handle = read_keyed_handle(DataInput(entry.data))
+        data = DataInput(entry.data)
+        handle, timers = read_keyed_handle(data), read_keyed_handle(data)
         assert handle is None or isinstance(handle, StoredKeyedHandle)
+        if isinstance(timers, KeyGroupsStateHandle) and self._target.heap_timers is not None:
+            self._target.heap_timers[timers.key_group_range] = timers
         return KnownStream(handle, entry.facts["reports"])
 
-    def keep(self, place: int, stream: KnownStream, units: Sequence[Unit] = ()) -> None:
-        """Keeps a stream whose files are whole; nothing needs its units any more."""
+    def keep(
+        self,
+        place: int,
+        key_groups: KeyGroupRange,
+        stream: KnownStream,
+        units: Sequence[Unit] = (),
+    ) -> None:
+        """Keeps a stream of some key groups whose files are whole, with the timers beside it;
+        nothing needs its units any more.
+        """
         record = self._target.record
         if record is None:
             return
         record.check_owner()
-        out, handle = DataOutput(), stream.handle
-        write_keyed_handle(out, handle)
-        streams = [] if handle is None else keyed_state_streams(handle)
-        names = [own.relative_path for own in streams if isinstance(own, RelativeFileStateHandle)]
+        out, names = DataOutput(), list[str]()
+        for handle in (stream.handle, (self._target.heap_timers or {}).get(key_groups)):
+            write_keyed_handle(out, handle)
+            streams = [] if handle is None else keyed_state_streams(handle)
+            names += [e.relative_path for e in streams if isinstance(e, RelativeFileStateHandle)]
         facts = {"files": self._target.known(names), "reports": stream.reports}
         record.entries.keep(f"{self._label}-{place}", facts, [out.to_bytes()])
         record.entries.forget(unit_name(self.number, unit) for unit in units)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -25,7 +25,9 @@ from dstl_core.errors import (
     RestoreError,
     SavepointError,
 )
-from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
+from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
+from dstl_core.model.handle import KeyGroupsStateHandle
+from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.savepoint.access.units import Jobs
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
 from dstl_core.savepoint.edit.trial import Forecast, Trial, TriedFiles, check_room
@@ -83,10 +85,30 @@ class OperatorStep:
     Args:
         label: Its name in messages.
         write: Writes its state, and gives its entry of the new metadata.
+        has_heap_timers: Whether its timers were on the heap: in native form, they stay there.
     """
 
     label: str
     write: Callable[[Output], OperatorState]
+    has_heap_timers: bool = False
+
+    def written(self, output: Output) -> OperatorState:
+        """Writes its state and its timers, and gives its entry of the new metadata."""
+        timers: dict[KeyGroupRange, KeyGroupsStateHandle] = {}
+        target = output.target
+        target.heap_timers = timers if self.has_heap_timers else None
+        state = self.write(output)
+        return replace(state, subtasks=tuple(_with_timers(state, timers))) if timers else state
+
+
+def _with_timers(
+    state: OperatorState, timers: Mapping[KeyGroupRange, KeyGroupsStateHandle]
+) -> Iterator[OperatorSubtaskState]:
+    for subtask in state.subtasks:
+        key_groups = compute_key_group_range_for_operator_index(
+            state.max_parallelism, state.parallelism, subtask.index
+        )
+        yield replace(subtask, raw_keyed_state=timers.get(key_groups))
 
 
 def _accept(stored: Snapshot, target: SavepointFolder, report: Report) -> None:
@@ -111,7 +133,6 @@ class RewritingPlan:
         plan: What decides the bytes beside the source, as JSON values, so that a run after a kill
             goes on only with its own work; None for what cannot be resumed.
         facts: Gives further facts for its notes, once it is written.
-        timers_off_the_heap: Operators whose timers were on the heap and are in RocksDB's files.
     """
 
     kind: str
@@ -126,7 +147,6 @@ class RewritingPlan:
     form: KeyedForm = "canonical"
     plan: Any = None
     facts: Callable[[], Mapping[str, Any]] = dict
-    timers_off_the_heap: Sequence[str] = ()
 
     def write(
         self,
@@ -198,7 +218,7 @@ class RewritingPlan:
         for step in self.steps:
             _LOG.info("%s: operator %s", target.folder, step.label)
             target.names.begin()
-            states.append(step.write(output))
+            states.append(step.written(output))
         writing.finish()
         metadata = self._of_form(self.metadata(tuple(states)))
         stored, report = read_back(target, metadata, self.source, reading, self.counts, jobs)
@@ -245,7 +265,7 @@ class RewritingPlan:
         trial = Trial(clock or SystemClock(), files)
         output = Output(files, self._kept(files), jobs, keep_compression, trial)
         for step in self.steps:
-            step.write(output)
+            step.written(output)
         told = trial.forecast(self.source_size, jobs)
         check_room(files.folder, told.written + told.beside)
         return told
@@ -259,11 +279,8 @@ class RewritingPlan:
             "source_sha256": self.source.file.sha256,
             **self.facts(),
         }
-        told = {
-            "shares_files_in": list(self.shares_files_in),
-            "timers_off_the_heap": list(self.timers_off_the_heap),
-        }
-        return facts | {name: names for name, names in told.items() if names}
+        shared = list(self.shares_files_in)
+        return facts | ({"shares_files_in": shared} if shared else {})
 
 
 class SavepointRewriter(ABC):

@@ -362,7 +362,7 @@ class SavepointUpgrade(SavepointRewriter):
             self._source,
             self.source_size,
             [
-                OperatorStep(copied.label, partial(self._written, copied))
+                OperatorStep(copied.label, partial(self._written, copied), has_heap_timers(copied))
                 for copied in self._source.operators
             ],
             self._metadata,
@@ -372,7 +372,6 @@ class SavepointUpgrade(SavepointRewriter):
             check=self._check_converted,
             form=self.form,
             plan=[self._version, stable(steps), *self._read_beside_source()],
-            timers_off_the_heap=self.timers_off_the_heap,
         )
 
     def _check_converted(self, _: Snapshot, target: SavepointFolder, report: Report) -> None:
@@ -408,10 +407,9 @@ class SavepointUpgrade(SavepointRewriter):
         return folders_of(kept, self._source.resolver)
 
     @property
-    def timers_off_the_heap(self) -> list[str]:
-        """As ``EditedSavepoint.timers_off_the_heap`` says."""
-        operators = self._source.operators if self.form == "native" else []
-        return [e.label for e in operators if has_heap_timers(e) and not self._keeps_files(e)]
+    def timers_on_the_heap(self) -> list[str]:
+        """As ``EditedSavepoint.timers_on_the_heap`` says."""
+        return [operator.label for operator in filter(has_heap_timers, self._source.operators)]
 
     def _keeps_files(self, operator: OperatorSnapshot) -> bool:
         return self._stays(operator) or self._keeps_tables(operator, self._conversions(operator))

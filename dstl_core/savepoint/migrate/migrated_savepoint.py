@@ -164,10 +164,9 @@ class SavepointMigration(SavepointRewriter):
         return folders_of(kept, self.source.resolver)
 
     @property
-    def timers_off_the_heap(self) -> list[str]:
-        """As ``EditedSavepoint.timers_off_the_heap`` says."""
-        plans = self.plan.operators if self.form == "native" else []
-        return [plan.label for plan in plans if any(map(has_heap_timers, plan.sources))]
+    def timers_on_the_heap(self) -> list[str]:
+        """As ``EditedSavepoint.timers_on_the_heap`` says."""
+        return [plan.label for plan in filter(_has_heap_timers, self.plan.operators)]
 
     def _kept_in(self, plan: OperatorMigration) -> list[OperatorSnapshot]:
         return [*plan.sources] if self._keeps_tables(plan) else []
@@ -195,7 +194,10 @@ class SavepointMigration(SavepointRewriter):
             "migrated savepoint",
             self.source,
             self.source_size,
-            [OperatorStep(each.label, partial(self._operator, each)) for each in operators],
+            [
+                OperatorStep(own.label, partial(self._operator, own), _has_heap_timers(own))
+                for own in operators
+            ],
             self._metadata,
             self.files,
             self.shares_files_in,
@@ -205,7 +207,6 @@ class SavepointMigration(SavepointRewriter):
                 json.loads(json.dumps(self.migration.document, default=str)),
                 None if self.template is None else self.template.file.sha256,
             ],
-            timers_off_the_heap=self.timers_off_the_heap,
         )
 
     def _metadata(self, states: tuple[OperatorState, ...]) -> CheckpointMetadata:
@@ -259,7 +260,8 @@ class SavepointMigration(SavepointRewriter):
         for plan in self.plan.operators:
             if plan.sources:
                 self._compare(plan, by_id[plan.target.operator_id], read)
-                self._compute_again(plan, by_id[plan.target.operator_id], target)
+                written = by_id[plan.target.operator_id].with_timer_queues
+                self._compute_again(plan, written, target)
 
     def _compute_again(
         self, plan: OperatorMigration, written: OperatorSnapshot, target: SavepointFolder
@@ -305,7 +307,7 @@ class SavepointMigration(SavepointRewriter):
             )
 
     def _compare(self, plan: OperatorMigration, written: OperatorSnapshot, read: Report) -> None:
-        stored = {info.name: info for info in written.states}
+        stored = {info.name: info for info in written.with_timer_queues.states}
         for state in plan.states:
             if state.is_operator_state or state.old is None or state.operator is None:
                 continue
@@ -365,6 +367,10 @@ class SavepointMigration(SavepointRewriter):
             "recomputed_key_groups": dict(sorted(self.recomputed.items())),
             "check": None if self.check is None else VERDICT_TEXTS[self.check.verdict],
         }
+
+
+def _has_heap_timers(plan: OperatorMigration) -> bool:
+    return any(map(has_heap_timers, plan.sources))
 
 
 def _entries_read(read: Report, written: OperatorSnapshot, name: str) -> int:

@@ -8,6 +8,7 @@ from dstl_core.errors import SavepointError, error_context
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
 from dstl_core.savepoint.purge.purge import Purge
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
+from dstl_core.savepoint.read.timer_queues import with_timer_queues
 
 
 def check_purged(operator: OperatorCatalog, purge: Purge) -> None:
@@ -18,6 +19,7 @@ def check_purged(operator: OperatorCatalog, purge: Purge) -> None:
     """
     left: Counter[str] = Counter()
     with error_context(location=str(operator.snapshot.folder), operator=operator.label):
+        operator = with_timer_queues(operator)
         for handle in operator.keyed_handles:
             if isinstance(handle, IncrementalRemoteKeyedStateHandle):
                 left.update(found_in_tables(operator, purge, handle))

@@ -20,9 +20,10 @@ from dstl_core.errors import (
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint.access.units import Unit
-from dstl_core.savepoint.read.entries import unread_part
+from dstl_core.savepoint.read.entries import EVENT_TIMER, unread_part
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.restore.kernel_sizes import SMALL_BYTES, are_read_by_kernels
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.state_table import MapTable, StateTable
@@ -181,7 +182,9 @@ class RangeCheck:
         report = RangeReport()
         reader = EntryReader(self._operator, None)
         for timer in reader.raw_timers():
+            domain = EVENT_TIMERS if timer.kind == EVENT_TIMER else PROCESSING_TIMERS
             report.entries += 1
+            report.records[domain + timer.service] += 1
             self._key(report, timer.service, timer.key_type, timer.key, timer.key_group)
         for part in reader.unreadable:
             text = f"{self._place}: {part.state} is not checked ({part.reason})"

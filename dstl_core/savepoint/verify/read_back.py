@@ -35,6 +35,7 @@ from dstl_core.model.handle import (
     IncrementalRemoteKeyedStateHandle,
     KeyedStateHandle,
     KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
     OperatorStateMode,
     RelativeFileStateHandle,
     SegmentFileStateHandle,
@@ -153,12 +154,15 @@ def _fresh_subtask(
     raw = subtask.raw_operator_state
     if raw is not None and _is_old(raw.stream, target):
         raw = None
+    timers = subtask.raw_keyed_state
+    if not isinstance(timers, KeyGroupsStateHandle) or _is_old(timers.stream, target):
+        timers = None
     return replace(
         subtask,
         managed_operator_state=listed,
         managed_keyed_state=keyed,
         raw_operator_state=raw,
-        raw_keyed_state=None,
+        raw_keyed_state=timers,
     )
 
 
@@ -296,13 +300,19 @@ def _advice(target: SavepointFolder) -> str:
 def _compare_copied_records(snapshot: Snapshot, report: Report, target: SavepointFolder) -> None:
     """Compares the digests of records that were copied with those of what was read."""
     for operator in snapshot.operators:
+        with_timers = _with_timers(operator, target)
         if operator.label not in report.digests:
             continue  # small state, whose records were decoded
         expected = RecordDigests()
         for handle in operator.keyed_handles:
             if isinstance(handle, StoredKeyedHandle):
                 expected.update(target.copied_records.get(handle, {}))
-        stored = report.digests[operator.label].states
+        read = report.digests[operator.label]
+        for handle in with_timers.timer_queues:
+            from dstl_core.savepoint.read.stored_columns import digests_of_range  # loads kernels
+
+            read.update(digests_of_range(with_timers, handle, handle.key_group_range))
+        stored = read.states
         for state in expected.states.keys() | stored.keys():
             told, got = expected.states.get(state, (0, 0)), stored.get(state, (0, 0))
             if told != got:
@@ -310,6 +320,13 @@ def _compare_copied_records(snapshot: Snapshot, report: Report, target: Savepoin
                     f"{REFUSED}: expected {_digest_text(told)} of state {state!r} of operator "
                     f"{operator.label!r}, got {_digest_text(got)}; {_advice(target)}."
                 )
+
+
+def _with_timers(operator: OperatorSnapshot, target: SavepointFolder) -> OperatorSnapshot:
+    try:
+        return operator.with_timer_queues
+    except SavepointError as error:
+        raise SavepointError(f"{REFUSED}: {error.message}; {_advice(target)}.") from error
 
 
 def _digest_text(digest: StateDigest) -> str:

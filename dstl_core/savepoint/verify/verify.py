@@ -435,7 +435,8 @@ class _OperatorCheck:
             if part.lacks_files:
                 lacking.add(unit.handle)
             self._on_progress(unit.size)
-        self._add(check.raw_timers(), None)
+        with _reported(self._report, Finding("", operator.label)):
+            self._add(check.raw_timers(), None)
         if check.takes_digests:
             self._report.digests[operator.label] = self._digests
 

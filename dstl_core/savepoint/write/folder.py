@@ -22,10 +22,12 @@ from dstl_core.model.handle import (
     ByteStreamStateHandle,
     IncrementalRemoteKeyedStateHandle,
     KeyGroupsSavepointStateHandle,
+    KeyGroupsStateHandle,
     OperatorStreamStateHandle,
     RelativeFileStateHandle,
     StreamStateHandle,
 )
+from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.write.work_record import FileNames, WorkRecord
 from dstl_core.state.columns.progress import Advance, no_progress
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -111,6 +113,10 @@ class StateFiles:
         self.record: WorkRecord | None = None
         self.lists_are_inline = False
         """Whether headers and MANIFESTs of native state are in no file of their own."""
+        self.heap_timers: dict[KeyGroupRange, KeyGroupsStateHandle] | None = None
+        """Timers beside native state that was added, by the key groups of their subtask; None while
+        timers go into RocksDB's files.
+        """
 
     def of_tables(self) -> StateFiles:
         """The same files, for native keyed state that becomes a part of another handle: only its
@@ -301,10 +307,20 @@ class StateFiles:
             return None
         return KeyGroupsSavepointStateHandle(stream.offsets, self.add_stream(b"".join(first)))
 
-    def _native(self, state: RawSections) -> IncrementalRemoteKeyedStateHandle:
+    def _native(self, state: RawSections) -> IncrementalRemoteKeyedStateHandle | None:
         from dstl_core.state.backends.native_state import native_state  # loads the compiler
 
-        return native_state(state, self.add_stream, self._add_list)
+        if self.heap_timers is None:
+            return native_state(state, self.add_stream, self._add_list)
+        from dstl_core.state.backends.heap_timers import HeapTimers  # loads the compiler
+
+        heap = HeapTimers(state)
+        handle = native_state(state, self.add_stream, self._add_list, heap)
+        timers = heap.handle(self.add_stream)
+        if timers is not None:
+            self.heap_timers[state.key_groups] = timers
+        # Flink writes no files without states.
+        return None if all(map(heap.has, range(len(state.header.states)))) else handle
 
     def _add_list(self, data: bytes) -> StreamStateHandle:
         if self.lists_are_inline:

@@ -16,6 +16,7 @@ from dstl_core.codec.sst.manifest import NEW_MANIFEST_NUMBER, ManifestFile, new_
 from dstl_core.codec.state_meta import write_keyed_header
 from dstl_core.errors import SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, StreamStateHandle
+from dstl_core.state.backends.heap_timers import HeapTimers
 from dstl_core.state.restore.rocksdb import CURRENT, DEFAULT_FAMILY, MANIFEST, table_name
 from dstl_core.state.tables.raw_sections import RawSections
 
@@ -23,7 +24,10 @@ AddStream = Callable[[bytes], StreamStateHandle]
 
 
 def native_state(
-    state: RawSections, add_stream: AddStream, add_list: AddStream | None = None
+    state: RawSections,
+    add_stream: AddStream,
+    add_list: AddStream | None = None,
+    heap: HeapTimers | None = None,
 ) -> IncrementalRemoteKeyedStateHandle:
     """Stores the keyed state of one subtask; returns its handle.
 
@@ -31,18 +35,23 @@ def native_state(
         state: The state.
         add_stream: Stores the bytes of a file.
         add_list: Stores header, MANIFEST and CURRENT; ``add_stream`` by default.
+        heap: Takes the timers, which then are no part of the files.
 
     Raises:
         DuplicateKeyError: A key has two values in one state.
         SavepointError: RocksDB cannot have states of these names.
     """
-    names = [meta.name for meta in state.header.states]
+    every = enumerate(state.header.states)
+    left = {at: meta for at, meta in every if heap is None or not heap.has(at)}
+    names = [meta.name for meta in left.values()]
     _check_names(names)
     families: dict[str, list[ManifestFile]] = {name: [] for name in names}
+    of_states = [meta.name if at in left else None for at, meta in enumerate(state.header.states)]
     shared: list[tuple[str, StreamStateHandle]] = []
-    for written in tables_of(names, state.prefix_bytes, state.sections):
+    apart = None if heap is None else heap.add
+    for written in tables_of(of_states, state.prefix_bytes, state.sections, apart=apart):
         number = NEW_MANIFEST_NUMBER + 1 + len(shared)
-        families[names[written.state_id]].append(written.table.as_file(number))
+        families[left[written.state_id].name].append(written.table.as_file(number))
         shared.append((table_name(number), add_stream(written.table.data)))
         del written  # a file is not held while the next one is built
     manifest = f"{MANIFEST}{NEW_MANIFEST_NUMBER:06d}"
@@ -52,7 +61,8 @@ def native_state(
         (CURRENT, add(f"{manifest}\n".encode())),
     ]
     out = DataOutput()
-    write_keyed_header(out, replace(state.header, compressed=False))
+    header = replace(state.header, states=tuple(left.values()), compressed=False)
+    write_keyed_header(out, header)
     meta_stream = add(out.to_bytes())
     return IncrementalRemoteKeyedStateHandle(
         backend_id=str(uuid4()),

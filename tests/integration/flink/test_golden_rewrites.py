@@ -105,3 +105,28 @@ def test_timers_that_rocksdb_left_on_the_heap_fire(
     )
     assert expected
     assert texts(fired) == texts(expected)
+
+
+@pytest.mark.parametrize("factory", ["HEAP", "ROCKSDB"])
+def test_timers_that_stay_on_the_heap_fire_with_other_key_groups(
+    flink: FlinkChecker, tmp_path: Path, run: Any, factory: str
+) -> None:
+    checkpoint = next(each for each in DECLARABLE if each.name == "a-rocksdb-heaptimers-checkpoint")
+    native, canonical = tmp_path / "native", tmp_path / "canonical"
+    for out in (native, canonical):
+        options = [f"--format={out.name}", "--max-parallelism=17"]
+        assert run("rewrite", str(checkpoint.snapshot), str(out), *options)[0] == 0
+    expected, fired = (
+        flink.restore(
+            folder,
+            operators(checkpoint),
+            backend="rocksdb",
+            parallelism=3,
+            max_parallelism=17,
+            watermark=2**63 - 1,
+            settings={"state.backend.rocksdb.timer-service.factory": factory},
+        ).fired
+        for folder in (canonical, native)
+    )
+    assert expected
+    assert texts(fired) == texts(expected)

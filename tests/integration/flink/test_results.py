@@ -375,13 +375,12 @@ def sources(flink: FlinkChecker, tmp_path_factory: pytest.TempPathFactory) -> It
     sources.close()
 
 
-def write(
-    run: Any, sources: Sources, path: Path, name: str, out: Path, files: Any, form: Any
-) -> None:
+def write(run: Any, sources: Sources, kind: str, name: str, out: Path, files: Any) -> None:
+    path = sources.checkpoints(kind, name)[-1]
     result, logs, jobs = RESULTS[name], str(logs_of(path)), str(path.parents[1])
     if name == "upgraded":
         source = Snapshot.load(path, jars=[sources.jar()], changelog_base=logs, allow_roots=[jobs])
-        upgrade = SavepointUpgrade(source, sources.line, files=files, format=form)
+        upgrade = SavepointUpgrade(source, sources.line, files=files, format="native")
         upgrade.write(out)
         assert {state for _, state in upgrade.converted} == {"account"}
         return
@@ -391,7 +390,7 @@ def write(
             Migration.of({"migration": 1, "operators": declared}),
             Snapshot.load(path, changelog_base=logs, allow_roots=[jobs]),
             Snapshot.load(sources.template()),
-            format=form,
+            format="native",
             files=files,
         ).write(out)
         return
@@ -399,18 +398,18 @@ def write(
     keys.write_text("\n".join(GONE) + "\n")
     options = [option.replace("KEYS", str(keys)) for option in result.options]
     options += [f"--{files}", f"--changelog-base={logs}", f"--allow-root={jobs}"]
+    if kind == "heap timers":
+        options.append("--format=native")
     code, _, error = run("rewrite", str(path), str(out), *options)
     assert (code, error) == (0, "")
 
 
 def check(run: Any, sources: Sources, folder: Path, kind: str, name: str) -> None:
     flink, result, checkpoints = sources.flink, RESULTS[name], sources.checkpoints(kind, name)
-    path, before = checkpoints[-1], without_notes(checkpoints)
+    before = without_notes(checkpoints)
     shared, copied = folder / "shared", folder / "copied"
-    # A migration writes all timers anew: natively, they are in RocksDB.
-    form = "canonical" if (kind, name) == ("heap timers", "migrated") else "native"
-    write(run, sources, path, name, shared, "share", form)
-    write(run, sources, path, name, copied, "copy", form)
+    write(run, sources, kind, name, shared, "share")
+    write(run, sources, kind, name, copied, "copy")
     # A source without a uid has another hash in another job, and with merged files it has an entry.
     strict = kind != "file merging"
     unfiltered = replace(result, is_left=lambda entry: True)

@@ -7,6 +7,7 @@ state is large here, so kernels read it.
 from __future__ import annotations
 
 import ctypes
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -24,6 +25,7 @@ from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit
 from dstl_core.savepoint.read import keyed_copy, stored_columns
 from dstl_core.savepoint.write import folder
 from dstl_core.savepoint.write.folder import KeyedForm
+from dstl_core.state.backends import heap_timers
 from dstl_core.state.columns.keyed_sections import KeyedStream
 from dstl_core.state.restore import kernel_sizes
 from tests.golden_files import snapshot
@@ -31,6 +33,7 @@ from tests.rotten_store import HOW, rotten_store
 
 OUT = "rotten://s/out"
 SOURCES = {"canonical": "x-lsm-rocksdb-incremental", "native": "a-hashmap-canonical"}
+HEAP_TIMERS = "a-rocksdb-heaptimers-checkpoint"
 REFUSED = "nothing was published"
 
 
@@ -47,6 +50,39 @@ def edit(form: KeyedForm = "canonical") -> SavepointEdit:
     [label] = [each.label for each in source.operators if each.keyed_handles]
     one, two = map(OperatorIdentifier.for_uid, (label, "renamed"))
     return edit_savepoint(source).with_format(form).change_operator_identifier(one, two)
+
+
+def edit_beside_timers() -> SavepointEdit:
+    """State in RocksDB's files with timers on the heap, of which one state leaves."""
+    one, two = map(OperatorIdentifier.for_uid, ("a-keyed", "apart"))
+    source = edit_savepoint(Snapshot.load(snapshot(HEAP_TIMERS)))
+    native = source.with_format("native").with_files("copy")
+    return native.split_operator(one, two, ["cnt"])
+
+
+@pytest.mark.parametrize("how", HOW)
+def test_timers_on_the_heap_that_the_store_damages_are_not_published(how: str) -> None:
+    with rotten_store(None) as files:
+        edit_beside_timers().write(OUT, "overwrite")
+        count = len(files.written)
+    for victim in range(count):
+        with rotten_store(victim, how) as files:
+            with pytest.raises(SavepointError, match=REFUSED):
+                edit_beside_timers().write(OUT, "overwrite")
+            assert files.store == {}
+
+
+@pytest.mark.parametrize("damage", [lambda own: b"", lambda own: own[:-1] + b"x"])
+def test_timers_on_the_heap_are_compared_with_those_that_were_read(
+    monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+) -> None:
+    whole, count = heap_timers.raw_timer, itertools.count()
+    wrong = lambda own: damage(whole(own)) if next(count) == 5 else whole(own)  # noqa: E731
+    monkeypatch.setattr(heap_timers, "raw_timer", wrong)
+    with rotten_store(None) as files:
+        with pytest.raises(SavepointError, match=REFUSED):
+            edit_beside_timers().write(OUT, "overwrite")
+        assert files.store == {}
 
 
 @pytest.mark.parametrize("how", HOW)

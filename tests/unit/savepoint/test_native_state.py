@@ -105,8 +105,8 @@ def test_native_state_is_read_back_before_it_is_published(
 ) -> None:
     whole = native_state.tables_of
 
-    def without_a_file(*arguments: Any) -> Iterator[FamilyTable]:
-        return (own for own in whole(*arguments) if own.state_id != 0)
+    def without_a_file(*arguments: Any, **options: Any) -> Iterator[FamilyTable]:
+        return (own for own in whole(*arguments, **options) if own.state_id != 0)
 
     monkeypatch.setattr(native_state, "tables_of", without_a_file)
     upgrade = SavepointUpgrade(loaded("carts"), format="native")

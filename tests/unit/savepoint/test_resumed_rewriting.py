@@ -26,7 +26,7 @@ from dstl_core.savepoint.write import folder as folders
 from dstl_core.savepoint.write import work_record
 from dstl_core.storage.file_io import FsspecFileIO
 from dstl_core.storage.location import SIDECAR_FILE_NAME, Location
-from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
+from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, as_lines, snapshot
 from tests.written_corpus import DECLARATIONS
 
 _KILLED = 77
@@ -135,6 +135,25 @@ def _survives_kills(name: str, tmp_path: Path, every: int) -> None:
 @pytest.mark.parametrize("name", WORK)
 def test_a_run_goes_on_after_a_kill_at_some_storage_operation(name: str, tmp_path: Path) -> None:
     _survives_kills(name, tmp_path, 60 if name == "copied files" else 7)
+
+
+def test_streams_that_are_kept_have_the_timers_beside_them(tmp_path: Path) -> None:
+    """Files of RocksDB have ids of their own in every run, so contents are compared."""
+    source = Snapshot.load(snapshot("a-rocksdb-heaptimers-checkpoint"))
+    edit = edit_savepoint(source).with_format("native").with_max_parallelism(17)
+    edit.write(tmp_path / "expected")
+    expected = as_lines(Snapshot.load(tmp_path / "expected")["a-keyed"].dump())
+    out, streams_kept = tmp_path / "out", 0
+    for place in itertools.count(0, 5):
+        if not _killed_at(place, lambda: edit.write(out)):
+            break
+        streams_kept += len([*out.rglob("stream-*")])
+        edit.write(out)
+        written = Snapshot.load(out)
+        assert as_lines(written["a-keyed"].dump()) == expected, place
+        assert all(each.raw_keyed_state for each in written["a-keyed"].state.subtasks)
+        shutil.rmtree(out)
+    assert streams_kept
 
 
 @pytest.mark.soak

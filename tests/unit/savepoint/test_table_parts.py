@@ -145,8 +145,8 @@ def test_what_is_converted_is_read_back(tmp_path: Path, monkeypatch: pytest.Monk
     source = of_job(native("orders", tmp_path), "orders")
     whole = native_state.tables_of
 
-    def damaged(*arguments: Any) -> Iterator[FamilyTable]:
-        for own in whole(*arguments):
+    def damaged(*arguments: Any, **options: Any) -> Iterator[FamilyTable]:
+        for own in whole(*arguments, **options):
             data = bytearray(own.table.data)
             data[0] ^= 1
             object.__setattr__(own.table, "data", bytes(data))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,11 +30,15 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint.compare.diff import diff_snapshots
+from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
+from dstl_core.savepoint.migrate.declaration import Migration
+from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.read import keyed_copy
 from dstl_core.savepoint.read.function_reader import read_keys
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
 from dstl_core.savepoint.read.timer_queues import with_timer_queues
+from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import run
@@ -46,6 +50,7 @@ CHECKPOINT = "a-rocksdb-heaptimers-checkpoint"
 SAVEPOINT = "a-rocksdb-heaptimers-canonical"
 EVENT_TIMERS = "_timer_state/event_user-timers"
 PROCESSING_TIMERS = "_timer_state/processing_user-timers"
+QUEUES = (EVENT_TIMERS, PROCESSING_TIMERS)
 
 
 def golden(name: str) -> Snapshot:
@@ -76,16 +81,64 @@ def test_they_become_what_flinks_own_savepoint_of_the_job_has(tmp_path: Path) ->
 
 def test_they_stay_on_the_heap_in_native_form(tmp_path: Path, run: Any) -> None:
     """A job with timers on the heap finds none in RocksDB's files, and Flink says no word."""
-    edit = edit_savepoint(golden(CHECKPOINT)).with_format("native").with_files("copy")
-    edit.write(tmp_path / "out")
-    written = Snapshot.load(tmp_path / "out")
-    assert all(each.raw_keyed_state for each in written["a-keyed"].state.subtasks)
-    assert as_lines(lines(written)) == as_lines(lines(golden(SAVEPOINT)))
-    assert edit.timers_off_the_heap == []
-    moved = [str(snapshot(CHECKPOINT)), str(tmp_path / "17"), "--max-parallelism=17"]
-    code, printed, error = run("rewrite", *moved, "--format=native", "--dry-run")
+    source = str(snapshot(CHECKPOINT))
+    code, printed, error = run("rewrite", source, str(tmp_path), "--format=native", "--dry-run")
     assert (code, error) == (0, "")
-    assert "the timers of a-keyed were on the heap" in printed
+    assert "the timers of a-keyed stay on the heap, and restore in both places" in printed
+
+
+def copied(out: Path) -> None:
+    edit_savepoint(golden(CHECKPOINT)).with_format("native").with_files("copy").write(out)
+
+
+def rescaled(out: Path) -> None:
+    rewrite_savepoint(golden(CHECKPOINT), out, max_parallelism=17, format="native")
+
+
+def purged(out: Path) -> None:
+    rewrite_savepoint(golden(CHECKPOINT), out, erase_keys={"a-keyed": ["key-24"]}, format="native")
+
+
+def divided(out: Path) -> None:
+    split = {("a-keyed", "by-event"): [EVENT_TIMERS]}
+    rewrite_savepoint(golden(CHECKPOINT), out, split=split, format="native")
+
+
+def merged(out: Path) -> None:
+    divided(out.with_name("parts"))
+    source = Snapshot.load(out.with_name("parts"))
+    rewrite_savepoint(source, out, merge={"by-event": "a-keyed"}, format="native")
+
+
+def upgraded(out: Path) -> None:
+    place = Location.parse(out.with_name("of Flink 1"))
+    metadata = replace(golden(CHECKPOINT).metadata, version=4)
+    publish_metadata_file(open_file_io(place), place, metadata, {})
+    source = Snapshot.load(place.path, allow_roots=[snapshot(CHECKPOINT)])
+    SavepointUpgrade(source, format="native", files="canonical").write(out)
+
+
+def migrated(out: Path) -> None:
+    declared = Migration.of({"migration": 1, "operators": {}})
+    SavepointMigration(declared, golden(CHECKPOINT), format="native", recompute=1).write(out)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [copied, rescaled, purged, divided, merged, upgraded, migrated])
+def test_every_native_writer_leaves_them_on_the_heap(
+    tmp_path: Path, write: Callable[[Path], None]
+) -> None:
+    write(tmp_path / "out")
+    written = Snapshot.load(tmp_path / "out")
+    operators = [own for own in written.operators if own.label in ("a-keyed", "by-event")]
+    queues = {info.name for own in operators for info in own.states} & {*QUEUES}
+    dumped = [{**line, "op": "a-keyed"} for own in operators for line in lines(written, own.label)]
+    left = [
+        line for line in lines(golden(SAVEPOINT)) if write is not purged or line["key"] != "key-24"
+    ]
+    assert queues == set()
+    assert as_lines(of_any_key_group(dumped)) == as_lines(of_any_key_group(left))
+    assert verify_snapshot(written).findings == []
 
 
 @pytest.mark.parametrize("other", [SAVEPOINT, CHECKPOINT, "rewritten"])

@@ -7,8 +7,9 @@ compresses it and computes its checksum.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -48,6 +49,8 @@ _LEAST_RECORD_BYTES = 10
 _ROWS = 1
 """Where a written block has its rows; its bytes of keys and of values follow."""
 
+Apart = Callable[[int, Int64s], None]
+"""Takes records of a state that get no table file: its id, and their spans with whole keys."""
 KeyGroupSection = tuple[int, bytes]
 """A key group and its section, not compressed."""
 
@@ -61,34 +64,42 @@ class FamilyTable:
 
 
 def tables_of(
-    families: Sequence[str],
+    families: Sequence[str | None],
     prefix_bytes: int,
     sections: Iterable[KeyGroupSection],
     table_bytes: int = TABLE_BYTES,
+    apart: Apart | None = None,
 ) -> Iterator[FamilyTable]:
     """Yields the table files of some key groups; those of a state in the order of their keys.
 
     Args:
-        families: The column family of each state, by state id.
+        families: The column family of each state, by state id; None for a state without one.
         prefix_bytes: Bytes of a key group.
         sections: The sections of ascending key groups.
         table_bytes: Size at which a file ends.
+        apart: Takes the records of states without a column family.
 
     Raises:
         FormatError: A section is damaged.
         DuplicateKeyError: A key has two values in one state.
     """
-    states = [
-        FamilyWriter(name, at, at + 1, prefix_bytes, table_bytes)
+    numbers = count(1)
+    states = {
+        at: FamilyWriter(name, at, next(numbers), prefix_bytes, table_bytes)
         for at, name in enumerate(families)
-    ]
+        if name is not None
+    }
     scanner = _Scanner(len(families), prefix_bytes)
     for key_groups in _together(sections):
         for state_id, spans in scanner.spans(key_groups):
-            yield from states[state_id].add(spans)
-        while sum(state.size for state in states) > HELD_BYTES:
-            yield from max(states, key=lambda state: state.size).finish()
-    for state in states:
+            if state_id in states:
+                yield from states[state_id].add(spans)
+            else:
+                assert apart is not None  # a state has no family only where it goes elsewhere
+                apart(state_id, spans)
+        while sum(state.size for state in states.values()) > HELD_BYTES:
+            yield from max(states.values(), key=lambda state: state.size).finish()
+    for state in states.values():
         yield from state.finish()
 
 

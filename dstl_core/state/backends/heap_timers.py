@@ -1,0 +1,99 @@
+"""Timers beside RocksDB's files in native state, as a job with timers on the heap writes them.
+
+They are raw keyed state, which Flink restores wherever the new job keeps its timers.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.types.program import Int64s
+from dstl_core.codec.raw_timers import StoredTimers, raw_timer, write_raw_timers
+from dstl_core.codec.serializers import TimerSerializer
+from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
+from dstl_core.model.handle import (
+    NO_OFFSET,
+    KeyGroupRangeOffsets,
+    KeyGroupsStateHandle,
+    StreamStateHandle,
+)
+from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
+from dstl_core.state.tables.raw_sections import RawSections
+
+_DOMAINS = (EVENT_TIMERS, PROCESSING_TIMERS)
+
+
+class HeapTimers:
+    """Collects the timers of one subtask. They fit into memory, as they do in Flink.
+
+    Args:
+        state: The state with the queues of timers.
+    """
+
+    def __init__(self, state: RawSections) -> None:
+        self._key_groups = state.key_groups
+        self._prefix_bytes = state.prefix_bytes
+        self._queues = {
+            state_id: meta
+            for state_id, meta in enumerate(state.header.states)
+            if _is_queue_of_timers(meta)
+        }
+        self._elements: dict[tuple[int, str], set[bytes]] = defaultdict(set)
+        """Timers without their key group, by key group and queue."""
+
+    def has(self, state_id: int) -> bool:
+        """Whether a state is a queue of timers."""
+        return state_id in self._queues
+
+    def add(self, state_id: int, spans: Int64s) -> None:
+        """Adds timers of a queue."""
+        name = self._queues[state_id].name
+        for start, end in spans[:, [scan.KEY_START, scan.KEY_END]].tolist():
+            stored = ctypes.string_at(start, end - start)
+            key_group = int.from_bytes(stored[: self._prefix_bytes], "big")
+            self._elements[key_group, name].add(stored[self._prefix_bytes :])
+
+    def handle(
+        self, add_stream: Callable[[bytes], StreamStateHandle]
+    ) -> KeyGroupsStateHandle | None:
+        """Stores the timers; None without timers."""
+        if not self._elements:
+            return None
+        with_timers = {key_group for key_group, _ in self._elements}
+        parts, offsets, position = [], [], 0
+        for key_group in self._key_groups:
+            is_empty = key_group not in with_timers
+            own = b"" if is_empty else write_raw_timers(self._services(key_group))
+            offsets.append(NO_OFFSET if is_empty else position)
+            position += len(own)
+            parts.append(own)
+        stream = add_stream(b"".join(parts))
+        ranges = KeyGroupRangeOffsets(self._key_groups, tuple(offsets))
+        return KeyGroupsStateHandle(ranges, stream, str(uuid4()))
+
+    def _services(self, key_group: int) -> Iterator[StoredTimers]:
+        """All services: each key group with timers names them."""
+        types: dict[str, TimerSerializer] = {}
+        for meta in self._queues.values():
+            domain = next(domain for domain in _DOMAINS if meta.name.startswith(domain))
+            element = meta.value_serializer
+            assert isinstance(element, TimerSerializer)  # ``_is_queue_of_timers``
+            types[meta.name.removeprefix(domain)] = element
+        for service, element in types.items():
+            event, processing = (
+                [*map(raw_timer, sorted(self._elements.get((key_group, domain + service), ())))]
+                for domain in _DOMAINS
+            )
+            yield StoredTimers(service, element.key, element.namespace, event, processing)
+
+
+def _is_queue_of_timers(meta: StateMetaInfoSnapshot) -> bool:
+    return (
+        meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+        and meta.name.startswith(_DOMAINS)
+        and isinstance(meta.value_serializer, TimerSerializer)
+    )
