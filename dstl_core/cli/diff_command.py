@@ -56,6 +56,7 @@ def diff(
 
     one = load(a, allow_root, relocate, changelog_base, key_type, jar, state_type, proto)
     two = load(b, allow_root, relocate, changelog_base, key_type, jar, state_type, proto)
+    one.require_typed_states(two)
     structure = list(structure_differences(one, two))
     if as_json:
         write_json(each.to_json() for each in structure)

@@ -251,9 +251,20 @@ class OperatorCatalog:
         """
         if any(name.startswith(PREFIX) or name in types for name in names):
             return PythonStates(types)
-        key = self.key_type.serializer if self.key_type is not None else None
-        is_row = key is not None and key_in_row(key) is not None
-        return PythonStates(types) if is_row and self.snapshot.is_of_pyflink else None
+        is_python = self._has_row_of_key and self.snapshot.is_of_pyflink
+        return PythonStates(types) if is_python else None
+
+    @property
+    def may_be_of_pyflink(self) -> bool:
+        """Whether keyed states may be those of a job of PyFlink. Flink 1.x keeps no names of
+        operators.
+        """
+        return self._has_row_of_key or any(info.name.startswith(PREFIX) for info in self.states)
+
+    @property
+    def _has_row_of_key(self) -> bool:
+        key = self.key_type
+        return key is not None and key_in_row(key.serializer) is not None
 
     def stored_name(self, name: str) -> str:
         """The stored name of a state. One of PyFlink may have the name that its job gave."""

@@ -158,17 +158,28 @@ class Snapshot:
         }
         return snapshot
 
-    def require_typed_states(self) -> None:
-        """Checks that the states of ``state_types`` are there. It reads headers.
+    def require_typed_states(self, *others: Snapshot) -> None:
+        """Checks that the states of ``state_types`` are there, here or in other snapshots that were
+        loaded with them, and may have such types. It reads headers.
 
         Raises:
-            ConfigError: No operator has one of them.
+            ConfigError: No operator has one of them, or none that has it is one of PyFlink.
         """
-        for name in self.state_types:
-            if not any(each.has_state(name) for each in self.operators if each.keyed_handles):
+        keyed = [each for own in (self, *others) for each in own.operators if each.keyed_handles]
+        for name, state_type in self.state_types.items():
+            having = [operator for operator in keyed if operator.has_state(name)]
+            if not having:
                 raise ConfigError(
                     f"The type of state {name!r} cannot be used: no operator with keyed state has "
                     f"such a state; `dstl inspect` lists the states."
+                )
+            of_python = isinstance(state_type, PythonStateType)
+            if of_python and not any(operator.may_be_of_pyflink for operator in having):
+                places = (f"{e.label}/{name} of {e.state_info(name).type}" for e in having)
+                types = ", ".join(dict.fromkeys(places))
+                raise ConfigError(
+                    f"The type of state {name!r} cannot be used: it is one of PyFlink, and the "
+                    f"files of other jobs have the types of their states ({types}); leave it out."
                 )
 
     @cached_property

@@ -13,7 +13,7 @@ from dstl_core import Snapshot
 from dstl_core.codec.pyflink.states import PythonStates
 from dstl_core.errors import ConfigError, FormatError
 from tests.command_line import is_one_sentence, run
-from tests.golden_files import GOLDEN
+from tests.golden_files import GOLDEN, snapshot
 
 __all__ = ["run"]
 
@@ -73,6 +73,16 @@ def test_a_dump_is_what_the_job_wrote(mode: str, run: Any) -> None:
     assert len(dumped) == COUNTS[mode] + len(own)
     assert in_order(each for each in dumped if each not in own) == in_order(truth(mode))
     assert [each["key"] for each in own] == (["key-3"] if mode == "process" else [])
+
+
+def test_a_type_for_a_state_of_another_job_is_refused(run: Any) -> None:
+    """All states were then shown as those of PyFlink."""
+    path = str(snapshot("a-hashmap-canonical"))
+    for command in (["dump", path], ["diff", path, path]):
+        ran = run(*command, "--type", "cnt=LONG")
+        assert (ran.code, ran.out) == (2, "")
+        assert "it is one of PyFlink, and the files of other jobs have the types" in ran.err
+        assert "(a-keyed/cnt of Long)" in ran.err
 
 
 def test_a_type_that_nobody_declared_is_a_guess_or_hex(run: Any) -> None:

@@ -227,6 +227,20 @@ def test_named_types_that_do_not_fit_are_one_sentence(tmp_path: Path) -> None:
         SavepointUpgrade(carts, types={"nothing": "List<String>"})
 
 
+def test_a_type_of_a_state_that_says_its_own_is_refused() -> None:
+    """It was ignored, and the person who named it did not see that the state has another type."""
+    for job, name, text, seen in (
+        ("orders", "count", "String", "Long"),
+        ("orders", "order", "orders.Order", "orders.Order{"),
+        ("carts", "log", "String", "Kryo<java.util.ArrayList>"),
+        ("sessions", "session", "sessions.Other", "Kryo<sessions.Session>"),
+    ):
+        said = f"got {name}={text}, but .*/{name} is value of {seen}.*; leave it out"
+        with pytest.raises(ConfigError, match=said):
+            SavepointUpgrade(loaded(job), types={name: text})
+    SavepointUpgrade(loaded("sessions"), types={"session": "sessions.Session"})
+
+
 def test_the_command_takes_types(run: Any) -> None:
     folder = JDK_JOBS / "undeclared"
     arguments = ["upgrade", str(savepoint(folder)), "--plan", "--jar", str(folder / "job.jar")]
