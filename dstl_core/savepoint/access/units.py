@@ -116,7 +116,7 @@ def run_units(
     """Yields each unit with the result of the task, in the order of the units.
 
     A pool holds at most ``2 * jobs`` results. Its processes are forks, so that they share what is
-    loaded: the metadata and the kernels. This process runs the first unit, which loads them.
+    loaded: the metadata and the compiler. This process only waits for them.
 
     Args:
         task: What to do. A result is pickled, unless one process does all.
@@ -129,17 +129,19 @@ def run_units(
     if callable(jobs):
         yield from jobs(task, units)
         return
-    alone = units if jobs == 1 else units[:1]
-    for unit in alone:
+    processes = min(jobs, len(units))
+    if processes > 1:
+        yield from _pooled(task, units, processes)
+        return
+    for unit in units:
         yield unit, task(unit)
-    others = units[len(alone) :]
-    if others:
-        yield from _pooled(task, others, min(jobs, len(others)))
 
 
 def _pooled(
     task: Callable[[Unit], Result], units: Sequence[Unit], jobs: int
 ) -> Generator[tuple[Unit, Result], None, None]:
+    if "numba" in sys.modules:  # the task has kernels
+        _load_compiler()
     pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (task, os.getpid()))
     waiting: deque[tuple[Unit, Future[Any]]] = deque()
     try:
@@ -157,6 +159,20 @@ def _pooled(
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _load_compiler() -> None:
+    """Calls a kernel and makes an array: what the first ones load, the forks of this process share.
+    It takes 0.4 s, and each of them would take as long.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    from dstl_core.codec.columnar.keyed.byte_index import Ranges, hashes_of
+
+    nothing = np.empty(0, np.int64)
+    hashes_of(Ranges(nothing, nothing))
+    pa.array([], pa.int64())
 
 
 def _next(waiting: deque[tuple[Unit, Future[Any]]]) -> tuple[Unit, Any]:

@@ -8,6 +8,7 @@ import shutil
 import zipfile
 from collections.abc import Callable, Iterator
 from functools import partial
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -368,15 +369,25 @@ def test_one_of_two_runs_on_one_output_is_refused(tmp_path: Path) -> None:
 
 def test_a_worker_that_dies_costs_its_unit(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     _edit().write(tmp_path / "expected")
-    out, parent, done = tmp_path / "out", os.getpid(), keyed_units.copied_sections
+    out, done = tmp_path / "out", keyed_units.copied_sections
+    is_kept = get_context("fork").Event()
 
     def dies(sources: Any, streams: Any, unit: Any) -> Any:
-        if os.getpid() != parent and unit.key_groups.start_key_group > 20:
+        if unit.key_groups.start_key_group > 20:
+            assert is_kept.wait(60)
             os._exit(1)
         return done(sources, streams, unit)
 
+    def keep(entries: work_record.Entries, name: str, *facts: Any) -> None:
+        kept(entries, name, *facts)
+        if name.startswith("unit-"):
+            is_kept.set()
+
+    kept = work_record.Entries.keep
+
     with monkeypatch.context() as patch, pytest.raises(DstlError, match="was killed"):
         patch.setattr(keyed_units, "copied_sections", dies)
+        patch.setattr(work_record.Entries, "keep", keep)
         _edit().write(out, jobs=2)
     assert any((out / work_record.WORK_FOLDER).glob("unit-*"))
     _edit().write(out, jobs=2)
