@@ -5,6 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks import (
+    bootstrap,
     changelog,
     columnar,
     commands,
@@ -30,6 +31,7 @@ from benchmarks import (
 )
 
 BENCHMARKS: dict[str, tuple[Callable[[argparse.Namespace], None], Callable[..., None]]] = {
+    "bootstrap": (bootstrap.run, bootstrap.add_arguments),
     "changelog": (changelog.run, changelog.add_arguments),
     "columnar": (columnar.run, columnar.add_arguments),
     "commands": (commands.run, commands.add_arguments),

@@ -23,8 +23,8 @@ from benchmarks import results
 from benchmarks.sessions import local_session
 from dstl_core import AggregateOperator, OperatorIdentifier, StatefulJob, aggregates, register
 from dstl_core.job.spec.operators import LocalCopies
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 
 KEYS = (10_000_000, 100_000_000)
 ROWS = 1_000_000

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from dstl_core.savepoint.report.snapshot_report import report_snapshot as report_snapshot
     from dstl_core.spark.savepoints.data_source import register as register
     from dstl_core.spark.savepoints.savepoint_reader import SavepointReader as SavepointReader
-    from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter as SavepointWriter
-    from dstl_core.spark.savepoints.transformations import (
+    from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter as SavepointWriter
+    from dstl_core.operator_transformation import (
         OperatorTransformation as OperatorTransformation,
     )
     from dstl_core.state.backends.state_backend import (

@@ -141,8 +141,8 @@ class DstlIOManager(dg.ConfigurableIOManager):
         return Location.parse(self.storage.savepoint("/".join(parts)))
 
     def _write(self, metadata: Any, rows: "DataFrame", path: str) -> None:
-        from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-        from dstl_core.spark.savepoints.transformations import OperatorTransformation
+        from dstl_core.operator_transformation import OperatorTransformation
+        from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 
         missing = [name for name in (UID, KEY_BY) if name not in metadata]
         if missing:

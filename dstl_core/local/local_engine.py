@@ -9,7 +9,7 @@ from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from copy import deepcopy
 from dataclasses import dataclass, field
 from threading import Event
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 
@@ -34,6 +34,7 @@ from dstl_core.local.subtask_memory import ROWS_PART, Room, room_of, with_bounde
 _ROWS_BYTES = 1 << 30
 """Bytes of a batch that wait in memory, if the memory has no limit."""
 _LOG = logging.getLogger(__name__)
+Task = TypeVar("Task")
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,11 @@ class LocalEngine:
     def memory_bytes(self) -> int | None:
         """Bytes that rows and states may take in memory; None: as many as they need."""
         return None if self.memory is None else parse_memory_size(self.memory)
+
+    @property
+    def thread_count(self) -> int:
+        """Subtasks that run at a time."""
+        return self.threads or os.cpu_count() or 1
 
     @property
     def rows_bytes(self) -> int:
@@ -183,7 +189,7 @@ class LocalRunner:
         task, room = self._bounded(task, dict.fromkeys(subtasks, 0))
 
         def call(subtask: int, stopped: Event) -> SubtaskReport:
-            return run(_copy(task), subtask)
+            return run(copy_of(task), subtask)
 
         return self._all(call, room, description)
 
@@ -207,7 +213,7 @@ class LocalRunner:
 
         def call(subtask: int, stopped: Event) -> SubtaskReport:
             batches = in_order(placed.pop(subtask), operator, order_by)
-            return run_epoch_subtask(_copy(task), epoch, subtask, _until(stopped, batches))
+            return run_epoch_subtask(copy_of(task), epoch, subtask, _until(stopped, batches))
 
         return self._all(call, room, description)
 
@@ -252,7 +258,7 @@ class LocalRunner:
             _check(stopped)
             return report
 
-        threads = min(self.engine.threads or os.cpu_count() or 1, len(subtasks))
+        threads = min(self.engine.thread_count, len(subtasks))
         self._running.add(stopped)
         try:
             with ThreadPoolExecutor(threads, "dstl-task") as pool:
@@ -268,7 +274,7 @@ class LocalRunner:
             self._running.discard(stopped)
 
 
-def _copy(task: TaskSpec) -> TaskSpec:
+def copy_of(task: Task) -> Task:
     """A task of its own for a subtask, as a worker of a cluster gets it: functions have state."""
     try:
         return deepcopy(task)

@@ -61,6 +61,11 @@ def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterat
     if not operator.function.order_insensitive:
         others = (field for field in rows.schema if field.name not in order)
         order += [field.name for field in others if is_ordered(field.type)]
+    yield from sorted_rows(rows, order)
+
+
+def sorted_rows(rows: Spool, order: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows sorted by columns, as ``in_order``; in the order of the spool without any."""
     if not order:
         yield from rows.drain()
         return

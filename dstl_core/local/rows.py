@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyarrow.dataset import Dataset
 
 from dstl_core.codec.columnar.types.spark_names import spark_name
 from dstl_core.errors import ConfigError
@@ -23,16 +24,24 @@ from dstl_core.job.rows.parquet_files import (
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.given_rows import arrow_of, in_stored_types, paths_of, stored_schema
 from dstl_core.job.spec.input_checks import may_become
-from dstl_core.job.spec.read_columns import ReadColumns
+from dstl_core.job.spec.read_columns import ALL_COLUMNS, ReadColumns
 from dstl_core.storage.location import Location
+
+_READ_AHEAD = 2
+"""Batches of a dataset that are read before they are asked for."""
+_TABLES = ("pandas", "polars")
+"""Libraries whose tables give a new stream each time."""
 
 
 class ArrowRows(ABC):
-    """Rows with the types of stored rows. They can be read several times.
+    """Rows with the types of stored rows. They can be read several times, but for a stream that is
+    not kept.
 
     Args:
         schema: The columns.
     """
+
+    is_read_again = True
 
     def __init__(self, schema: pa.Schema) -> None:
         self.schema = schema
@@ -80,6 +89,7 @@ class RowsInTypes(ArrowRows):
     def __init__(self, rows: ArrowRows, schema: pa.Schema) -> None:
         super().__init__(schema)
         self._rows = rows
+        self.is_read_again = rows.is_read_again
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._rows.batches():
@@ -149,6 +159,65 @@ class FileRows(ArrowRows):
                 )
 
 
+class DatasetRows(ArrowRows):
+    """Rows of a dataset of pyarrow.
+
+    Args:
+        dataset: The dataset.
+        schema: The columns.
+        what: The name of the rows, for errors.
+    """
+
+    def __init__(self, dataset: Any, schema: pa.Schema, what: str) -> None:
+        super().__init__(schema)
+        self._dataset = dataset
+        self._what = what
+
+    def _in(self, schema: pa.Schema) -> ArrowRows:
+        return DatasetRows(self._dataset, schema, self._what)
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        batches = self._dataset.to_batches(
+            columns=self.schema.names,
+            batch_size=ROWS_PER_BATCH,
+            batch_readahead=_READ_AHEAD,
+            fragment_readahead=1,
+        )
+        for batch in batches:
+            yield in_stored_types(batch, self.schema, self._what)
+
+
+class StreamRows(ArrowRows):
+    """Rows of a stream that is not kept.
+
+    Args:
+        source: The stream, or an object that gives one.
+        what: The name of the rows, for errors.
+    """
+
+    def __init__(self, source: Any, what: str) -> None:
+        stream = source
+        if not isinstance(source, pa.RecordBatchReader):
+            stream = pa.RecordBatchReader.from_stream(source)
+        super().__init__(stored_schema(stream.schema, what))
+        self.is_read_again = type(source).__module__.partition(".")[0] in _TABLES
+        self._source = source
+        self._stream: Any = stream
+        self._what = what
+
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        stream, self._stream = self._stream, None
+        if stream is None and not self.is_read_again:
+            raise ConfigError(
+                f"{self._what} is a stream, which was read already; give a table or paths of "
+                f"Parquet files, or a new stream each time."
+            )
+        for batch in stream or pa.RecordBatchReader.from_stream(self._source):
+            for start in range(0, batch.num_rows, ROWS_PER_BATCH):
+                rows = batch.slice(start, ROWS_PER_BATCH)
+                yield in_stored_types(rows, self.schema, self._what)
+
+
 class KeptRows(ArrowRows):
     """Rows of a stream, which can be read only once.
 
@@ -181,8 +250,8 @@ def rows_of(rows: Any, what: str, reads: ReadColumns, memory: int, folder: str |
     """Rows of any form.
 
     Args:
-        rows: An object with the Arrow stream interface, batches, or paths of Parquet files and
-            folders.
+        rows: An object with the Arrow stream interface, batches, a dataset of pyarrow, or paths of
+            Parquet files and folders.
         what: The name of the rows, for errors.
         reads: The columns that are read. Others are left out if Spark has no type for them.
         memory: The bytes of a stream that stay in memory. A stream is read once, and kept.
@@ -202,10 +271,26 @@ def rows_of(rows: Any, what: str, reads: ReadColumns, memory: int, folder: str |
         if isinstance(arrow_rows, pa.Table):
             return TableRows(arrow_rows, schema, what)
         return KeptRows(arrow_rows, schema, what, memory, folder)
+    if isinstance(rows, Dataset):
+        return DatasetRows(rows, stored_schema(rows.schema, what, reads.reads), what)
     raise ConfigError(
         f"{what} has to be a table or a stream of Arrow (pyarrow, pandas, polars, DuckDB), or "
         f"paths of Parquet files, got a {type(rows).__name__}."
     )
+
+
+def rows_read_once(rows: Any, what: str) -> ArrowRows:
+    """As ``rows_of``, for rows that are likely to be read once: a stream is not kept.
+
+    Raises:
+        ConfigError: As ``rows_of``.
+    """
+    is_table = isinstance(rows, ArrowRows | pa.Table | pa.RecordBatch)
+    if hasattr(rows, "__arrow_c_stream__") and not is_table:
+        return StreamRows(rows, what)
+    if isinstance(rows, Sequence) and rows and all(isinstance(b, pa.RecordBatch) for b in rows):
+        rows = pa.Table.from_batches(rows)  # they are in memory
+    return rows_of(rows, what, ALL_COLUMNS, 0, None)
 
 
 def _of_files(paths: Sequence[str], reads: ReadColumns) -> FileRows:

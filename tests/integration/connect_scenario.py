@@ -20,10 +20,10 @@ from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.stateful_job import StatefulJob
 from dstl_dagster import DstlSparkResource, DstlStorageResource

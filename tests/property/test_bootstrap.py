@@ -24,19 +24,14 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.bootstrap.column_runs import ColumnRuns, StateColumns
+from dstl_core.savepoint.bootstrap.transformations import _state_of
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.spark.savepoints.column_bootstrap import (
-    ColumnBootstrap,
-    StateColumns,
-    _EncodeRuns,
-    _index_of,
-    _MergeRuns,
-)
-from dstl_core.spark.savepoints.transformations import _state_of
+from dstl_core.spark.savepoints.column_stages import _EncodeRuns, _index_of, _MergeRuns
 from tests.examples import examples
 
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
@@ -135,7 +130,7 @@ def bootstrapped(case: Any, folder: Path) -> Snapshot:
     key_type, types, table, max_parallelism, parallelism, rows_per_batch = case
     metas = tuple(_state_of(f"s{at}", each) for at, each in enumerate(types))
     states = tuple(StateColumns(meta, {meta.name: meta.name}, joined=True) for meta in metas)
-    own = ColumnBootstrap(None, "k", key_type, states, parallelism)  # type: ignore[arg-type]
+    own = ColumnRuns("k", key_type, states)
     target = SavepointFolder(folder)
     encode = _EncodeRuns(own, str(target.folder), max_parallelism)
     index = [

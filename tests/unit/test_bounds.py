@@ -190,7 +190,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/display.py:LONGEST_SHOWN": Sum.SHOWN,
     "dstl_core/spark/engine/workers.py:MAX_BYTES": Sum.NAME,
     "dstl_core/spark/engine/workers.py:MAX_RECORDS": Sum.NAME,
-    "dstl_core/spark/savepoints/column_bootstrap.py:MAX_KEYS_SHOWN": Sum.SHOWN,
+    "dstl_core/savepoint/bootstrap/state_bootstrap.py:MAX_KEYS_SHOWN": Sum.SHOWN,
     "dstl_core/state/columns/column_store.py:MAX_LEVELS": Sum.ONE,
     "dstl_core/state/backends/changelog_backend.py:MAX_DIRTY": Sum.TOTAL,
     "dstl_core/state/backends/rocksdb_store.py:MAX_RUNS": Sum.PACE,

@@ -132,7 +132,6 @@ SMALL = {
     "dstl_core.savepoint.connectors.position_table": "loads Arrow; positions are shown without",
     "dstl_core.savepoint.report.growth": COMPILER,
     "dstl_core.sinks": FACE,
-    "dstl_core.state.columns.stored_hashes": "hashes alone: its tests know no records",
     "dstl_core.state.tables.rescale": "tables alone: its tests know no savepoint",
     "dstl_core.storage.range_reader": "an object of Python's io, which knows no store",
 }

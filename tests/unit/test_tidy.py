@@ -78,7 +78,7 @@ def test_nothing_is_left_for_later(word: str) -> None:
 DELETES = {
     "dstl_core/checkpoint/store/guard.py": "the guard",
     "dstl_core/changelog/discarder.py": "segments that no checkpoint has named yet",
-    "dstl_core/spark/savepoints/column_bootstrap.py": "runs that its own tasks have written",
+    "dstl_core/spark/savepoints/column_stages.py": "runs that its own tasks have written",
     "dstl_core/checkpoint/store/pipeline_store.py": "leases, and what killed migrations wrote",
     "dstl_core/savepoint/write/folder.py": "what a run that did not end has written",
     "dstl_core/savepoint/write/work_record.py": "the record of a rewriting",

@@ -34,13 +34,13 @@ class Placement:
     max_parallelism: int
 
     def split(
-        self, batch: pa.RecordBatch, hashes: pa.Array
+        self, batch: pa.RecordBatch, hashes: pa.Array | None
     ) -> Iterator[tuple[int, pa.Array | None]]:
         """The positions of the rows of each subtask that has some, in order; None: of all rows.
 
         Args:
             batch: The rows, with their keys.
-            hashes: A hash of each row.
+            hashes: A hash of each row; None if all rows have a key.
 
         Raises:
             ConfigError: A key is null, or does not fit its type.
@@ -57,8 +57,9 @@ class Placement:
             end = int(ends[subtask])
             yield subtask, pa.array(rows[end - int(counts[subtask]) : end])
 
-    def _owners(self, batch: pa.RecordBatch, hashes: pa.Array) -> Subtasks:
+    def _owners(self, batch: pa.RecordBatch, hashes: pa.Array | None) -> Subtasks:
         if self.key_by is None or self.key_type is None:
+            assert hashes is not None  # rows without a key have them
             of_hashes: Subtasks = np.mod(hashes.to_numpy(), self.parallelism)
             return of_hashes
         fitted = fitted_keys(batch.column(self.key_by), self.key_by, self.key_type)
@@ -70,7 +71,7 @@ class Placement:
 
 def spooled(
     batches: Iterable[pa.RecordBatch],
-    hashes: str,
+    hashes: str | None,
     placement: Placement,
     memory: int,
     folder: str | None = None,
@@ -79,14 +80,15 @@ def spooled(
 
     Args:
         batches: The rows, with the columns that subtasks get.
-        hashes: The column with a hash of each row.
+        hashes: The column with a hash of each row; None if all rows have a key.
         placement: Finds the subtask of a row.
         memory: The bytes of rows that stay in memory.
         folder: The folder of temporary files; None: the system's.
     """
     spools: dict[int, Spool] = {}
     for batch in batches:
-        for subtask, places in placement.split(batch, batch.column(hashes)):
+        of_rows = None if hashes is None else batch.column(hashes)
+        for subtask, places in placement.split(batch, of_rows):
             if subtask not in spools:
                 spools[subtask] = Spool(batch.schema, memory // placement.parallelism, folder)
             spools[subtask].add(batch if places is None else batch.take(places))

@@ -435,7 +435,7 @@ class EditedSavepoint(SavepointRewriter):
         apart = ("source", "operators")
         return {
             option.name: stable(getattr(self, option.name))
-            for option in fields(self)
+            for option in fields(EditedSavepoint)  # how rows are read decides no bytes
             if option.name not in apart
         }
 

@@ -126,6 +126,12 @@ class StateFiles:
         own.form, own.lists_are_inline = "native", True
         return own
 
+    def of_thread(self) -> StateFiles:
+        """The same files for another thread, with names of its own."""
+        own = copy.copy(self)
+        own.names = self.names.part()
+        return own
+
     def with_record(self, record: WorkRecord) -> None:
         """Goes on with the files of the record, or begins its first ones."""
         self.record, self.names = record, record.names

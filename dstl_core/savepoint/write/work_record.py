@@ -69,6 +69,13 @@ class FileNames:
         self._count += 1
         return f"{self._prefix}{place[:4]}-{place[4:]}"
 
+    def part(self) -> FileNames:
+        """Names for a part of the work that runs beside others, e.g. in another thread."""
+        beside = FileNames(self.work)
+        beside._scope = self.begin()
+        self.begin()  # of what comes after it here
+        return beside
+
     def has(self, name: str) -> bool:
         """Whether a name is one of this work."""
         return name.startswith(self._prefix)

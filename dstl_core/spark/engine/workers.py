@@ -25,8 +25,6 @@ UNLIMITED = 2**31 - 1
 """The limit in bytes with which Spark does not compute sizes (``BatchedPythonArrowInput``)."""
 SENT_ROWS = 1000
 """Rows of a batch without a limit in bytes: 64 MB, Spark's own limit, for rows of 64 KB."""
-TASK_ROWS = 100_000
-TASK_BYTES = 32 << 20
 _FEW_OBJECTS = 20_000
 _FIXED = (T.NumericType, T.BooleanType, T.DateType, T.TimestampType, T.TimestampNTZType)
 
@@ -126,22 +124,3 @@ def _put_back(spark: SparkSession, limit: str | None) -> None:
         spark.conf.unset(MAX_RECORDS)
     else:
         spark.conf.set(MAX_RECORDS, limit)
-
-
-def together(batches: Batches) -> Iterator[pa.RecordBatch]:
-    """Joins small batches into larger ones, limited in rows and bytes."""
-    held: list[pa.RecordBatch] = []
-    rows = size = 0
-    for batch in batches:
-        if held and (rows + batch.num_rows > TASK_ROWS or size + batch.nbytes > TASK_BYTES):
-            yield _one(held)
-            held, rows, size = [], 0, 0
-        held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-    if rows:
-        yield _one(held)
-
-
-def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
-    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

@@ -16,6 +16,7 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 from pyspark.sql.utils import is_remote
 
+from dstl_core.job.rows.joined_batches import together
 from dstl_core.job.rows.placement import Placement, spooled
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN
 from dstl_core.job.spec.input_checks import needed_columns
@@ -25,7 +26,6 @@ from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.job.task.subtask import run_epoch_subtask
 from dstl_core.spark.engine.session import of_attempt
-from dstl_core.spark.engine.workers import together
 from dstl_core.spark.job.inputs import with_hash
 
 SMALL_BYTES = 4 << 20

@@ -42,20 +42,6 @@ def check_type(what: str, stored: AnySerializer, declared: TypeLike | None) -> N
         )
 
 
-def check_no_backend(method: str, *arguments: object) -> None:
-    """Checks that a method of Flink's API got no state backend, which Flink's method takes.
-
-    Raises:
-        ConfigError: ``arguments`` are not empty.
-    """
-    if arguments:
-        raise ConfigError(
-            f"{method} takes no state backend: expected no such argument, got "
-            f"{type(arguments[0]).__name__}; leave it out, because the files of a snapshot say how "
-            f"to read them, and a savepoint restores on every backend."
-        )
-
-
 ROWS_PER_BATCH = 10_000
 
 

@@ -46,12 +46,12 @@ from dstl_core.spark.savepoints.comparisons import diff_frame, history_frame
 from dstl_core.spark.savepoints.reading import (
     Identifier,
     batches_of_rows,
-    check_no_backend,
     check_type,
     name_of,
 )
 from dstl_core.spark.savepoints.snapshot_frames import SnapshotFrames
 from dstl_core.spark.savepoints.window_reader import WindowSavepointReader
+from dstl_core.state.backends.state_backend import check_no_backend
 from dstl_core.state.windows.windowing import WindowAssigner
 from dstl_core.storage.location import further_roots
 

@@ -92,7 +92,8 @@ class StateRuns:
 
 
 class KeyedSections:
-    """Collects the runs of some key groups with bounded memory. Not thread-safe.
+    """Collects the runs of some key groups with bounded memory. One thread collects; after that,
+    several may take sections.
 
     Args:
         header: The states, by id.
@@ -102,6 +103,7 @@ class KeyedSections:
         check_duplicates: Whether to look for keys that occur several times in one state: lists are
             joined, one of several equal timers is kept, and other states raise. Without the check,
             Flink keeps the last value of such a key.
+        folder: The folder of temporary files; None: the system's.
     """
 
     def __init__(
@@ -112,15 +114,17 @@ class KeyedSections:
         *,
         memory: int = WRITE_MEMORY,
         check_duplicates: bool = True,
+        folder: str | None = None,
     ) -> None:
         self.header = header
         self.key_groups = key_groups
         self.prefix_bytes = key_group_prefix_bytes(max_parallelism)
         self.memory = memory
-        self._check_duplicates = check_duplicates
+        self.check_duplicates = check_duplicates
         self._pieces: dict[int, list[Piece]] = {}
         self._placed: dict[int, list[Piece]] = {}
-        self._places = RunPlaces()
+        self._folder = folder
+        self._places = RunPlaces(folder)
         """Of each piece in the file: state and position, sizes, number."""
         self._held = self._packed_held = 0
         self._spilled: IO[bytes] | None = None
@@ -148,7 +152,7 @@ class KeyedSections:
         Raises:
             StorageError: They are more than fits into memory and the temporary folder.
         """
-        folder = tempfile.gettempdir()
+        folder = self._folder or tempfile.gettempdir()
         free = shutil.disk_usage(folder).free
         if size > self.memory and size > free:
             raise StorageError(
@@ -183,7 +187,7 @@ class KeyedSections:
     def _spill_if_full(self) -> None:
         if self._held + self._packed_held <= self.memory:
             return
-        with in_temporary_files(f": expected {size_text(self._held)} more"):
+        with in_temporary_files(f": expected {size_text(self._held)} more", self._folder):
             self._spill()
 
     def _spill(self) -> None:
@@ -209,7 +213,9 @@ class KeyedSections:
             self._packed_held += len(packed) + _PIECE_BYTES
             return memoryview(packed)
         if self._spilled is None:
-            self._spilled = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # see close
+            self._spilled = tempfile.TemporaryFile(  # noqa: SIM115  # see close
+                prefix="dstl-", dir=self._folder
+            )
         position = self._spilled.tell()
         self._spilled.write(packed)
         return _PlaceInFile(position, len(packed))
@@ -234,7 +240,7 @@ class KeyedSections:
         Raises:
             DuplicateKeyError: A key has two values in one state.
         """
-        if self.header.compressed and not self._check_duplicates:
+        if self.header.compressed and not self.check_duplicates:
             return bytes(compress_together(self._parts(key_group), scratch_bytes))
         raw = self.raw_section(key_group)
         return compress_frames(raw) if self.header.compressed and raw else raw
@@ -247,7 +253,7 @@ class KeyedSections:
         """
         pieces = self._ordered(key_group)
         is_large = sum(piece[3] for piece in pieces) > LARGE_SECTION_BYTES
-        if not is_large or (self._check_duplicates and not self._are_distinct(pieces, key_group)):
+        if not is_large or (self.check_duplicates and not self._are_distinct(pieces, key_group)):
             return self.section(key_group)
         if self._spilled is not None:
             self._spilled.flush()
@@ -259,7 +265,7 @@ class KeyedSections:
         if self._spilled is not None:
             self._spilled.flush()
         for _, of_state in groupby(pieces, key=itemgetter(0)):
-            with in_temporary_files(), StoredHashes() as hashes:
+            with in_temporary_files(folder=self._folder), StoredHashes(self._folder) as hashes:
                 for raw in _together(map(self._bytes, of_state)):
                     hashes.add(hashes_of(_stored_keys(self._records(raw, key_group))))
                 if not hashes.are_distinct():
@@ -280,7 +286,7 @@ class KeyedSections:
     def raw_section(self, key_group: int) -> bytes:
         """As ``section``, not compressed."""
         raw = b"".join(self._parts(key_group))
-        if self._check_duplicates and raw:
+        if self.check_duplicates and raw:
             raw = self._checked(raw, key_group, self._ordered(key_group))
         return raw
 
@@ -422,8 +428,9 @@ class KeyedStream:
 
 
 @contextmanager
-def in_temporary_files(more: str = "") -> Iterator[None]:
-    """For writes of records to temporary files. ``more`` says what was expected.
+def in_temporary_files(more: str = "", folder: str | None = None) -> Iterator[None]:
+    """For writes of records to temporary files. ``more`` says what was expected, and ``folder`` is
+    theirs; None: the system's.
 
     Raises:
         StorageError: Their folder is full.
@@ -433,8 +440,8 @@ def in_temporary_files(more: str = "") -> Iterator[None]:
     except OSError as error:
         raise StorageError(
             f"Records cannot be written to the folder for temporary files, "
-            f"{tempfile.gettempdir()} ({error.strerror}){more}; set TMPDIR to a folder on a larger "
-            f"disk, and run the command again.",
+            f"{folder or tempfile.gettempdir()} ({error.strerror}){more}; set TMPDIR to a folder "
+            f"on a larger disk, and run the command again.",
             errno=error.errno,
         ) from error
 

@@ -20,9 +20,13 @@ class RunPlaces:
 
     Those in the file are chains: behind the places of a key group that were written together stands
     where the ones before them are.
+
+    Args:
+        folder: The folder of the file; None: the system's.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
         self._held: dict[int, array[int]] = {}
         self._lasts: dict[int, int] = {}
         """Where the last places of a key group in the file end."""
@@ -42,7 +46,9 @@ class RunPlaces:
         if len(held) == _WORDS * _HELD:
             held.append(self._lasts.get(key_group, 0))
             if self._file is None:
-                self._file = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # see close
+                self._file = tempfile.TemporaryFile(  # noqa: SIM115  # see close
+                    prefix="dstl-", dir=self._folder
+                )
             self._file.write(held)
             self._size += _WORD_BYTES * len(held)
             self._lasts[key_group] = self._size

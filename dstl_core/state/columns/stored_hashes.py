@@ -17,9 +17,14 @@ _FILES = 64
 
 
 class StoredHashes:
-    """Collects hashes of 64 bits. Use it as a context manager: it has temporary files."""
+    """Collects hashes of 64 bits. Use it as a context manager: it has temporary files.
 
-    def __init__(self) -> None:
+    Args:
+        folder: The folder of these files; None: the system's.
+    """
+
+    def __init__(self, folder: str | None = None) -> None:
+        self._folder = folder
         self._held: list[Int64s] = []
         self._count = 0
         self._files: list[IO[bytes]] = []
@@ -60,7 +65,9 @@ class StoredHashes:
     def _spill(self) -> None:
         if not self._files:
             for _ in range(_FILES):
-                file = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # see __exit__
+                file = tempfile.TemporaryFile(  # noqa: SIM115  # see __exit__
+                    prefix="dstl-", dir=self._folder
+                )
                 self._files.append(self._open.enter_context(file))
         hashes = np.concatenate([np.empty(0, np.int64), *self._held])
         places = hashes & (_FILES - 1)

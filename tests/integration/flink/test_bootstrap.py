@@ -6,16 +6,19 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import functions as F
 
-from dstl_core import Snapshot, edit_savepoint
+from dstl_core import LocalEngine, Snapshot, edit_savepoint
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
+from dstl_core.savepoint.bootstrap.state_bootstrap import ColumnBootstrap
+from dstl_core.savepoint.bootstrap.transformations import OneInputStateTransformation
 from dstl_core.savepoint.write.folder import KeyedForm
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.state.tables.descriptor import (
     AggregatingStateDescriptor,
     ListStateDescriptor,
@@ -139,12 +142,44 @@ def _plain(value: Any) -> Any:
     ]
 
 
-@pytest.fixture(scope="module", params=["function", "columns"])
+def columns_without_spark() -> pa.Table:
+    """The columns of the same state, computed by hand."""
+    ns = [[*range(key, 200, 50)] for key in range(50)]
+    last = [each[-1] for each in ns]
+    text_lists, pairs = pa.list_(pa.string()), pa.map_(pa.string(), pa.int64())
+    sums = pa.struct([("s", pa.int64()), ("c", pa.int64())])
+    return pa.table(
+        {
+            "k": [f"key-{key}" for key in range(50)],
+            "v": last,
+            "l": pa.array([[f"e{n}" for n in each] for each in ns], text_lists),
+            "m": pa.array([[(f"u{n % 3}", n) for n in each[1:]] for each in ns], pairs),
+            "r": last,
+            "a": pa.array([{"s": sum(each), "c": 4} for each in ns], sums),
+            "fresh": last,
+            "fresh-list": pa.array([[f"f{n}" for n in each] for each in ns], text_lists),
+            "fresh-map": pa.array([[("x", n)] for n in last], pairs),
+            "timers": [[1000 + n for n in each] for each in ns],
+            "proc": [[4102444800000]] * 50,
+        }
+    )
+
+
+@pytest.fixture(scope="module", params=["function", "columns", "local", "local function"])
 def bootstrapped(request: Any, spark: Any, tmp_path_factory: Any) -> dict[str, str]:
-    """The same state twice, by a function and by columns, in both forms."""
+    """The same state, by a function and by columns, on both engines, in both forms."""
     rows = [(f"key-{number % 50}", number) for number in range(200)]
-    frame = spark.createDataFrame(rows, "k string, n bigint")
     out = tmp_path_factory.mktemp("bootstrap")
+    if request.param.startswith("local"):
+        local = SavepointWriter.new_savepoint(LocalEngine(), 128, 2)
+        if request.param == "local":
+            made_here: Any = in_columns(bootstrap_with(columns_without_spark()))
+        else:
+            keys, numbers_of_keys = zip(*rows, strict=True)
+            table = pa.table({"k": keys, "n": numbers_of_keys})
+            made_here = bootstrap_with(table).key_by("k").transform(Fill(), order_by=["n"])
+        return in_both_forms(local.with_operator(UID("keyed"), made_here), out)
+    frame = spark.createDataFrame(rows, "k string, n bigint")
     writer = SavepointWriter.new_savepoint(spark, 128, 2)
     if request.param == "function":
         made = bootstrap_with(frame).key_by("k").transform(Fill(), order_by=["n"])
@@ -171,22 +206,22 @@ def bootstrapped(request: Any, spark: Any, tmp_path_factory: Any) -> dict[str, s
         F.expr("transform(ns, n -> 1000 + n)").alias("timers"),
         F.array(F.lit(4102444800000)).alias("proc"),
     )
-    made_of_columns = (
-        bootstrap_with(columns)
-        .key_by("k")
-        .transform_columns(
-            states={
-                "r": REDUCING,
-                "a": AGGREGATING,
-                "fresh": FRESH,
-                "fresh-list": FRESH_LIST,
-                "fresh-map": FRESH_MAP,
-            },
-            event_time_timers="timers",
-            processing_time_timers="proc",
-        )
-    )
+    made_of_columns = in_columns(bootstrap_with(columns))
     return in_both_forms(writer.with_operator(UID("keyed"), made_of_columns), out)
+
+
+def in_columns(start: OneInputStateTransformation) -> ColumnBootstrap:
+    return start.key_by("k").transform_columns(
+        states={
+            "r": REDUCING,
+            "a": AGGREGATING,
+            "fresh": FRESH,
+            "fresh-list": FRESH_LIST,
+            "fresh-map": FRESH_MAP,
+        },
+        event_time_timers="timers",
+        processing_time_timers="proc",
+    )
 
 
 def in_both_forms(writer: SavepointWriter, folder: Path) -> dict[str, str]:

@@ -12,8 +12,8 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State, TimerService
 from tests.integration.flink.model import Model, texts
 from tests.integration.spark.conftest import functions_travel_by_value

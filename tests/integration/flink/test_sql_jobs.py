@@ -19,9 +19,9 @@ from pyspark.sql import functions as F
 
 from dstl_core import Snapshot
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from tests.integration.flink.checker import FlinkChecker, Table
 from tests.integration.flink.model import text, texts
 from tests.integration.spark.conftest import functions_travel_by_value

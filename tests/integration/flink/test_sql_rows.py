@@ -9,8 +9,8 @@ import pytest
 from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from tests.integration.flink.checker import Entry, FlinkChecker, Operator, State
 from tests.integration.flink.model import texts
 from tests.integration.spark.conftest import functions_travel_by_value

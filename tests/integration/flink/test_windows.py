@@ -14,8 +14,8 @@ from dstl_core.codec.serializers import Types
 from dstl_core.functions import ProcessWindowFunction, WindowFunction
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.state.windows.evictors import CountEvictor
 from dstl_core.state.windows.triggers import CountTrigger, PurgingTrigger
 from dstl_core.state.windows.windowing import (

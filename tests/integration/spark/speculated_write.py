@@ -16,8 +16,8 @@ from pyspark.sql import functions as F
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 MASTER, OUT, EVENTS = sys.argv[1:]

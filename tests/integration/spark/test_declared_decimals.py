@@ -14,10 +14,10 @@ from dstl_core.cli import main
 from dstl_core.errors import ColumnValueError
 from dstl_core.job.spec.operators import AggregateOperator
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.savepoint.read.keyed_reader import KeyedStateReader
 from dstl_core.spark.engine.schema import spark_schema_of, spark_type_of
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.stateful_job import StatefulJob
 from dstl_core.windows import TumblingEventTimeWindows
 from tests.command_line import run

@@ -7,7 +7,7 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import DuplicateKeyError
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from tests.integration.spark.writing import bootstrap_with
 

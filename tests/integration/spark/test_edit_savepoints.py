@@ -9,8 +9,8 @@ from pyspark.sql import functions as F
 from dstl_core import Snapshot
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.errors import ConfigError, SavepointError
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from tests.golden_files import as_lines, snapshot
 from tests.integration.spark.writing import UID, bootstrap_with, write
 

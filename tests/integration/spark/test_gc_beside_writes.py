@@ -11,10 +11,10 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import DstlError
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.verify.verify import verify_snapshot
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 
 pytestmark = pytest.mark.spark

@@ -12,8 +12,8 @@ from dstl_core.errors import (
     UserFunctionError,
 )
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from tests.unit.local import test_job_epochs
 from tests.unit.local.test_job_epochs import (
     Reference,

@@ -20,8 +20,8 @@ import json, os, sys
 from pyspark.sql import SparkSession, functions as F
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
+from dstl_core.operator_transformation import OperatorTransformation
 
 keys, out = int(sys.argv[1]), sys.argv[2]
 spark = (

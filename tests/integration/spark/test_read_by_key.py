@@ -8,10 +8,10 @@ import pytest
 from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedStateReaderFunction
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 
 pytestmark = pytest.mark.spark
 

@@ -7,9 +7,9 @@ from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 
 from dstl_core import Snapshot, edit_savepoint
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.savepoint.read.changes import change_lines
 from dstl_core.spark.savepoints.data_source import register
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
 from tests.golden_files import GOLDEN, snapshot
 from tests.integration.flink.checker import State
 from tests.integration.flink.writing import write_savepoint

@@ -17,10 +17,10 @@ from dstl_core.errors import (
     StateFileNotFoundError,
 )
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.data_source import load_state, register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from tests.golden_files import CONNECTORS, PLANTED
 
 pytestmark = pytest.mark.spark

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
+from dstl_core.operator_transformation import OperatorTransformation
 
 events, out = sys.argv[1:]
 secret = os.environ["AWS_SECRET_ACCESS_KEY"]

@@ -20,15 +20,10 @@ from dstl_core.codec.state_meta import (
 from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID
+from dstl_core.savepoint.bootstrap.column_runs import ColumnRuns, StateColumns
 from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.write.folder import SavepointFolder
-from dstl_core.spark.savepoints.column_bootstrap import (
-    ColumnBootstrap,
-    StateColumns,
-    _EncodeRuns,
-    _index_of,
-    _MergeRuns,
-)
+from dstl_core.spark.savepoints.column_stages import _EncodeRuns, _index_of, _MergeRuns
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]
@@ -38,8 +33,8 @@ import os, sys
 from pyspark import TaskContext
 from pyspark.sql import SparkSession, functions as F
 from dstl_core.model.ids import OperatorIdentifier
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
+from dstl_core.operator_transformation import OperatorTransformation
 from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.codec.serializers import Types
@@ -137,7 +132,7 @@ def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
     """Speculation: both attempts of every task write, and the driver takes one report of each."""
     meta = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.LONG)
     states = (StateColumns(meta, {"n": "n"}, joined=True),)
-    own = ColumnBootstrap(None, "k", Types.STRING, states, 2)
+    own = ColumnRuns("k", Types.STRING, states)
     batches = [
         pa.RecordBatch.from_pydict(
             {

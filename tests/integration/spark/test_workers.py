@@ -8,6 +8,8 @@ from pyspark.sql import functions as F
 
 from dstl_core.job.task import held_state
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.spark.engine.workers import (
     MAX_BYTES,
     MAX_RECORDS,
@@ -16,8 +18,6 @@ from dstl_core.spark.engine.workers import (
     uncounted_bytes,
 )
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 
 pytestmark = pytest.mark.spark
 

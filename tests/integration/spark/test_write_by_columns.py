@@ -10,9 +10,9 @@ from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.pojo import Pojo
 from dstl_core.errors import ConfigError, DuplicateKeyError
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 from dstl_core.state.tables.descriptor import (
     ReducingStateDescriptor,
     StateTtlConfig,

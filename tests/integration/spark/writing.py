@@ -2,9 +2,9 @@
 
 from dstl_core import Snapshot
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.operator_transformation import OperatorTransformation
+from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.savepoint.verify.verify import verify_snapshot
-from dstl_core.spark.savepoints.savepoint_writer import SavepointWriter
-from dstl_core.spark.savepoints.transformations import OperatorTransformation
 
 UID = OperatorIdentifier.for_uid
 bootstrap_with = OperatorTransformation.bootstrap_with

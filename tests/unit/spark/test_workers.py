@@ -6,8 +6,9 @@ from collections import OrderedDict
 import pyarrow as pa
 import pytest
 
+from dstl_core.job.rows.joined_batches import TASK_BYTES, TASK_ROWS, together
 from dstl_core.job.task import held_state
-from dstl_core.spark.engine.workers import TASK_BYTES, TASK_ROWS, Settled, settle, together
+from dstl_core.spark.engine.workers import Settled, settle
 from dstl_core.spark.savepoints.changelog_source import ChangelogReader, ChangelogSpec
 from tests.golden_files import GOLDEN, snapshot
 

@@ -1,8 +1,8 @@
-"""Functions that tasks run to bootstrap operator state."""
+"""Functions of rows that give the operator state of a subtask."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,9 @@ from dstl_core.savepoint.write.bootstrap import (
     run_state_bootstrap,
 )
 from dstl_core.state.columns.column_fit import elements_of_column
+
+MakeState = Callable[[Iterable[pa.RecordBatch]], OperatorStream | None]
+"""Gives the operator state of a subtask from its rows."""
 
 
 @dataclass(frozen=True)

@@ -13,11 +13,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql import functions as F
-from pyspark.sql import types as T
-from pyspark.sql.window import Window
-
 from dstl_core.clock import SystemClock
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.declared_type import TypeLike
@@ -41,20 +36,17 @@ from dstl_core.functions import (
     WindowFunction,
 )
 from dstl_core.model.handle import OperatorStateMode
-from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.savepoint.write.bootstrap import WindowOperation
-from dstl_core.spark.engine.parquet_rows import ParquetRows, read_parquet
-from dstl_core.spark.engine.schema import holds, is_ordered, quoted, type_of_column
-from dstl_core.spark.savepoints.column_bootstrap import (
+from dstl_core.savepoint.bootstrap.bootstrap_rows import BootstrapRows, check_column
+from dstl_core.savepoint.bootstrap.column_runs import ColumnRuns, KeyGroupColumn, StateColumns
+from dstl_core.savepoint.bootstrap.keyed_functions import KeyedFunction
+from dstl_core.savepoint.bootstrap.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
+from dstl_core.savepoint.bootstrap.state_bootstrap import (
     ColumnBootstrap,
-    KeyGroupColumn,
-    StateColumns,
-)
-from dstl_core.spark.savepoints.function_bootstrap import (
     KeyedFunctionBootstrap,
     OperatorStateBootstrap,
 )
-from dstl_core.spark.savepoints.operator_bootstrap import FromColumns, RunBroadcast, RunFunction
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.write.bootstrap import WindowOperation
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 from dstl_core.state.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 from dstl_core.state.tables.descriptor import AggregateFunction, StateDescriptor
@@ -65,49 +57,12 @@ from dstl_core.state.windows.windowing import WindowAssigner
 Selector = str | Callable[[Row], Any]
 
 
-class OperatorTransformation:
-    """Starts a bootstrap."""
-
-    @staticmethod
-    def bootstrap_with(rows: DataFrame) -> OneInputStateTransformation:
-        """Starts from the rows of a DataFrame.
-
-        Raises:
-            ConfigError: It is not a DataFrame of Spark, or it is a stream.
-        """
-        if not isinstance(rows, DataFrame) or rows.isStreaming:
-            got = f"a {type(rows).__module__.partition('.')[0]} {type(rows).__name__}"
-            raise ConfigError(
-                f"A bootstrap starts from a Spark DataFrame of a batch, got "
-                f"{'a stream' if isinstance(rows, DataFrame) else got}."
-            )
-        return OneInputStateTransformation(rows)
-
-    @staticmethod
-    def bootstrap_with_parquet(spark: SparkSession, *paths: str) -> OneInputStateTransformation:
-        """Starts from Parquet files. ``transform_columns`` reads them in its tasks, several times
-        faster than rows from the JVM.
-
-        Args:
-            spark: The session.
-            *paths: On a local disk, the arguments of ``spark.read.parquet``. Elsewhere, files and
-                folders of files; this needs no Hadoop file system.
-
-        Raises:
-            ConfigError: There is no file, or files of another store are in folders of partitions.
-            FormatError: A file is not a Parquet file.
-        """
-        rows, files = read_parquet(spark, paths)
-        return OneInputStateTransformation(rows, files=files)
-
-
 @dataclass(frozen=True)
 class OneInputStateTransformation:
     """The rows from which state is built."""
 
-    rows: DataFrame
+    rows: BootstrapRows
     parallelism: int | None = None
-    files: ParquetRows | None = None
 
     def set_parallelism(self, parallelism: int) -> OneInputStateTransformation:
         """Sets the number of subtasks of the operator; by default one per core."""
@@ -135,15 +90,14 @@ class OneInputStateTransformation:
 
         Args:
             list_state: Columns that become list states of the same names, with types in any form
-                (None: from the Spark schema). Nulls are left out.
+                (None: from the column). Nulls are left out.
             union_state: The same for union states.
             broadcast_state: Names of broadcast states to the columns of keys and values.
             types: Flink types of the columns of broadcast states.
         """
-        schema = self.rows.schema
         declared = dict(types or {})
         lists = [
-            (name, type_of_column(schema, name, kind), mode)
+            (name, self.rows.flink_type(name, kind), mode)
             for mode, columns in (
                 (OperatorStateMode.SPLIT_DISTRIBUTE, list_state or {}),
                 (OperatorStateMode.UNION, union_state or {}),
@@ -154,7 +108,7 @@ class OneInputStateTransformation:
             (
                 name,
                 *(
-                    (column, type_of_column(schema, column, declared.get(column)))
+                    (column, self.rows.flink_type(column, declared.get(column)))
                     for column in columns
                 ),
             )
@@ -166,26 +120,24 @@ class OneInputStateTransformation:
         used += [column for columns in (broadcast_state or {}).values() for column in columns]
         make = FromColumns(tuple(lists), tuple(broadcasts))
         parallelism = 1 if broadcasts else self.parallelism
-        rows = self.rows.select(*map(quoted, dict.fromkeys(used)))
-        return OperatorStateBootstrap(rows, make, parallelism)
+        return OperatorStateBootstrap(self.rows, make, parallelism, tuple(dict.fromkeys(used)))
 
     def key_by(self, column: str, key_type: TypeLike | None = None) -> KeyedStateTransformation:
-        """Keys the rows by a column. Its Flink type follows from its Spark type by default. A tuple
+        """Keys the rows by a column. Its Flink type follows from its own type by default. A tuple
         key needs a struct column.
         """
-        serializer = type_of_column(self.rows.schema, column, key_type)
-        return KeyedStateTransformation(self.rows, column, serializer, self.parallelism, self.files)
+        serializer = self.rows.flink_type(column, key_type)
+        return KeyedStateTransformation(self.rows, column, serializer, self.parallelism)
 
 
 @dataclass(frozen=True)
 class KeyedStateTransformation:
     """Rows with a key."""
 
-    rows: DataFrame
+    rows: BootstrapRows
     key_column: str
     key_type: AnySerializer
     parallelism: int | None
-    files: ParquetRows | None = None
 
     def transform(
         self, function: KeyedStateBootstrapFunction, *, order_by: Sequence[str] = ()
@@ -196,9 +148,8 @@ class KeyedStateTransformation:
             function: Called for every row.
             order_by: The order of the rows of a key. All other columns break ties.
         """
-        return KeyedFunctionBootstrap(
-            self.rows, self.key_column, self.key_type, function, order_by, self.parallelism
-        )
+        keyed = KeyedFunction(self.key_column, self.key_type, function)
+        return KeyedFunctionBootstrap(self.rows, keyed, order_by, self.parallelism)
 
     def transform_columns(
         self,
@@ -220,7 +171,7 @@ class KeyedStateTransformation:
         Each key has one row. A null, or an empty array or map, means that the key has no state.
 
         Args:
-            types: Types of columns, in any form, that replace those of the Spark schema, e.g.
+            types: Types of columns, in any form, that replace those of the rows, e.g.
                 ``{"count": "int"}``. For list and map state it is the type of the whole state.
             states: Descriptors of columns: their kind, type, name and time to live.
             event_time_timers: An array column of timers in milliseconds. It is not a state.
@@ -252,16 +203,14 @@ class KeyedStateTransformation:
         no_state = {self.key_column, *(order_by if on_duplicate == "last" else ())}
         no_state |= {each for each in (*timers.values(), key_groups) if each is not None}
         for column in sorted(no_state - set(self.rows.columns)):
-            raise ConfigError(
-                f"There is no column {column!r}; the DataFrame has: {', '.join(self.rows.columns)}."
-            )
+            check_column(self.rows, column)
         rows = self._without_duplicates(on_duplicate, order_by)
         names = [name for name in rows.columns if name not in no_state]
         declared, described = dict(types or {}), dict(states or {})
         unknown = sorted((set(declared) | set(described)) - set(names))
         if unknown:
             raise ConfigError(
-                f"There is no state column {unknown[0]!r}; the DataFrame has: {', '.join(names)}."
+                f"There is no state column {unknown[0]!r}; {rows.what} has: {', '.join(names)}."
             )
         has_timers = any(timers.values())
         if not names and not has_timers:
@@ -281,7 +230,7 @@ class KeyedStateTransformation:
             elif template is not None and template.has_state(name):
                 meta = template.state_info(name).meta.as_key_value()
             else:
-                meta = _state_of(name, type_of_column(rows.schema, name, declared.get(name)))
+                meta = _state_of(name, rows.flink_type(name, declared.get(name)))
             if meta.name in (KEY_COLUMN, KEY_GROUP_COLUMN):
                 raise ConfigError(
                     f"A state cannot be called {meta.name!r} here, because the column of keys or "
@@ -291,19 +240,10 @@ class KeyedStateTransformation:
             descriptions.append(StateColumns(meta, {meta.name: name}, joined=True, ttl_now_ms=ttl))
         if has_timers:
             descriptions += _timer_states(timers, key_type)
-        return ColumnBootstrap(
-            rows,
-            self.key_column,
-            key_type,
-            tuple(descriptions),
-            self.parallelism,
-            show_keys,
-            options,
-            files=self.files if on_duplicate == "error" else None,
-            key_groups=groups,
-        )
+        runs = ColumnRuns(self.key_column, key_type, tuple(descriptions), options, groups)
+        return ColumnBootstrap(rows, runs, self.parallelism, show_keys)
 
-    def _without_duplicates(self, on_duplicate: str, order_by: Sequence[str]) -> DataFrame:
+    def _without_duplicates(self, on_duplicate: str, order_by: Sequence[str]) -> BootstrapRows:
         if on_duplicate == "error":
             return self.rows
         if on_duplicate != "last" or not order_by:
@@ -311,20 +251,7 @@ class KeyedStateTransformation:
                 f"on_duplicate is wrong: expected error, or last with order_by, got "
                 f"{on_duplicate!r}{'' if order_by else ' without order_by'}."
             )
-        schema = self.rows.schema
-        ties = [
-            field.name
-            for field in schema
-            if field.name not in (*order_by, self.key_column) and is_ordered(field.dataType)
-        ]
-        last = (F.desc(quoted(each)) for each in (*order_by, *ties))
-        key = F.col(quoted(self.key_column))
-        # Spark treats 0.0 and -0.0 as equal. They are two keys, so their texts are compared.
-        has_floats = holds(schema[self.key_column].dataType, (T.FloatType, T.DoubleType))
-        apart = [key.cast("string")] if has_floats else []
-        latest = Window.partitionBy(key, *apart).orderBy(*last)
-        numbered = self.rows.withColumn("__dstl_row", F.row_number().over(latest))
-        return numbered.where("__dstl_row = 1").drop("__dstl_row")
+        return self.rows.last_of_keys(self.key_column, self.key_type, order_by)
 
     def window(
         self, assigner: WindowAssigner, *, timestamp: Selector | None = None
@@ -451,7 +378,7 @@ class WindowedStateTransformation:
         if kept is None:
             if not isinstance(element, str):
                 raise ConfigError("Give the type of the elements, or the column that has them.")
-            kept = type_of_column(keyed.rows.schema, element)
+            kept = keyed.rows.flink_type(element)
         function = WindowFunction(
             self.assigner,
             kept,
@@ -463,9 +390,8 @@ class WindowedStateTransformation:
             allowed_lateness=self._lateness,
         )
         operation = WindowOperation(function, _timestamp(self.timestamp))
-        return KeyedFunctionBootstrap(
-            keyed.rows, keyed.key_column, keyed.key_type, operation, order_by, keyed.parallelism
-        )
+        by_window = KeyedFunction(keyed.key_column, keyed.key_type, operation)
+        return KeyedFunctionBootstrap(keyed.rows, by_window, order_by, keyed.parallelism)
 
     def transform_columns(
         self,
@@ -491,7 +417,7 @@ class WindowedStateTransformation:
             )
         keyed = self.keyed
         state_type = KeyedStateType(kind.upper())
-        value = type_of_column(keyed.rows.schema, contents, type)
+        value = keyed.rows.flink_type(contents, type)
         namespace = self.assigner.window_serializer
         meta = StateMetaInfoSnapshot.key_value(WINDOW_CONTENTS, state_type, value, namespace)
         element = TimerSerializer(keyed.key_type, namespace)
@@ -506,15 +432,8 @@ class WindowedStateTransformation:
         for queue in queues:
             used = timers if queue is queue_of_windows else {}
             states.append(StateColumns(queue, used, joined=False, window_ends=window))
-        return ColumnBootstrap(
-            keyed.rows,
-            keyed.key_column,
-            keyed.key_type,
-            tuple(states),
-            keyed.parallelism,
-            show_keys,
-            files=keyed.files,
-        )
+        runs = ColumnRuns(keyed.key_column, keyed.key_type, tuple(states))
+        return ColumnBootstrap(keyed.rows, runs, keyed.parallelism, show_keys)
 
 
 @dataclass(frozen=True)

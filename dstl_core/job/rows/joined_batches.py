@@ -1,0 +1,29 @@
+"""Joins small batches of rows, since work on columns has a price per batch."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import pyarrow as pa
+
+TASK_ROWS = 100_000
+TASK_BYTES = 32 << 20
+
+
+def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Joins small batches into larger ones, limited in rows and bytes."""
+    held: list[pa.RecordBatch] = []
+    rows = size = 0
+    for batch in batches:
+        if held and (rows + batch.num_rows > TASK_ROWS or size + batch.nbytes > TASK_BYTES):
+            yield _one(held)
+            held, rows, size = [], 0, 0
+        held.append(batch)
+        rows += batch.num_rows
+        size += batch.nbytes
+    if rows:
+        yield _one(held)
+
+
+def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    return batches[0] if len(batches) == 1 else pa.concat_batches(batches)

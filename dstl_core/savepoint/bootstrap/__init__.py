@@ -1,0 +1,1 @@
+"""Builds the state of new operators from rows of any engine."""
