@@ -6,7 +6,6 @@ import pytest
 from pyspark import cloudpickle
 
 from dstl_core.errors import (
-    FencedError,
     NonRestoredStateError,
     RestoreError,
     UserFunctionError,
@@ -18,9 +17,10 @@ from tests.unit.local import test_job_epochs
 from tests.unit.local.test_job_epochs import (
     Reference,
     batch,
+    check_a_failed_epoch,
+    check_an_overtaken_driver,
     job_on,
     random_rows,
-    visible_files,
 )
 
 pytestmark = pytest.mark.spark
@@ -39,55 +39,11 @@ def state_of(spark, path):
 
 
 def test_a_failed_epoch_leaves_no_trace_and_runs_again(spark, tmp_path):
-    job = job_on(spark, tmp_path)
-    job.run(batch(spark, random_rows(1)), 1, order_by=["v"])
-    rows = random_rows(2)
-    before = job.latest()
-    files = visible_files(tmp_path)
-    failing = job_on(spark, tmp_path, fail_at=rows[150][1])
-    with pytest.raises(UserFunctionError, match=r"Totals\.process_element raised ValueError: no"):
-        failing.run(batch(spark, rows), 2, order_by=["v"])
-    assert job.latest() == before
-    assert visible_files(tmp_path) == files
-    # The failed driver owns the pipeline and may go on.
-    reference = Reference()
-    reference.apply(random_rows(1))
-    reference.apply(rows)
-    again = job_on(spark, tmp_path)
-    again.run(batch(spark, rows), 2, order_by=["v"])
-    assert state_of(spark, again.latest_path()) == reference.rows()
+    check_a_failed_epoch(spark, tmp_path)
 
 
 def test_a_driver_that_is_overtaken_in_the_middle_leaves_nothing(spark, tmp_path):
-    slow, fast = job_on(spark, tmp_path), job_on(spark, tmp_path)
-    slow.run(batch(spark, random_rows(1)), 1, order_by=["v"])
-    rows = random_rows(2)
-
-    class Overtaking:
-        """Time passes while the slow driver's Spark job runs: the fast one takes over. The driver
-        looks at the clock for the request, for the trigger, and then for each report.
-        """
-
-        calls = 0
-
-        def now_ms(self):
-            return 0
-
-        def monotonic_ms(self):
-            self.calls += 1
-            if self.calls == 3:
-                fast.run(batch(spark, rows), 2, order_by=["v"])
-            return 0
-
-    slow._coordinator._clock = Overtaking()
-    with pytest.raises(FencedError):
-        slow.run(batch(spark, rows), 2, order_by=["v"])
-    reference = Reference()
-    reference.apply(random_rows(1))
-    reference.apply(rows)
-    assert state_of(spark, fast.latest_path()) == reference.rows()
-    committed = {f"chk-{each.checkpoint_id}" for each in fast.history()}
-    assert {path.name for path in tmp_path.glob("*/chk-*")} <= committed
+    check_an_overtaken_driver(spark, tmp_path)
 
 
 def test_start_from_a_bootstrapped_savepoint(spark, tmp_path, caplog):

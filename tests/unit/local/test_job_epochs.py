@@ -168,6 +168,11 @@ def test_an_earlier_id_is_refused(session, tmp_path):
 
 
 def test_a_failed_epoch_leaves_no_trace_and_runs_again(session, tmp_path):
+    check_a_failed_epoch(session, tmp_path)
+
+
+def check_a_failed_epoch(session, tmp_path):
+    """It holds for every engine."""
     job = job_on(session, tmp_path)
     job.run(batch(session, random_rows(1)), 1, order_by=["v"])
     rows = random_rows(2)
@@ -208,12 +213,17 @@ def test_a_driver_that_lost_its_claim_commits_nothing(session, tmp_path):
 
 
 def test_a_driver_that_is_overtaken_in_the_middle_leaves_nothing(session, tmp_path):
+    check_an_overtaken_driver(session, tmp_path)
+
+
+def check_an_overtaken_driver(session, tmp_path):
+    """It holds for every engine."""
     slow, fast = job_on(session, tmp_path), job_on(session, tmp_path)
     slow.run(batch(session, random_rows(1)), 1, order_by=["v"])
     rows = random_rows(2)
 
     class Overtaking:
-        """Time passes while the slow driver's Spark job runs: the fast one takes over. The driver
+        """Time passes while the slow driver's epoch runs: the fast one takes over. The driver
         looks at the clock for the request, for the trigger, and then for each report.
         """
 
