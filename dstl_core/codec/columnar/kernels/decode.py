@@ -80,6 +80,7 @@ def _make(full: bool) -> Any:
         end = get64(span + 8)
         while True:
             op = get64(ip)
+            following = ip + ops.INSTRUCTION_BYTES
             if op == ops.END:
                 if at != end:
                     fail(status, ops.LEFT_OVER, at)
@@ -91,12 +92,11 @@ def _make(full: bool) -> Any:
                 span += stride
                 at = get64(span)
                 end = get64(span + 8)
-                ip = program
+                following = program
             elif op == ops.TEXT:
                 at = read_text(ip, at, end, n, readable, status)
                 if at < 0:
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.COPY8 or op == ops.FLIP8:
                 if end - at < 8:
                     fail(status, ops.TRUNCATED, at)
@@ -110,7 +110,6 @@ def _make(full: bool) -> Any:
                     if valid != 0:
                         put8(valid + n, 1)
                 at += 8
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.COPY4:
                 if end - at < 4:
                     fail(status, ops.TRUNCATED, at)
@@ -122,7 +121,6 @@ def _make(full: bool) -> Any:
                     if valid != 0:
                         put8(valid + n, 1)
                 at += 4
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.COPY2:
                 if end - at < 2:
                     fail(status, ops.TRUNCATED, at)
@@ -134,7 +132,6 @@ def _make(full: bool) -> Any:
                     if valid != 0:
                         put8(valid + n, 1)
                 at += 2
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.COPY1 or op == ops.BOOL:
                 if at >= end:
                     fail(status, ops.TRUNCATED, at)
@@ -149,7 +146,6 @@ def _make(full: bool) -> Any:
                     if valid != 0:
                         put8(valid + n, 1)
                 at += 1
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.MARKER:
                 if at >= end:
                     fail(status, ops.TRUNCATED, at)
@@ -159,7 +155,6 @@ def _make(full: bool) -> Any:
                     fail(status, ops.BAD_MARKER, at)
                     return row
                 at += 1
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.LIST:
                 if end - at < 4:
                     fail(status, ops.TRUNCATED, at)
@@ -193,24 +188,22 @@ def _make(full: bool) -> Any:
                         put8(valid + n, 1)
                 loop = program + get64(ip + 40)
                 if count == 0:
-                    ip = loop + ops.INSTRUCTION_BYTES
+                    following = loop + ops.INSTRUCTION_BYTES
                 else:
                     put64(loop + 8, count)
                     put64(loop + 16, n)
                     put64(loop + 32, mask)
                     put64(loop + 40, 0)
                     n = first
-                    ip += ops.INSTRUCTION_BYTES
             elif op == ops.LOOP:
                 left = get64(ip + 8) - 1
                 if left != 0:
                     put64(ip + 8, left)
                     put64(ip + 40, get64(ip + 40) + 1)
                     n += 1
-                    ip = program + get64(ip + 24)
+                    following = program + get64(ip + 24)
                 else:
                     n = get64(ip + 16)
-                    ip += ops.INSTRUCTION_BYTES
             elif op == ops.DELIMITED:
                 offsets = get64(ip + 8)
                 put64(program + get64(ip + 40) + 16, n)
@@ -219,7 +212,6 @@ def _make(full: bool) -> Any:
                     if n >= get64(ip + 24):
                         need_space(status, get64(ip + 56), n + 1)
                         return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.NEXT_DELIMITED:
                 start = program + get64(ip + 24)
                 offsets = get64(start + 8)
@@ -235,7 +227,7 @@ def _make(full: bool) -> Any:
                             return row
                         need_space(status, get64(start + 56), n + 1)
                         return row
-                    ip = program + get64(ip + 8)
+                    following = program + get64(ip + 8)
                 else:
                     row = get64(ip + 16)
                     if offsets != 0:
@@ -244,7 +236,6 @@ def _make(full: bool) -> Any:
                         if valid != 0:
                             put8(valid + row, 1)
                     n = row
-                    ip += ops.INSTRUCTION_BYTES
             elif op == ops.NULL_FLAG or op == ops.PRESENT_FLAG:
                 if at >= end:
                     fail(status, ops.TRUNCATED, at)
@@ -252,63 +243,52 @@ def _make(full: bool) -> Any:
                 flag = load8(at)
                 at += 1
                 if (flag == 0) == (op == ops.NULL_FLAG):
-                    ip = program + get64(ip + 8)
+                    following = program + get64(ip + 8)
                 else:
                     padding = get64(ip + 24)
                     if end - at < padding:
                         fail(status, ops.TRUNCATED, at)
                         return row
                     at += padding
-                    ip += ops.INSTRUCTION_BYTES
             elif op == ops.SKIP_REST:
                 at = end
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.JUMP:
-                ip = program + get64(ip + 8)
+                following = program + get64(ip + 8)
             elif op == ops.NULL_FIXED:
                 put_null_fixed(ip, n)
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.NULL_OFFSETS:
                 put_null_offsets(ip, n)
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.NULL_STRUCT or op == ops.VALID:
                 valid = get64(ip + 16)
                 if valid != 0:
                     put8(valid + n, 1 if op == ops.VALID else 0)
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.BYTES:
                 at = read_bytes(ip, at, end, n, status)
                 if at < 0:
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.MARK:
                 put64(program + get64(ip + 8) + 8, at)
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.LENGTH_DIGITS:
                 at = check_digits(at, end, at - get64(ip + 8), status)
                 if at < 0:
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.POSITION:
                 values = get64(ip + 8)
                 if values != 0:
                     put64(values + 8 * n, at)
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.REQUIRE:
                 valid = get64(ip + 16)
                 if valid != 0 and load8(valid + n) == 0:
                     fail(status, ops.NULL_KEY, at)
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.ZERO_IS_NULL:
                 if end - at < 4:
                     fail(status, ops.TRUNCATED, at)
                     return row
                 if load32(at) == 0:
                     at += 4
-                    ip += ops.INSTRUCTION_BYTES
                 else:
-                    ip = program + get64(ip + 8)
+                    following = program + get64(ip + 8)
             elif op == ops.MASK:
                 size = (get64(ip + 24) + 7) // 8
                 if end - at < size:
@@ -323,7 +303,6 @@ def _make(full: bool) -> Any:
                         return row
                 put64(ip + 48, at)
                 at += size
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.MASK_FIELD:
                 mask = program + get64(ip + 24)
                 bit = get64(ip + 32)
@@ -332,10 +311,8 @@ def _make(full: bool) -> Any:
                     start = get64(mask + 32)
                 else:
                     start = get64(mask + 48)
-                if load8(start + (bit >> 3)) >> (7 - (bit & 7)) & 1 != 0:
-                    ip += ops.INSTRUCTION_BYTES
-                else:
-                    ip = program + get64(ip + 8)
+                if load8(start + (bit >> 3)) >> (7 - (bit & 7)) & 1 == 0:
+                    following = program + get64(ip + 8)
             elif op == ops.EITHER:
                 if at >= end:
                     fail(status, ops.TRUNCATED, at)
@@ -349,21 +326,17 @@ def _make(full: bool) -> Any:
                 at += 1
                 put_flag(get64(ip + 8), get64(ip + 16), n, 1 if flag != 0 else 0)
                 if flag != 0:
-                    ip = program + get64(ip + 24)
-                else:
-                    ip += ops.INSTRUCTION_BYTES
+                    following = program + get64(ip + 24)
             elif full:
                 if op == ops.POJO:
                     at = read_pojo_flags(program, ip, at, end, status)
                     if at < 0:
                         return row
                     meaning = get64(status + 32)
-                    if meaning == 0:
-                        ip += ops.INSTRUCTION_BYTES
-                    elif meaning == 1:
-                        ip = program + get64(ip + 8)
-                    else:
-                        ip = program + get64(ip + 24)
+                    if meaning == 1:
+                        following = program + get64(ip + 8)
+                    elif meaning != 0:
+                        following = program + get64(ip + 24)
                 elif op == ops.CONSTANT4:
                     values = get64(ip + 8)
                     if values != 0:
@@ -371,17 +344,12 @@ def _make(full: bool) -> Any:
                         valid = get64(ip + 16)
                         if valid != 0:
                             put8(valid + n, 1)
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.TAG_IS:
                     if get64(program + get64(ip + 24) + 40) == get64(ip + 32):
-                        ip = program + get64(ip + 8)
-                    else:
-                        ip += ops.INSTRUCTION_BYTES
+                        following = program + get64(ip + 8)
                 elif op == ops.CLASS_IS:
                     if is_class(program + get64(ip + 24), get64(ip + 40), get64(ip + 32)):
-                        ip = program + get64(ip + 8)
-                    else:
-                        ip += ops.INSTRUCTION_BYTES
+                        following = program + get64(ip + 8)
                 elif op == ops.REFUSE:
                     fail(status, get64(ip + 24), at)
                     return row
@@ -389,13 +357,11 @@ def _make(full: bool) -> Any:
                     at = enter_region(program, ip, at, end, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.REGION_END:
-                    ip += ops.INSTRUCTION_BYTES
+                    pass
                 elif op == ops.SQL_ROW:
                     if enter_row(program, ip, n, status) < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SQL_ARRAY:
                     count = enter_array(program, ip, status)
                     if count < 0:
@@ -425,12 +391,11 @@ def _make(full: bool) -> Any:
                     put64(frame + FIRST_ROW, first)
                     loop = program + get64(ip + 40)
                     if count == 0:
-                        ip = loop + ops.INSTRUCTION_BYTES
+                        following = loop + ops.INSTRUCTION_BYTES
                     else:
                         put64(loop + 8, count)
                         put64(loop + 16, n)
                         n = first
-                        ip += ops.INSTRUCTION_BYTES
                 elif op == ops.NEXT_SLOT:
                     left = get64(ip + 8) - 1
                     if left != 0:
@@ -439,26 +404,22 @@ def _make(full: bool) -> Any:
                         frame = program + get64(ip + 40)
                         put64(frame + SLOTS, get64(frame + SLOTS) + get64(ip + 32))
                         put64(frame + FIRST_BIT, get64(frame + FIRST_BIT) + 1)
-                        ip = program + get64(ip + 24)
+                        following = program + get64(ip + 24)
                     else:
                         n = get64(ip + 16)
-                        ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SLOT_NULL:
-                    if is_slot_null(program + get64(ip + 24), get64(ip + 32)):
-                        ip += ops.INSTRUCTION_BYTES
-                    else:
-                        ip = program + get64(ip + 8)
+                    if not is_slot_null(program + get64(ip + 24), get64(ip + 32)):
+                        following = program + get64(ip + 8)
                 elif op == ops.SLOT:
                     read_slot(program, ip, n)
-                    ip += ops.INSTRUCTION_BYTES
                 else:
                     at = read_value(op, program, ip, at, end, n, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
             else:
                 fail(status, ops.UNKNOWN_INSTRUCTION, at)
                 return row
+            ip = following
 
     return decode_rows
 

@@ -86,18 +86,18 @@ def _make(full: bool) -> Any:
         at = out
         while True:
             op = get64(ip)
+            following = ip + ops.INSTRUCTION_BYTES
             if op == ops.END:
                 put64(ends + 8 * row, at)
                 row += 1
                 if row == rows:
                     return row
                 n = row
-                ip = program
+                following = program
             elif op == ops.TEXT:
                 at = write_text(ip, at, limit, n, status)
                 if at < 0:
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op <= ops.BOOL:
                 # ops.COPY8, ops.COPY4, ops.COPY2, COPY1, ops.BOOL
                 if is_null(get64(ip + 16), n):
@@ -118,7 +118,6 @@ def _make(full: bool) -> Any:
                 else:
                     put8(at, load8(values + n))
                     at += 1
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.FLIP8:
                 if is_null(get64(ip + 16), n):
                     fail(status, ops.NULL_VALUE, 0)
@@ -127,13 +126,11 @@ def _make(full: bool) -> Any:
                     return row
                 store64(at, get64(get64(ip + 8) + 8 * n) ^ ops.SIGN_BIT)
                 at += 8
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.MARKER:
                 if no_room(at, limit, 1, status):
                     return row
                 put8(at, max(0, get64(ip + 8)))
                 at += 1
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.LIST:
                 if is_null(get64(ip + 16), n):
                     fail(status, ops.NULL_VALUE, 0)
@@ -148,24 +145,22 @@ def _make(full: bool) -> Any:
                     return row
                 loop = program + get64(ip + 40)
                 if count == 0:
-                    ip = loop + ops.INSTRUCTION_BYTES
+                    following = loop + ops.INSTRUCTION_BYTES
                 else:
                     put64(loop + 8, count)
                     put64(loop + 16, n)
                     put64(loop + 32, mask)
                     put64(loop + 40, 0)
                     n = first
-                    ip += ops.INSTRUCTION_BYTES
             elif op == ops.LOOP:
                 left = get64(ip + 8) - 1
                 if left != 0:
                     put64(ip + 8, left)
                     put64(ip + 40, get64(ip + 40) + 1)
                     n += 1
-                    ip = program + get64(ip + 24)
+                    following = program + get64(ip + 24)
                 else:
                     n = get64(ip + 16)
-                    ip += ops.INSTRUCTION_BYTES
             elif op == ops.DELIMITED:
                 offsets = get64(ip + 8)
                 loop = program + get64(ip + 40)
@@ -177,7 +172,6 @@ def _make(full: bool) -> Any:
                 put64(loop + 16, n)
                 put64(loop + 32, end)
                 n = first
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.NEXT_DELIMITED:
                 n += 1
                 if n < get64(ip + 32):
@@ -185,10 +179,9 @@ def _make(full: bool) -> Any:
                         return row
                     put8(at, ops.LIST_DELIMITER)
                     at += 1
-                    ip = program + get64(ip + 8)
+                    following = program + get64(ip + 8)
                 else:
                     n = get64(ip + 16)
-                    ip += ops.INSTRUCTION_BYTES
             elif op == ops.NULL_FLAG or op == ops.PRESENT_FLAG:
                 null = is_null(get64(ip + 16), n)
                 padding = get64(ip + 24)
@@ -199,49 +192,41 @@ def _make(full: bool) -> Any:
                 if null:
                     put_zeros(at, padding)
                     at += padding
-                    ip += ops.INSTRUCTION_BYTES
                 else:
-                    ip = program + get64(ip + 8)
+                    following = program + get64(ip + 8)
             elif op == ops.JUMP:
-                ip = program + get64(ip + 8)
+                following = program + get64(ip + 8)
             elif op == ops.VALID:
                 if is_null(get64(ip + 16), n):
                     fail(status, ops.NULL_VALUE, 0)
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.BYTES:
                 at = write_bytes(ip, at, limit, n, status)
                 if at < 0:
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.MARK:
                 put64(program + get64(ip + 8) + 8, at)
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.LENGTH_DIGITS:
                 at = write_digits(at, limit, at - get64(ip + 8), status)
                 if at < 0:
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.ZERO_IS_NULL:
                 if is_null(get64(ip + 16), n):
                     if no_room(at, limit, 4, status):
                         return row
                     store32(at, 0)
                     at += 4
-                    ip += ops.INSTRUCTION_BYTES
                 else:
-                    ip = program + get64(ip + 8)
+                    following = program + get64(ip + 8)
             elif op == ops.MASK:
                 at = write_mask(ip, at, limit, n, status)
                 if at < 0:
                     return row
-                ip += ops.INSTRUCTION_BYTES
             elif op == ops.MASK_FIELD:
                 if is_null(get64(ip + 16), n):
                     mark_null(program, ip)
-                    ip += ops.INSTRUCTION_BYTES
                 else:
-                    ip = program + get64(ip + 8)
+                    following = program + get64(ip + 8)
             elif op == ops.EITHER:
                 if is_null(get64(ip + 16), n):
                     fail(status, ops.NULL_VALUE, 0)
@@ -252,9 +237,7 @@ def _make(full: bool) -> Any:
                 put8(at, 2 - left if get64(ip + 40) == 1 else left)
                 at += 1
                 if left != 0:
-                    ip = program + get64(ip + 24)
-                else:
-                    ip += ops.INSTRUCTION_BYTES
+                    following = program + get64(ip + 24)
             elif (
                 op == ops.NULL_FIXED
                 or op == ops.NULL_OFFSETS
@@ -264,8 +247,7 @@ def _make(full: bool) -> Any:
                 or op == ops.POSITION
                 or op == ops.CONSTANT4
             ):
-                # Applies only to columns with data.
-                ip += ops.INSTRUCTION_BYTES
+                pass  # It applies only to columns that are read.
             elif full:
                 if op == ops.INDEX4:
                     index = get32(get64(ip + 8) + 4 * n)
@@ -279,31 +261,24 @@ def _make(full: bool) -> Any:
                         return row
                     store32(at, index)
                     at += 4
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.POJO:
                     at = write_pojo_flags(ip, at, limit, n, status)
                     if at < 0:
                         return row
                     meaning = get64(status + 32)
-                    if meaning == 0:
-                        ip += ops.INSTRUCTION_BYTES
-                    elif meaning == 1:
-                        ip = program + get64(ip + 8)
-                    else:
-                        ip = program + get64(ip + 24)
+                    if meaning == 1:
+                        following = program + get64(ip + 8)
+                    elif meaning != 0:
+                        following = program + get64(ip + 24)
                 elif op == ops.TAG_IS:
                     if get64(program + get64(ip + 24) + 40) == get64(ip + 32):
-                        ip = program + get64(ip + 8)
-                    else:
-                        ip += ops.INSTRUCTION_BYTES
+                        following = program + get64(ip + 8)
                 elif op == ops.CLASS_IS:
                     if class_number(program + get64(ip + 24), n) == get64(ip + 48):
                         at = write_class_name(ip, at, limit, status)
                         if at < 0:
                             return row
-                        ip = program + get64(ip + 8)
-                    else:
-                        ip += ops.INSTRUCTION_BYTES
+                        following = program + get64(ip + 8)
                 elif op == ops.REFUSE:
                     fail(status, get64(ip + 24), 0)
                     return row
@@ -317,27 +292,22 @@ def _make(full: bool) -> Any:
                         put8(at, 0)
                         store64(at + 1, get64(get64(ip + 8) + 8 * n))
                         at += 9
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SIZES:
                     at = write_sizes(program, ip, at, limit, n, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.REGION:
                     at = begin_region(program, ip, at, limit, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.REGION_END:
                     at = end_region(program, ip, at, limit, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SQL_ROW:
                     at = begin_row(program, ip, at, limit, n, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SQL_ARRAY:
                     if get64(ip + 24) < 0:
                         # The values of a map are in the same rows as its keys.
@@ -353,12 +323,11 @@ def _make(full: bool) -> Any:
                         return row
                     loop = program + get64(ip + 40)
                     if count == 0:
-                        ip = loop + ops.INSTRUCTION_BYTES
+                        following = loop + ops.INSTRUCTION_BYTES
                     else:
                         put64(loop + 8, count)
                         put64(loop + 16, n)
                         n = first
-                        ip += ops.INSTRUCTION_BYTES
                 elif op == ops.NEXT_SLOT:
                     left = get64(ip + 8) - 1
                     if left != 0:
@@ -367,42 +336,36 @@ def _make(full: bool) -> Any:
                         frame = program + get64(ip + 40)
                         put64(frame + SLOTS, get64(frame + SLOTS) + get64(ip + 32))
                         put64(frame + FIRST_BIT, get64(frame + FIRST_BIT) + 1)
-                        ip = program + get64(ip + 24)
+                        following = program + get64(ip + 24)
                     else:
                         n = get64(ip + 16)
-                        ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SLOT_NULL:
                     if is_null(get64(ip + 16), n):
                         set_slot_null(program + get64(ip + 24), get64(ip + 32))
-                        ip += ops.INSTRUCTION_BYTES
                     else:
-                        ip = program + get64(ip + 8)
+                        following = program + get64(ip + 8)
                 elif op == ops.SLOT:
                     write_slot(program, ip, n)
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SLOT_BYTES:
                     at = write_slot_bytes(program, ip, at, limit, n, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SLOT_DECIMAL:
                     at = write_slot_decimal(program, ip, at, limit, n, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 elif op == ops.SLOT_TIMESTAMP:
                     at = write_slot_timestamp(program, ip, at, limit, n, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
                 else:
                     at = write_value(op, ip, at, limit, n, status)
                     if at < 0:
                         return row
-                    ip += ops.INSTRUCTION_BYTES
             else:
                 fail(status, ops.UNKNOWN_INSTRUCTION, 0)
                 return row
+            ip = following
 
     return encode_rows
 
