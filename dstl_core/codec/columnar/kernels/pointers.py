@@ -15,84 +15,32 @@ from typing import Any
 
 import numba
 import numpy as np
-from llvmlite import ir
-from numba.core import cgutils, types
-from numba.extending import intrinsic
 
+from dstl_core.codec.columnar.kernels import memory
 from dstl_core.errors import InvariantViolation
 
-_raw_memcpy: Any = cgutils.raw_memcpy  # untyped
-
-
-def _loader(bits: int, result: types.Type) -> Any:
-    @intrinsic
-    def load(typing_context: Any, address: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.IntType(bits)
-            value = builder.load(builder.inttoptr(args[0], kind.as_pointer()), align=1)
-            swap = builder.module.declare_intrinsic("llvm.bswap", [kind])
-            return builder.call(swap, [value])
-
-        return result(types.int64), generate
-
-    return load
-
-
-def _storer(bits: int, kind_of_value: types.Type) -> Any:
-    @intrinsic
-    def store(typing_context: Any, address: Any, value: Any) -> Any:
-        def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-            kind = ir.IntType(bits)
-            swap = builder.module.declare_intrinsic("llvm.bswap", [kind])
-            swapped = builder.call(swap, [args[1]])
-            builder.store(swapped, builder.inttoptr(args[0], kind.as_pointer()), align=1)
-            return context.get_dummy_value()
-
-        return types.void(types.int64, kind_of_value), generate
-
-    return store
-
-
-_load_i32 = _loader(32, types.int32)
-_store_i32 = _storer(32, types.int32)
-
-
-@intrinsic
-def _raw_copy(typing_context: Any, target: Any, source: Any, size: Any) -> Any:
-    def generate(context: Any, builder: Any, signature: Any, args: Any) -> Any:
-        pointer = ir.IntType(8).as_pointer()
-        _raw_memcpy(
-            builder,
-            builder.inttoptr(args[0], pointer),
-            builder.inttoptr(args[1], pointer),
-            args[2],
-            1,
-        )
-        return context.get_dummy_value()
-
-    return types.void(types.int64, types.int64, types.int64), generate
-
-
-# Only called from compiled code, which passes no typing context.
-_memcpy: Any = _raw_copy
+# Compiled code passes NumPy's integers.
+_copy: Any = memory.copy
+_load32: Any = memory.load32
+_store32: Any = memory.store32
 
 
 @numba.njit(inline="always")
 def load_i32(array: Any, position: Any) -> Any:
     """The big-endian int32 at ``array[position : position + 4]``."""
-    return _load_i32(np.int64(array.ctypes.data) + np.int64(position))
+    return _load32(np.int64(array.ctypes.data) + np.int64(position))
 
 
 @numba.njit(inline="always")
 def store_i32(array: Any, position: Any, value: Any) -> None:
     """Writes a big-endian int32."""
-    _store_i32(np.int64(array.ctypes.data) + np.int64(position), np.int32(value))
+    _store32(np.int64(array.ctypes.data) + np.int64(position), np.int64(value))
 
 
 @numba.njit(inline="always")
 def copy_bytes(target: Any, to: Any, source: Any, from_: Any, size: Any) -> None:
     """Copies ``source[from_ : from_ + size]`` to ``target[to:]``; they must not overlap."""
-    _memcpy(
+    _copy(
         np.int64(target.ctypes.data) + np.int64(to),
         np.int64(source.ctypes.data) + np.int64(from_),
         np.int64(size),
