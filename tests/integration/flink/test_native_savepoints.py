@@ -22,6 +22,8 @@ from tests.integration.flink.checker import (
 )
 from tests.integration.flink.model import Model, texts
 from tests.integration.flink.releases import RELEASES, jars_of
+from tests.integration.flink.test_edits_without_data import ELEMENTS, FIRST, of
+from tests.integration.flink.test_edits_without_data import LATER as CHANGES
 
 __all__ = ["run"]
 pytestmark = pytest.mark.flink
@@ -32,41 +34,15 @@ STATES = [
     State("m", "map", "long", map_key="string"),
     State("empty", "value", "long"),
 ]
-ELEMENTS = State("elements", "op-list", "string")
 OPERATORS = [
     Operator("keyed", "string", STATES, [TimerService()]),
     Operator("list", operator_states=[ELEMENTS]),
 ]
-KEYS = [f"key-{number}" for number in range(400)]
-FIRST: list[Entry] = [
-    *({"key": key, "state": "n", "do": "update", "value": n} for n, key in enumerate(KEYS)),
-    *({"key": key, "state": "names", "do": "add_all", "value": ["a", "é", key]} for key in KEYS),
-    *(
-        {"key": key, "state": "m", "do": "put", "map_key": f"m{number}", "value": number}
-        for key in KEYS[:200]
-        for number in range(3)
-    ),
-    *(
-        {
-            "key": key,
-            "service": "user-timers",
-            "kind": "event-timer",
-            "do": "register",
-            "ts": 10_000 + n,
-        }
-        for n, key in enumerate(KEYS[:100])
-    ),
-]
+# The last change of the others is of a state that this operator lacks.
 LATER: list[Entry] = [
-    *({"key": key, "state": "n", "do": "update", "value": -n} for n, key in enumerate(KEYS[:50])),
-    *({"key": key, "state": "names", "do": "add", "value": "later"} for key in KEYS[20:40]),
-    {"key": KEYS[7], "state": "n", "do": "clear"},
+    *CHANGES[:-1],
     {"key": "a new one", "state": "empty", "do": "update", "value": 7},
 ]
-
-
-def of(uid: str, updates: list[Entry]) -> list[Entry]:
-    return [{"op": uid, **each} for each in updates]
 
 
 def held(*updates: list[Entry]) -> list[str]:

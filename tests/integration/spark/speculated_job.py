@@ -9,7 +9,6 @@ import select
 import sys
 
 from pyspark import TaskContext, cloudpickle
-from pyspark.sql import SparkSession
 
 from dstl_core.codec.serializers import Types
 from dstl_core.job.spec.operators import KeyedOperator
@@ -23,9 +22,9 @@ from tests.integration.spark.job_functions import (
     TotalsByRow,
     random_batch,
 )
+from tests.integration.spark.speculation import TIMEOUT_S, speculating
 
 MASTER, JOBS, EVENTS = sys.argv[1:]
-TIMEOUT_S = 60
 SLOW_EPOCH = 2
 
 
@@ -87,38 +86,6 @@ KINDS = {
 }
 
 
-def session():
-    settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.log.level": "OFF",
-        "spark.executor.memory": "600m",
-        "spark.cores.max": "2",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.pyspark.python": sys.executable,
-        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        "spark.executor.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"],
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.minTaskRuntime": "2s",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.5",
-        "spark.speculation.efficiency.enabled": "false",
-        # A killed attempt ends its work, as one does whose host is only slow to hear of it.
-        "spark.python.task.killTimeout": f"{TIMEOUT_S}s",
-        "spark.sql.shuffle.partitions": "2",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.dir": f"file:{EVENTS}",
-    }
-    builder = SparkSession.builder.master(MASTER)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    return builder.getOrCreate()
-
-
 def run_job(spark, kind):
     """Runs all epochs; returns the output of each, and what the commit says of its attempts."""
     made, backend = KINDS[kind]
@@ -151,7 +118,7 @@ def run_job(spark, kind):
 def main():
     for module in (sys.modules[__name__], job_functions):
         cloudpickle.register_pickle_by_value(module)
-    spark = session()
+    spark = speculating(MASTER, EVENTS, {"spark.sql.shuffle.partitions": "2"})
     seen = {kind: run_job(spark, kind) for kind in KINDS}
     with open(os.path.join(EVENTS, "seen.json"), "w") as file:
         json.dump(seen, file)

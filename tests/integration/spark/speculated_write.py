@@ -10,7 +10,6 @@ import signal
 import sys
 
 from pyspark import TaskContext
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 from dstl_core.codec.serializers import Types
@@ -19,9 +18,9 @@ from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.operator_transformation import OperatorTransformation
 from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from tests.integration.spark.speculation import TIMEOUT_S, speculating
 
 MASTER, OUT, EVENTS = sys.argv[1:]
-TIMEOUT_S = 60
 
 
 def meet_the_other_attempt(how):
@@ -75,36 +74,8 @@ class Fill(KeyedStateBootstrapFunction):
 def main():
     # How changes of a folder are told; before there are other threads, which have it blocked, too.
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGIO])
-    settings = {
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
-        "spark.ui.enabled": "false",
-        "spark.log.level": "OFF",
-        "spark.executor.memory": "600m",
-        "spark.cores.max": "2",
-        "spark.scheduler.minRegisteredResourcesRatio": "1.0",
-        "spark.pyspark.python": sys.executable,
-        "spark.executorEnv.PYTHONPATH": os.environ["PYTHONPATH"],
-        "spark.executor.extraJavaOptions": os.environ["SPARK_DAEMON_JAVA_OPTS"],
-        "spark.speculation": "true",
-        "spark.speculation.interval": "100ms",
-        "spark.speculation.minTaskRuntime": "2s",
-        "spark.speculation.quantile": "0.5",
-        "spark.speculation.multiplier": "1.5",
-        "spark.speculation.efficiency.enabled": "false",
-        # A killed attempt ends its work, as one does whose host is only slow to hear of it.
-        "spark.python.task.killTimeout": f"{TIMEOUT_S}s",
-        "spark.sql.shuffle.partitions": "4",
-        "spark.sql.adaptive.enabled": "false",
-        "spark.eventLog.enabled": "true",
-        "spark.eventLog.compress": "false",
-        "spark.eventLog.rolling.enabled": "false",
-        "spark.eventLog.dir": f"file:{EVENTS}",
-    }
-    builder = SparkSession.builder.master(MASTER)
-    for name, value in settings.items():
-        builder = builder.config(name, value)
-    spark = builder.getOrCreate()
+    partitions = {"spark.sql.shuffle.partitions": "4", "spark.sql.adaptive.enabled": "false"}
+    spark = speculating(MASTER, EVENTS, partitions)
     numbers = spark.range(0, 4000, 1, 4)
     rows = numbers.select(F.format_string("key-%d", "id").alias("k"), F.col("id").alias("n"))
     keyed = OperatorTransformation.bootstrap_with

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers import BUILT_IN, SnapshotContext, Types, write_snapshot
-from dstl_core.codec.serializers.base import AnySerializer, deserialize_exactly, serialize_to_bytes
+from dstl_core.codec.data_io import DataInput
+from dstl_core.codec.serializers import BUILT_IN, SnapshotContext, Types
+from dstl_core.codec.serializers.base import AnySerializer, deserialize_exactly
 from dstl_core.codec.serializers.dates import LocalDate, LocalDateTime, LocalTime
 from dstl_core.codec.serializers.libraries.flink_scala_api import (
     PACKAGE,
@@ -41,6 +41,7 @@ from dstl_core.codec.serializers.libraries.flink_scala_types import (
     ZoneOffsetSerializer,
 )
 from dstl_core.errors import FormatError
+from tests.unit.codec.serializers.test_libraries import check_snapshot, check_value
 
 INTS = OrderingSerializer("DefaultIntOrdering")
 DOWN = ReverseOrderingSerializer(INTS)
@@ -104,14 +105,7 @@ VALUES: list[tuple[AnySerializer, Any, str, Any]] = [
 def test_values_have_the_bytes_of_the_library(
     serializer: AnySerializer, value: Any, raw: str, text: Any
 ) -> None:
-    read = deserialize_exactly(serializer, bytes.fromhex(raw))
-    assert read == value
-    assert serializer.to_text(read) == text
-    assert serialize_to_bytes(serializer, value).hex() == raw
-    whole = bytes.fromhex(raw)
-    for size in range(len(whole)):
-        with pytest.raises(FormatError):
-            deserialize_exactly(serializer, whole[:size])
+    check_value(serializer, value, raw, text)
 
 
 @pytest.mark.parametrize(
@@ -119,15 +113,7 @@ def test_values_have_the_bytes_of_the_library(
                    FlinkScalaNothingSerializer()],
 )  # fmt: skip
 def test_a_snapshot_is_read_and_written_as_it_was(serializer: AnySerializer) -> None:
-    out = DataOutput()
-    write_snapshot(out, serializer)
-    raw = out.to_bytes()
-    data = DataInput(raw)
-    assert SnapshotContext(BUILT_IN).read_snapshot(data) == serializer
-    assert data.remaining == 0
-    for size in range(len(raw)):
-        with pytest.raises(FormatError):
-            SnapshotContext(BUILT_IN).read_snapshot(DataInput(raw[:size]))
+    check_snapshot(serializer)
 
 
 def test_a_snapshot_of_a_sorted_set_names_its_ordering_behind_its_elements() -> None:

@@ -138,6 +138,11 @@ VALUES: list[tuple[AnySerializer, Any, str, Any]] = [
 def test_values_have_the_bytes_of_the_library(
     serializer: AnySerializer, value: Any, raw: str, text: Any
 ) -> None:
+    check_value(serializer, value, raw, text)
+
+
+def check_value(serializer: AnySerializer, value: Any, raw: str, text: Any) -> None:
+    """A value has these bytes and this text, and no part of the bytes is a value."""
     read = deserialize_exactly(serializer, bytes.fromhex(raw))
     assert read == value
     assert serializer.to_text(read) == text
@@ -155,6 +160,11 @@ def test_values_have_the_bytes_of_the_library(
      CoproductSerializer(("a.F",), (FIXED,), 2)],
 )  # fmt: skip
 def test_a_snapshot_is_read_and_written_as_it_was(serializer: AnySerializer) -> None:
+    check_snapshot(serializer)
+
+
+def check_snapshot(serializer: AnySerializer) -> None:
+    """The snapshot of a serializer is that serializer, and no part of it is a snapshot."""
     out = DataOutput()
     write_snapshot(out, serializer)
     raw = out.to_bytes()
