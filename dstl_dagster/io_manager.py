@@ -26,7 +26,6 @@ from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.stored_rows import (
     committed_output,
     committed_state,
-    read_state,
 )
 
 if TYPE_CHECKING:
@@ -92,8 +91,10 @@ class DstlIOManager(dg.ConfigurableIOManager):
                 f"{self.storage.jobs}; if it has another key, give its spec the metadata "
                 f"{PIPELINE!r}, {KIND!r} and {OPERATOR!r}, as pipeline.spec(..) has them."
             )
+        from dstl_core.spark.savepoints.data_source import load_state
+
         uid = str(metadata[UID])
-        return read_state(self.spark.spark_session, path, uid, None, self._registry)
+        return load_state(self.spark.spark_session, path, uid=uid, serializers=self._registry)
 
     @property
     def _registry(self) -> SerializerRegistry:

@@ -131,7 +131,9 @@ def committed_state(
         return pa.Table.from_batches(reader.read() if has_rows else [], reader.schema)
 
     def in_spark(session: SparkSession) -> DataFrame:
-        rows = read_state(session, path, uid, None, serializers)
+        from dstl_core.spark.savepoints.data_source import load_state
+
+        rows = load_state(session, path, uid=uid, serializers=serializers)
         return rows if has_rows else rows.limit(0)
 
     return StoredRows(in_arrow, in_spark)
@@ -189,19 +191,6 @@ def committed_output(
         return ParquetRows(tuple(map(str, files)), schema).frame(session)
 
     return StoredRows(in_arrow, in_spark)
-
-
-def read_state(
-    session: SparkSession,
-    path: str,
-    uid: str,
-    state: str | None = None,
-    serializers: SerializerRegistry = BUILT_IN,
-) -> DataFrame:
-    """Returns the keyed state of an operator of a snapshot as a DataFrame."""
-    from dstl_core.spark.savepoints.data_source import load_state
-
-    return load_state(session, path, uid=uid, state=state, serializers=serializers)
 
 
 def _commits_of(

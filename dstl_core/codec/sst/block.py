@@ -266,18 +266,13 @@ def index_entries(
         yield key, handle
 
 
-def whole_key_block(entries: Iterable[tuple[bytes, bytes]], *, has_sizes: bool = True) -> bytes:
-    """A block in which every key is whole.
-
-    Args:
-        entries: Keys and values, in order.
-        has_sizes: Whether an entry has the size of its value; an index with deltas has none.
-    """
+def whole_key_block(entries: Iterable[tuple[bytes, bytes]]) -> bytes:
+    """A block of these keys and values, in order, in which every key is whole."""
     parts: list[bytes] = []
     restarts: list[bytes] = []
     at = 0
     for key, text in entries:
-        entry = b"\0" + varint(len(key)) + (varint(len(text)) if has_sizes else b"") + key + text
+        entry = b"\0" + varint(len(key)) + varint(len(text)) + key + text
         restarts.append(at.to_bytes(4, "little"))
         parts.append(entry)
         at += len(entry)

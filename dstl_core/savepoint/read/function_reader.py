@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from dstl_core.codec.serializers import (
-    AnySerializer,
     deserialize_exactly,
     serialize_to_bytes,
 )
 from dstl_core.codec.serializers.runtime import StreamRecord
-from dstl_core.errors import DstlError, NoSuchStateError, SavepointError
+from dstl_core.errors import DstlError, NoSuchStateError
 from dstl_core.functions import (
     WINDOW_CONTENTS,
     WINDOW_TIMERS,
@@ -35,7 +34,6 @@ def read_keys(
     operator: OperatorCatalog,
     key_groups: KeyGroupRange,
     function: KeyedStateReaderFunction,
-    key_type: AnySerializer | None = None,
 ) -> Iterator[Any]:
     """Yields the rows of a function for every key with registered state or a timer.
 
@@ -44,7 +42,7 @@ def read_keys(
         RestoreError: A declared type differs from the stored one. The message has both.
         UserFunctionError: The function raised.
     """
-    for state, access in _accesses(operator, key_groups, key_type):
+    for state, access in _accesses(operator, key_groups):
         _call(function, "open", RuntimeContext(access))
         access.close_registration()
         timers = TimerIndex(state)
@@ -67,7 +65,6 @@ def read_windows(
     key_groups: KeyGroupRange,
     function: WindowReaderFunction,
     result_of: Callable[[Any], Any] | None = None,
-    key_type: AnySerializer | None = None,
 ) -> Iterator[Any]:
     """Yields the rows of a function for every window with contents.
 
@@ -76,12 +73,11 @@ def read_windows(
         key_groups: The key groups to read.
         function: The user's function.
         result_of: Converts stored contents to an element, e.g. an accumulator to its result.
-        key_type: The declared type of the key.
 
     Raises:
         NoSuchStateError: The operator has no windows.
     """
-    for state, access in _accesses(operator, key_groups, key_type):
+    for state, access in _accesses(operator, key_groups):
         contents = state.tables.get((WINDOW_CONTENTS, False))
         if contents is None:
             known = ", ".join(repr(name) for name, _ in state.tables) or "none"
@@ -109,19 +105,13 @@ def read_windows(
 
 
 def _accesses(
-    operator: OperatorCatalog, key_groups: KeyGroupRange, key_type: AnySerializer | None
+    operator: OperatorCatalog, key_groups: KeyGroupRange
 ) -> Iterator[tuple[KeyedState, StateAccess]]:
     """Yields the state of the key groups, with access by key; nothing without keyed state."""
     operator = with_timers_of(operator, key_groups)
     state = operator.restore(operator.keyed_handles, key_groups)
-    if state.key_serializer is None:
-        return
-    if key_type is not None and key_type != state.key_serializer:
-        raise SavepointError(
-            f"The key of operator {operator.label!r} has another type: expected "
-            f"{state.key_serializer.type_name} (from the snapshot), got {key_type.type_name}."
-        )
-    yield state, StateAccess(state, state.key_serializer, only_existing=True)
+    if state.key_serializer is not None:
+        yield state, StateAccess(state, state.key_serializer, only_existing=True)
 
 
 def _actual_windows(state: KeyedState, key_group: int) -> dict[tuple[str, Any], Any]:

@@ -17,7 +17,6 @@ _RULES = ("operators", "drop_operators", "start_empty")
 def propose_for(
     migration: Migration,
     old: Snapshot | None = None,
-    new: Snapshot | None = None,
     serializers: SerializerRegistry = BUILT_IN,
 ) -> Proposal:
     """Proposes the rules for the savepoints and plans that a declaration names.
@@ -25,7 +24,6 @@ def propose_for(
     Args:
         migration: A declaration. Its own rules have no effect on the proposal.
         old: The savepoint of the old job, if it is loaded already.
-        new: The savepoint of the new job, if it is loaded already.
         serializers: The registry of types, for the savepoints that the declaration names.
 
     Raises:
@@ -33,11 +31,8 @@ def propose_for(
         FormatError: A savepoint is damaged.
         StateFileNotFoundError: A file is missing.
     """
-    for name, value, set_value in (
-        ("from", migration.from_, old),
-        ("to_template", migration.to_template, new),
-    ):
-        if value is None and set_value is None:
+    for name, value in (("from", migration.from_ or old), ("to_template", migration.to_template)):
+        if value is None:
             raise ConfigError(
                 f"The declaration has no {name}: expected the folder of a savepoint; add it."
             )
@@ -45,7 +40,7 @@ def propose_for(
     head.pop("migration", None)
     return propose(
         old or Snapshot.load(str(migration.from_), serializers=serializers),
-        new or Snapshot.load(str(migration.to_template), serializers=serializers),
+        Snapshot.load(str(migration.to_template), serializers=serializers),
         plans=load_plans(migration),
         header=head,
     )
