@@ -73,11 +73,12 @@ class Sections:
     """What a unit gives.
 
     Args:
-        parts: A section for each of its key groups, in order; empty without records.
+        parts: A section for each of its key groups, in order, whole or in pieces; empty without
+            records.
         report: What else the author of the unit wants to know, as JSON values: a record keeps it.
     """
 
-    parts: Sequence[StreamSection]
+    parts: Sequence[bytes | Sequence[bytes]]
     report: Any = None
 
 
@@ -88,11 +89,12 @@ class SectionsForm:
     """How the sections of a unit are kept."""
 
     def pack(self, result: Sections) -> tuple[Facts, Iterable[bytes | memoryview]]:
-        parts = [part if isinstance(part, bytes) else b"".join(part) for part in result.parts]
-        return {"sizes": [*map(len, parts)], "report": result.report}, parts
+        parts = [[part] if isinstance(part, bytes) else part for part in result.parts]
+        sizes = [sum(map(len, part)) for part in parts]
+        return {"sizes": sizes, "report": result.report}, chain.from_iterable(parts)
 
     def unpack(self, entry: Entry) -> Sections:
-        parts: list[StreamSection] = []
+        parts: list[bytes] = []
         at = 0
         for size in entry.facts["sizes"]:
             parts.append(entry.data[at : at + size])
@@ -248,11 +250,11 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, trial: Trial) 
     trial.beside = max([trial.beside, *(stream.size for stream in streams if stream is not None)])
 
 
-def _whole(section: StreamSection) -> StreamSection:
+def _whole(section: StreamSection) -> bytes | list[bytes]:
     return section if isinstance(section, bytes) else [bytes(piece) for piece in section]
 
 
-def _measured(section: StreamSection) -> StreamSection:
+def _measured(section: StreamSection) -> list[bytes]:
     """Bytes of the size of a section, which is not held."""
     size = sum(map(len, [section] if isinstance(section, bytes) else section))
     zeros = bytes(PIECE_BYTES)
@@ -332,7 +334,7 @@ def copied_sections(
     with range_sections(
         sources, stream.header, stream.max_parallelism, own, stream.source, digests
     ) as sections:
-        parts = [sections.section(key_group) for key_group in own]
+        parts = [sections.section_pieces(key_group) for key_group in own]
     return Sections(parts, [_left_out(sources), digests.states])
 
 

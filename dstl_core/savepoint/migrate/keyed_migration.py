@@ -170,7 +170,8 @@ class KeyedMigration:
                 self._fill(sections, unit.key_groups, self._states)
                 report = self._report()
                 is_refused = any(misfits["refused"] for _, misfits in report.values())
-                parts = [b"" if is_refused else sections.section(at) for at in unit.key_groups]
+                every = unit.key_groups
+                parts = [b"" if is_refused else sections.section_pieces(at) for at in every]
             return Sections(parts, report)
 
         handles = write_streams(streams, task, self.output, self._take)

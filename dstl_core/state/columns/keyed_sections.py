@@ -24,7 +24,7 @@ from dstl_core.codec.columnar.types.scratch import scratch_bytes
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.keyed_canonical import END_OF_SECTION, write_section
 from dstl_core.codec.snappy_frames import (
-    compress_frames,
+    PIECE_BYTES,
     compress_together,
     compressed_pieces,
     decompress_frames,
@@ -240,10 +240,22 @@ class KeyedSections:
         Raises:
             DuplicateKeyError: A key has two values in one state.
         """
-        if self.header.compressed and not self.check_duplicates:
-            return bytes(compress_together(self._parts(key_group), scratch_bytes))
-        raw = self.raw_section(key_group)
-        return compress_frames(raw) if self.header.compressed and raw else raw
+        section = self.section_pieces(key_group)
+        return section if isinstance(section, bytes) else b"".join(section)
+
+    def section_pieces(self, key_group: int) -> bytes | list[bytes]:
+        """As ``section``. A compressed one comes in pieces of about a megabyte: each is made in the
+        cache of a core, and nobody puts them together.
+
+        Raises:
+            DuplicateKeyError: A key has two values in one state.
+        """
+        raw = [self.raw_section(key_group)] if self.check_duplicates else self._parts(key_group)
+        if not self.header.compressed:
+            return b"".join(raw)
+        if sum(map(len, raw)) > PIECE_BYTES:
+            return [*compressed_pieces(raw)]
+        return bytes(compress_together(raw, scratch_bytes))
 
     def stream_section(self, key_group: int) -> StreamSection:
         """As ``section``; a large one comes in pieces, of which memory holds one.

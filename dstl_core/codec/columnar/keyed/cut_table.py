@@ -186,7 +186,8 @@ def cut_table(table: TableReader, gone: KeyPrefixes) -> CutTable | None:
         went.add(entries.lines[rows])
         marks = np.zeros(len(entries), np.bool_)
         marks[rows] = True
-        bounds = entries.bounds_of_blocks()
+        bounds = entries.firsts
+        assert bounds is not None  # blocks were asked for
         for place in np.unique(entries.blocks_of(rows)).tolist():
             at, start, end = int(numbers[place]), int(bounds[place]), int(bounds[place + 1])
             if marks[start]:

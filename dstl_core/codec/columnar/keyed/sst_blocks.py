@@ -9,7 +9,8 @@ from __future__ import annotations
 import ctypes
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any, overload
 
 import cramjam
@@ -29,7 +30,6 @@ from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     KEY_START,
     MEASURED_WORDS,
     TRAILER_BYTES,
-    VALUE_START,
     measure_blocks,
     measure_index,
     unpack_blocks,
@@ -60,6 +60,7 @@ MAX_BLOCKS_BYTES = 1 << 30
 is more: Zlib and ZSTD unpack a few bytes to a whole block.
 """
 _MOST_TIMES_TOGETHER = 64
+_KEYS_KNOWN = 256
 Bytes = npt.NDArray[np.uint8]
 _NOTHING = -1, -1, b""
 _KEPT_BYTES = 64 << 10
@@ -71,20 +72,14 @@ class TableEntries:
 
     lines: Int64s
     kept: list[Any]
-    starts: Int64s | None = None
-    """Where the payload of each block starts, if they were asked for."""
+    firsts: Int64s | None = None
+    """The first entry of each block, and the number of all entries, if blocks were asked for."""
 
     def blocks_of(self, rows: Int64s) -> Int64s:
         """The places of the blocks of some entries among those that were asked for."""
-        assert self.starts is not None
-        places: Int64s = np.searchsorted(self.starts, self.lines[rows, VALUE_START], "right")
+        assert self.firsts is not None
+        places: Int64s = np.searchsorted(self.firsts, rows, "right")
         return places - 1
-
-    def bounds_of_blocks(self) -> Int64s:
-        """The first entry of each block that was asked for, and the number of all entries."""
-        assert self.starts is not None
-        firsts = np.searchsorted(self.lines[:, VALUE_START], self.starts)
-        return np.append(firsts, len(self.lines))
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -154,6 +149,10 @@ class TableReader:
         befores = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
         if (starts < befores).any() or (ends > file.data_limit).any() or (ends < starts).any():
             self._refuse_index()
+        self._first_block = lru_cache(_KEYS_KNOWN)(partial(bisect_left, self.bounds))
+        """The number of the first block that may hold a key. Parts that follow each other ask for
+        the same keys.
+        """
 
     def _unpacked_index(self, payload: bytes) -> tuple[Int64s, Bytes]:
         raw = np.frombuffer(payload or b"\0", np.uint8)
@@ -198,10 +197,7 @@ class TableReader:
         np.cumsum(places[:, BLOCK_END] - places[:, BLOCK_START], out=together[:, BLOCK_END])
         together[0, BLOCK_START] = 0
         together[1:, BLOCK_START] = together[:-1, BLOCK_END]
-        data, bounds = self._unpacked(raw, together, places[:, BLOCK_START])
-        lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
-        starts = bounds[:-1] + address_of(data)
-        return TableEntries(lines, [data, keys], starts)
+        return self._entries(raw, together, places[:, BLOCK_START], least_key)
 
     def _runs(self, places: Int64s) -> Iterator[bytes]:
         """The bytes of blocks; what follows each other is read at once."""
@@ -253,13 +249,11 @@ class TableReader:
         raw = stored.part(begin, int(places[-1, BLOCK_END]))
         moved = places.copy()
         moved[:, BLOCK_START : BLOCK_END + 1] -= begin
-        data, bounds = self._unpacked(raw, moved, places[:, BLOCK_START])
-        lines, keys = self._lines(data, bounds, places[:, BLOCK_START], least_key)
-        self.file.check_count(len(lines), start, stop)
-        entries = TableEntries(lines, [data, keys])
-        for row in (0, len(lines) - 1) if len(lines) else ():
+        entries = self._entries(raw, moved, places[:, BLOCK_START], least_key)
+        self.file.check_count(len(entries), start, stop)
+        for row in (0, len(entries) - 1) if len(entries) else ():
             self.file.check_key(entries.key(row))
-        return entries
+        return replace(entries, firsts=None)
 
     def stored_bytes(self, start: bytes, stop: bytes | None) -> int:
         """Size of these blocks in the file."""
@@ -270,11 +264,10 @@ class TableReader:
         """The lines of the index for these blocks."""
         if not self.file.may_hold(start, stop):
             return self.index[:0]
-        bounds = self.bounds
-        first, last = bisect_left(bounds, start), len(bounds)
+        last = len(self.index)
         if stop is not None:
-            last = min(last, bisect_left(bounds, stop) + 1)
-        return self.index[first:last]
+            last = min(last, self._first_block(stop) + 1)
+        return self.index[self._first_block(start) : last]
 
     def keys_between(
         self, start: bytes, stop: bytes | None, step: int
@@ -294,7 +287,8 @@ class TableReader:
             before = size
 
     def _unpacked(self, raw: memoryview, places: Int64s, offsets: Int64s) -> tuple[Bytes, Int64s]:
-        """The payloads one after the other, and where each one starts.
+        """Where the payload of each block starts and ends in memory, ``[blocks, 2]``, and memory
+        with those that were packed. Others stay in ``raw``, if ``SPARE_BYTES`` are behind them.
 
         Args:
             raw: The blocks.
@@ -305,13 +299,17 @@ class TableReader:
         starts = places[:, BLOCK_START]
         stops = places[:, BLOCK_END] - BLOCK_TRAILER_BYTES
         kinds = data[stops]
-        sizes = np.where(kinds == _SNAPPY, _declared_sizes(data, starts), stops - starts)
-        is_plain = (kinds == _NONE) | (kinds == _SNAPPY) & (sizes <= MOST_TIMES * (stops - starts))
-        is_plain &= self._are_whole(raw, starts, stops)
+        sizes = stops - starts
+        is_packed = kinds == _SNAPPY
+        if is_packed.any():
+            declared = _declared_sizes(data, starts)
+            is_packed &= declared <= MOST_TIMES * sizes
+            sizes = np.where(is_packed, declared, sizes)
+        is_known = (is_packed | (kinds == _NONE)) & self._are_whole(raw, starts, stops)
         others: dict[int, bytes] = {}
         limit = max(MAX_BLOCKS_BYTES, _MOST_TIMES_TOGETHER * len(raw))
         held = 0
-        for row in np.flatnonzero(~is_plain).tolist():
+        for row in np.flatnonzero(~is_known).tolist():
             block = bytes(raw[int(starts[row]) : int(stops[row]) + BLOCK_TRAILER_BYTES])
             payload = unpack_block(block, self.file.checksum_type, int(offsets[row]))
             others[row], sizes[row] = payload, len(payload)
@@ -323,16 +321,19 @@ class TableReader:
                     expected=f"<= {limit} bytes unpacked",
                     got=f"{held} up to this one",
                 )
-        bounds = np.zeros(len(places) + 1, np.int64)
-        np.cumsum(sizes, out=bounds[1:])
-        room = scratch(int(bounds[-1]) + SPARE_BYTES)
-        target = room.data
-        unpack = cramjam.snappy.decompress_raw_into
-        columns = (starts, stops, bounds[:-1], bounds[1:])
-        rows = zip(*(each.tolist() for each in columns), strict=True)
-        is_packed = (is_plain & (kinds == _SNAPPY)).tolist()
-        for row, (start, stop, low, high) in enumerate(rows):
-            if not is_packed[row]:
+        is_packed &= is_known
+        rows = np.flatnonzero(is_packed | ~is_known | (stops + SPARE_BYTES > len(raw)))
+        moved = sizes[rows]
+        highs = np.cumsum(moved)
+        room = scratch(int(moved.sum()) + SPARE_BYTES)
+        payloads = np.stack([starts, stops], 1) + address_of(data)
+        payloads[rows] = np.stack([highs - moved, highs], 1) + address_of(room)
+        target, unpack = room.data, cramjam.snappy.decompress_raw_into
+        columns = (rows, starts[rows], stops[rows], highs - moved, highs, is_packed[rows])
+        for row, start, stop, low, high, packed in zip(
+            *(each.tolist() for each in columns), strict=True
+        ):
+            if not packed:
                 target[low:high] = others.get(row, raw[start:stop])
                 continue
             try:
@@ -341,7 +342,7 @@ class TableReader:
                 size = -1
             if size != high - low:
                 _refuse_payload(bytes(raw[start : stop + BLOCK_TRAILER_BYTES]), int(offsets[row]))
-        return room, bounds
+        return room, payloads
 
     def _are_whole(self, raw: memoryview, starts: Int64s, stops: Int64s) -> Any:
         """Whether the checksum of each block is right; none of them for types that neither RocksDB
@@ -351,29 +352,32 @@ class TableReader:
         data = np.frombuffer(raw, np.uint8)
         if self.file.checksum_type == _XXH3:
             of_bytes = xxhash.xxh3_64_intdigest
-            checksums = np.fromiter((of_bytes(raw[at:to]) for at, to in places), np.uint64)
+            checksums = np.array([of_bytes(raw[at:to]) for at, to in places], np.uint64)
             checksums ^= data[stops].astype(np.uint64) * np.uint64(XXH3_LAST_BYTE)
         elif self.file.checksum_type == _CRC32C:
-            parts = (masked_crc32c(bytes(raw[at : to + 1])) for at, to in places)
-            checksums = np.fromiter(parts, np.uint64)
+            parts = [masked_crc32c(bytes(raw[at : to + 1])) for at, to in places]
+            checksums = np.array(parts, np.uint64)
         else:
             return np.zeros(len(starts), np.bool_)
-        stored = np.zeros(len(starts), np.uint32)
-        for at in range(4):
-            stored |= data[stops + 1 + at].astype(np.uint32) << np.uint32(8 * at)
-        return checksums.astype(np.uint32) == stored
+        # A checksum begins at any byte.
+        words = np.ndarray(len(raw) - 3, "<u4", raw, strides=(1,))
+        return checksums.astype(np.uint32) == words[stops + 1]
 
-    def _lines(
-        self, data: Bytes, bounds: Int64s, offsets: Int64s, least_key: int
-    ) -> tuple[Int64s, Bytes]:
-        blocks = len(bounds) - 1
+    def _entries(
+        self, raw: memoryview, places: Int64s, offsets: Int64s, least_key: int
+    ) -> TableEntries:
+        """The entries of blocks. The arguments are those of ``_unpacked``."""
+        room, payloads = self._unpacked(raw, places, offsets)
         measured = np.zeros(MEASURED_WORDS, np.int64)
-        place = address_of(data), address_of(bounds), blocks
-        wrong = measure_blocks(*place, least_key, address_of(measured))
+        firsts = np.empty(len(payloads) + 1, np.int64)
+        place, results = (address_of(payloads), len(payloads)), (firsts, measured)
+        wrong = measure_blocks(*place, least_key, *map(address_of, results))
         if wrong >= 0:
-            payload = bytes(data[int(bounds[wrong]) : int(bounds[wrong + 1])])
+            start, end = payloads[wrong].tolist()
+            payload = ctypes.string_at(start, end - start)
             _refuse_block(payload, int(offsets[wrong]), least_key)
-        limit = max(MAX_BLOCKS_BYTES, keys_limit(int(bounds[-1])))
+        stored = int((payloads[:, 1] - payloads[:, 0]).sum())
+        limit = max(MAX_BLOCKS_BYTES, keys_limit(stored))
         if int(measured[KEY_BYTES]) > limit:
             raise keys_too_large(int(offsets[0]), limit)
         keys = scratch(int(measured[KEY_BYTES]) + SPARE_BYTES)
@@ -383,7 +387,7 @@ class TableReader:
             raise FormatError(
                 "The entries of a table file are not in order", offset=int(offsets[wrong])
             )
-        return lines, keys
+        return TableEntries(lines, [raw, room, keys], firsts)
 
 
 class _Bounds(Sequence[bytes]):

@@ -74,14 +74,14 @@ def entry_head(at: int, end: int) -> tuple[int, int, int, int]:
 
 
 @kernel
-def measure_blocks(data: int, bounds: int, blocks: int, least_key: int, measured: int) -> int:
+def measure_blocks(payloads: int, blocks: int, least_key: int, firsts: int, measured: int) -> int:
     """Checks the entries of data blocks, except for the order of keys.
 
     Args:
-        data: Address of the payloads.
-        bounds: Address of ``blocks + 1`` positions: where each payload starts.
+        payloads: Address of two words for each block: the start and the end of its payload.
         blocks: Number of blocks.
         least_key: Smallest number of bytes of a user key.
+        firsts: Receives the number of the first entry of each block, and that of all entries.
         measured: Receives ``MEASURED_WORDS`` words.
 
     Returns:
@@ -90,8 +90,9 @@ def measure_blocks(data: int, bounds: int, blocks: int, least_key: int, measured
     count = 0
     total = 0
     for block in range(blocks):
-        at = data + get64(bounds + 8 * block)
-        end = entries_end(at, data + get64(bounds + 8 * block + 8))
+        put64(firsts + 8 * block, count)
+        at = get64(payloads + 16 * block)
+        end = entries_end(at, get64(payloads + 16 * block + 8))
         if end < 0:
             return block
         key = 0
@@ -105,6 +106,7 @@ def measure_blocks(data: int, bounds: int, blocks: int, least_key: int, measured
             total += key
             count += 1
             at += rest + size
+    put64(firsts + 8 * blocks, count)
     put64(measured, count)
     put64(measured + 8, total)
     return -1
@@ -154,7 +156,7 @@ def same_bytes(a: int, a_size: int, b: int, b_size: int) -> bool:
 
 
 @kernel
-def unpack_blocks(data: int, bounds: int, blocks: int, keys: int, lines: int) -> int:
+def unpack_blocks(payloads: int, blocks: int, keys: int, lines: int) -> int:
     """Writes whole keys one after the other, and one line for each entry.
 
     ``measure_blocks`` must have checked the blocks; it also returns the needed room.
@@ -165,8 +167,8 @@ def unpack_blocks(data: int, bounds: int, blocks: int, keys: int, lines: int) ->
     first = lines
     before_size = 0
     for block in range(blocks):
-        at = data + get64(bounds + 8 * block)
-        end = entries_end(at, data + get64(bounds + 8 * block + 8))
+        at = get64(payloads + 16 * block)
+        end = entries_end(at, get64(payloads + 16 * block + 8))
         before = keys
         while at < end:
             shared, rest, size, at = entry_head(at, end)
