@@ -23,8 +23,11 @@ from dstl_core.extras import how_to_install
 
 _SCHEME_TO_PROTOCOL = {"s3a": "s3", "s3p": "s3", "gs": "gcs", "abfss": "abfs", "wasbs": "abfs"}
 _LOCK = threading.Lock()
-_OPEN: dict[str, Any] = {}
-"""One file system for equal options, so that all users of a store share its connections."""
+_OPEN: dict[str, tuple[int, Any]] = {}
+"""One file system for equal options, so that all users of a store share its connections; with the
+process that uses it.
+"""
+_BEFORE = "_dstl_before_fork"
 _CREDENTIALS = ("AWS_", "AZURE_", "GOOGLE_", "FSSPEC_")
 """Prefixes of environment variables from which file systems take credentials and endpoints."""
 _NEEDED = {
@@ -88,14 +91,23 @@ def file_system(protocol: str, options: Mapping[str, Any]) -> Any:
     # A forked process must not use the connections of its parent. Client libraries read credentials
     # once, so changed environment variables need another file system.
     credentials = [] if protocol == "file" else _credentials()
-    token = tokenize(os.getpid(), protocol, dict(options), sorted(credentials))
+    token = tokenize(protocol, dict(options), sorted(credentials))
     with _LOCK:
-        if token not in _OPEN:
-            made = _uncached(protocol, options)
-            if not made.cachable:  # its connection serves only one user
-                return made
-            _OPEN[token] = made
-        return _OPEN[token]
+        process, known = _OPEN.get(token, (0, None))
+        if process == os.getpid():
+            return known
+        made = _uncached(protocol, options)
+        if made.cachable:  # else, its connection serves only one user
+            setattr(made, _BEFORE, known)
+            _OPEN[token] = os.getpid(), made
+        return made
+
+
+def before_fork(fs: Any) -> Any | None:
+    """The equal file system of the process that this one was forked from: what it knows is known
+    here, but nobody may wait for it. None without one.
+    """
+    return getattr(fs, _BEFORE, None)
 
 
 def _credentials() -> list[tuple[str, str]]:

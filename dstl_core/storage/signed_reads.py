@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 import ssl
+import threading
 from collections import deque
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from dstl_core.clock import Clock, SystemClock
+from dstl_core.storage.file_systems import before_fork
 
 _SIGNED_S = 3600
 _USED_MS = 600_000
@@ -78,6 +80,9 @@ class SignedReads:
         self._clock = clock or SystemClock()
         self._failures = 0 if _is_plain(fs) else _MOST_FAILURES
         self._addresses: dict[str, _Address] = {}
+        self._signer = before_fork(fs)
+        """Signs without a connection of its own: to make one takes a quarter of a second."""
+        self._lock = threading.Lock()
         self._idle: deque[tuple[str, HTTPConnection]] = deque()
 
     def read(self, path: str, start: int, end: int) -> bytes | None:
@@ -101,10 +106,7 @@ class SignedReads:
     def _address(self, path: str) -> _Address:
         address, now = self._addresses.get(path), self._clock.monotonic_ms()
         if address is None or now > address.until_ms:
-            self._fs.s3.meta.events.register_first(
-                "choose-signer.s3", _in_version_4, unique_id=_NAME
-            )
-            url = urlsplit(self._fs.sign(path, expiration=_SIGNED_S))
+            url = urlsplit(self._signed(path))
             target = f"{url.path}?{url.query}" if url.query else url.path
             # In small letters, as it was signed.
             address = _Address(url.scheme, url.netloc.lower(), target, now + _USED_MS)
@@ -112,6 +114,18 @@ class SignedReads:
                 self._addresses.clear()
             self._addresses[path] = address
         return address
+
+    def _signed(self, path: str) -> str:
+        with self._lock:
+            if self._signer is not None:
+                signed = _signed_at_once(self._signer, path)
+                if signed is not None:
+                    return signed
+                self._signer = None
+        _sign_in_version_4(self._fs.s3)
+        signed = self._fs.sign(path, expiration=_SIGNED_S)
+        assert isinstance(signed, str)
+        return signed
 
     def _answer(self, address: _Address, start: int, end: int) -> tuple[int, bytes | None]:
         """The status, and the bytes if it is a success."""
@@ -172,6 +186,29 @@ def _is_plain(fs: Any) -> bool:
     return not any(getattr(fs, name, None) for name in _SPECIAL) and _OPTIONS.issuperset(
         fs.client_kwargs
     )
+
+
+def _signed_at_once(fs: Any, path: str) -> str | None:
+    """An address that is signed without waiting for anything; None if that is not possible, as with
+    credentials that have to be fetched anew.
+    """
+    if getattr(fs, "_s3", None) is None:
+        return None  # it has never been connected
+    try:
+        _sign_in_version_4(fs.s3)
+        signing = fs._url(path, expires=_SIGNED_S)  # noqa: SLF001  # ``sign`` waits for another thread
+        try:
+            signing.send(None)
+        except StopIteration as done:
+            return str(done.value)
+        signing.close()
+    except Exception:
+        return None  # the file system of this process signs, and its error says why
+    return None
+
+
+def _sign_in_version_4(client: Any) -> None:
+    client.meta.events.register_first("choose-signer.s3", _in_version_4, unique_id=_NAME)
 
 
 def _in_version_4(signature_version: str, **_: Any) -> str | None:

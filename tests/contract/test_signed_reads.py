@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import asyncio
+import os
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -142,3 +144,55 @@ def test_an_address_is_signed_once_in_ten_minutes(
         clock.advance(minutes * 60_000)
         assert reads.read(place.path[1:], 3, 9) == CONTENT[3:9]
         assert len(signed) == count
+
+
+def _in_fork(ask: Callable[[], bool]) -> bool:
+    process = os.fork()
+    if not process:
+        os._exit(0 if ask() else 1)
+    return os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == 0
+
+
+def test_a_fork_signs_as_the_process_that_it_comes_from_and_makes_no_client(
+    files: FsspecFileIO, proxy: S3Proxy, place: Location
+) -> None:
+    other = place.parent.child("other")
+    files.write_new(other, CONTENT)
+    files.read_bytes(place, 0, 1)
+    before = len(proxy.requests)
+
+    def reads_by_addresses_alone() -> bool:
+        is_read = all(files.read_bytes(each, 3, 9) == CONTENT[3:9] for each in (place, other))
+        has_client = files.at(place)[0]._s3 is not None
+        return is_read and not has_client and files.size(other) == len(CONTENT)
+
+    assert _in_fork(reads_by_addresses_alone)
+    assert signed_by_headers(proxy)[before:] == [False, False, True]
+
+
+def test_a_fork_of_a_process_without_a_client_makes_its_own(
+    proxy: S3Proxy, place: Location, s3: S3Server
+) -> None:
+    open_file_io(place, s3.storage_options).write_new(place, CONTENT)
+    files = open_file_io(place, proxy.server.storage_options)
+    files.at(place)
+    assert _in_fork(lambda: files.read_bytes(place, 3, 9) == CONTENT[3:9])
+    assert signed_by_headers(proxy) == [False]
+
+
+def test_an_address_that_cannot_be_signed_at_once_is_signed_by_the_fork(
+    files: FsspecFileIO, proxy: S3Proxy, place: Location, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with credentials that have to be fetched anew."""
+    files.size(place)
+    fs, _ = files.at(place)
+    signs = fs._url
+
+    async def fetches(path: str, **options: Any) -> Any:
+        await asyncio.sleep(0)
+        return await signs(path, **options)
+
+    monkeypatch.setattr(fs, "_url", fetches)
+    before = len(proxy.requests)
+    assert _in_fork(lambda: files.read_bytes(place, 3, 9) == CONTENT[3:9])
+    assert signed_by_headers(proxy)[before:] == [False]
