@@ -166,6 +166,7 @@ class _Dump:
         self, operator: OperatorSnapshot, state: str | None, opaque: bool, expiry: Expiry | None
     ) -> None:
         self._operator = operator
+        self.reads_all_of = operator if state is None else None
         self._state = state
         self._opaque = opaque
         self._expiry = expiry

@@ -202,11 +202,31 @@ class HandleResolver:
         if self._coming is not None and stream.location is not None:
             self._coming.begin(stream.location, stream.start + start, stream.start + end)
 
+    def afterwards(self, then: Callable[[], None]) -> None:
+        """Has something called, once, when the ``last`` bytes that were begun are there. On a local
+        disk, it is never called.
+        """
+        if self._coming is not None:
+            self._coming.afterwards(then)
+
+    def last(self) -> None:
+        """Says that what is begun from here on is the rest of what is wanted."""
+        if self._coming is not None:
+            self._coming.last()
+
+    def begin_reader(self, handle: StreamStateHandle, start: int, end: int) -> None:
+        """Begins what ``reader`` will read first."""
+        if self._coming is not None:
+            AheadReader(
+                partial(self.begin, handle), partial(self.read, handle), start, end
+            ).go_ahead()
+
     def reader(self, handle: StreamStateHandle, start: int, end: int) -> ReadRange:
         """Reads a stream whose bytes ``[start, end)`` are wanted one after the other."""
         read = partial(self.read, handle)
         if self._coming is None:
             return read
+        self.last()
         return AheadReader(partial(self.begin, handle), read, start, end)
 
     def read_start(self, handle: StreamStateHandle, size: int) -> bytes:

@@ -42,6 +42,8 @@ class ComingReads:
         self._reset()
 
     def _reset(self) -> None:
+        self._then: Callable[[], None] | None = None
+        self._is_last = False
         self._coming: dict[_Place, Future[bytes]] = {}
         self._bytes = 0
         self._process = os.getpid()
@@ -63,6 +65,20 @@ class ComingReads:
             self._bytes += end - start
             self._coming[place] = _pool().submit(self._read, location, start, end)
 
+    def afterwards(self, then: Callable[[], None]) -> None:
+        """Has something called, once, when nothing of the ``last`` ones is coming any more: the
+        store would have nothing to do while their bytes are used.
+        """
+        if self._process != os.getpid():
+            self._reset()
+        self._then, self._is_last = then, False
+
+    def last(self) -> None:
+        """Says that what is begun from here on is the rest. While there is more, something of it is
+        coming.
+        """
+        self._is_last = True
+
     def take(self, location: Location, start: int, end: int) -> bytes | None:
         """The bytes of a read that was begun; None of another one.
 
@@ -75,6 +91,10 @@ class ComingReads:
         if coming is None:
             return None
         self._bytes -= end - start
+        then = self._then
+        if then is not None and self._is_last and not self._coming:
+            self._then = None
+            then()
         return coming.result()
 
 
@@ -138,12 +158,12 @@ class AheadReader:
         if not self._coming:
             self._next = max(self._next, start)
         while self._taken < end:
-            self._go_ahead()
+            self.go_ahead()
             at, stop = self._coming.popleft()
             part = self._read(at, stop)
             if stop > start:
                 held.append((at, part))
-        self._go_ahead()
+        self.go_ahead()
         pieces = [
             part[max(0, start - at) : end - at]
             for at, part in held
@@ -156,7 +176,8 @@ class AheadReader:
         """Where the bytes end that were taken."""
         return self._coming[0][0] if self._coming else self._next
 
-    def _go_ahead(self) -> None:
+    def go_ahead(self) -> None:
+        """Begins to read the parts that come next."""
         while len(self._coming) <= _PARTS_AHEAD and self._next < self._end:
             at, self._next = self._next, min(self._end, self._next + _PART_BYTES)
             self._begin(at, self._next)

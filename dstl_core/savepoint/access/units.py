@@ -10,16 +10,19 @@ import ctypes
 import os
 import signal
 import sys
+import time
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from multiprocessing import current_process, get_context
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
-from dstl_core.errors import ConfigError, DstlError
+from dstl_core.errors import DAMAGED, ConfigError, DstlError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
@@ -33,6 +36,7 @@ _PARENT_DEATH_SIGNAL = 1
 _TIMES_ON_STORE = 8
 _WAITING = 2
 """Units for each process that run, or whose results wait for those of earlier ones."""
+_PAUSE_S = 0.01
 
 Result = TypeVar("Result")
 
@@ -123,6 +127,9 @@ def run_units(
         units: The units.
         jobs: Number of processes, or what runs the units.
 
+    A task with an attribute ``reads_all_of``, the operator whose handles the units are of, lets a
+    store read ahead across units.
+
     Raises:
         DstlError: A process ended before its unit did. Errors of the task are raised as they are.
     """
@@ -133,7 +140,9 @@ def run_units(
     if processes > 1:
         yield from _pooled(task, units, processes)
         return
-    for unit in units:
+    for number, unit in enumerate(units):
+        later = units[number + 1 : number + 2]
+        _read_ahead(task, partial(next, iter(later), None))
         yield unit, task(unit)
 
 
@@ -142,20 +151,35 @@ def _pooled(
 ) -> Generator[tuple[Unit, Result], None, None]:
     if "numba" in sys.modules:  # the task has kernels
         _load_compiler()
-    pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (task, os.getpid()))
-    waiting: deque[tuple[Unit, Future[Any]]] = deque()
+    window = _WAITING * jobs
+    shared = _SharedUnits(task, units, window)
+    pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (shared, os.getpid()))
+    waiting: deque[Future[tuple[int, Any] | None]] = deque()
+    results: dict[int, Any] = {}
+    failure: BaseException | None = None
+    unit = units[0]
     try:
-        for unit in units:
-            waiting.append((unit, pool.submit(_run, unit)))
-            if len(waiting) == _WAITING * jobs:
-                yield _next(waiting)
-        while waiting:
-            yield _next(waiting)
+        for number, unit in enumerate(units):
+            while number not in results:
+                while failure is None and len(waiting) < window:
+                    waiting.append(pool.submit(_run))
+                if not waiting:
+                    assert failure is not None
+                    raise failure
+                done = waiting.popleft()
+                error = done.exception()
+                if isinstance(error, BrokenProcessPool):
+                    raise error
+                if error is not None:
+                    failure = failure or error  # results of earlier units come first
+                elif (result := done.result()) is not None:
+                    results[result[0]] = result[1]
+            yield unit, results.pop(number)
+            shared.allow(number + 1 + window)
     except BrokenProcessPool as error:
         raise DstlError(
-            f"One of {jobs} processes was killed while it read key groups "
-            f"{waiting[0][0].key_groups if waiting else 'of the last unit'}, perhaps for want of "
-            f"memory; run it with fewer of them (jobs, --jobs)."
+            f"One of {jobs} processes was killed while it read key groups {unit.key_groups}, "
+            f"perhaps for want of memory; run it with fewer of them (jobs, --jobs)."
         ) from error
     finally:
         pool.shutdown(cancel_futures=True)
@@ -175,26 +199,85 @@ def _load_compiler() -> None:
     pa.array([], pa.int64())
 
 
-def _next(waiting: deque[tuple[Unit, Future[Any]]]) -> tuple[Unit, Any]:
-    result = waiting[0][1].result()
-    return waiting.popleft()[0], result
+class _SharedUnits:
+    """The units of a pool, of which each process takes the next one when it is free, or when the
+    store has nothing to do for it.
+
+    Args:
+        task: What to do with each.
+        units: The units.
+        end: The number of the first one that may not be taken yet.
+    """
+
+    def __init__(self, task: Callable[[Unit], Any], units: Sequence[Unit], end: int) -> None:
+        self.task, self.units = task, units
+        self._next_and_end = get_context("fork").Array("q", [0, end])
+        self._ahead: list[int] = []
+
+    def allow(self, end: int) -> None:
+        """Lets units up to a number be taken."""
+        self._next_and_end[1] = end
+
+    def take(self) -> int | None:
+        """The number of a unit for this process; None if there is none now."""
+        return self._ahead.pop() if self._ahead else self._taken()
+
+    def take_ahead(self) -> Unit | None:
+        """What ``take`` will give next."""
+        number = self._taken()
+        if number is None:
+            return None
+        self._ahead.append(number)
+        return self.units[number]
+
+    def _taken(self) -> int | None:
+        with self._next_and_end.get_lock():
+            number, end = self._next_and_end[:]
+            if number >= min(end, len(self.units)):
+                return None
+            self._next_and_end[0] = number + 1
+        return int(number)
 
 
-_task: list[Callable[[Unit], Any]] = []
-"""The task of a process of a pool."""
+_shared: list[_SharedUnits] = []
+"""The units of a process of a pool."""
 
 
-def _adopt(task: Callable[[Unit], Any], parent: int) -> None:
+def _adopt(shared: _SharedUnits, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     # If that one is killed, nobody does: this one would wait for ever, and hold its output open.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
-    _task[:] = [task]
+    _shared[:] = [shared]
 
 
-def _run(unit: Unit) -> Any:
-    return _task[0](unit)
+def _run() -> tuple[int, Any] | None:
+    """The number and the result of a unit; None if there is none for this process."""
+    shared = _shared[0]
+    number = shared.take()
+    if number is None:
+        time.sleep(_PAUSE_S)  # another process has taken the unit that is waited for
+        return None
+    _read_ahead(shared.task, shared.take_ahead)
+    return number, shared.task(shared.units[number])
+
+
+def _read_ahead(task: Callable[[Unit], Any], following: Callable[[], Unit | None]) -> None:
+    """Begins to read the next unit while the last bytes of this one are used, on a store."""
+    operator: OperatorCatalog | None = getattr(task, "reads_all_of", None)
+    if operator is None:
+        return
+
+    def begin() -> None:
+        unit = following()
+        if unit is not None:
+            from dstl_core.savepoint.read.stored_records import begin_part  # loads Arrow
+
+            with suppress(*DAMAGED):  # who runs the unit finds it again
+                begin_part(operator, operator.keyed_handles[unit.handle], unit.key_groups)
+
+    operator.snapshot.resolver.afterwards(begin)
 
 
 def processes_that_fit(cgroup: Path = CGROUP) -> int:

@@ -114,6 +114,13 @@ def open_part_records(
     return _opener(operator, handle).open_records(handle, key_groups, within)
 
 
+def begin_part(
+    operator: OperatorCatalog, handle: KeyedStateHandle, key_groups: KeyGroupRange
+) -> None:
+    """Begins to read one of ``handle_parts`` of a store, which will be opened soon."""
+    _opener(operator, handle).begin(handle, key_groups)
+
+
 def stored_size(
     operator: OperatorCatalog, wanted: KeyGroupRange, only: KeyedStateHandle | None = None
 ) -> int:

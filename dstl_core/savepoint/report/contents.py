@@ -148,6 +148,11 @@ class _CountUnit:
     watermark_ms: int | None
     options: CountOptions
 
+    @property
+    def reads_all_of(self) -> OperatorCatalog:
+        """See ``run_units``."""
+        return self.operator
+
     def __call__(self, unit: Unit) -> list[StateCounts]:
         count = _RangeCounts(self.operator, self.watermark_ms, self.options, unit.key_groups)
         stored = count.open(self.operator.keyed_handles[unit.handle], unit.key_groups)

@@ -119,6 +119,7 @@ class RangeCheck:
         is_sampled: bool = False,
     ) -> None:
         self._operator = operator
+        self.reads_all_of = operator
         self._copies = copies
         self._is_sampled = is_sampled
         self._decoders: StateDecoders | None = None

@@ -80,6 +80,16 @@ def held_stream(
     )
 
 
+def begin_key_groups(
+    handle: KeyGroupsHandle, key_groups: KeyGroupRange, resolver: HandleResolver
+) -> None:
+    """Begins to read some key groups of a stream that is larger than what ``held_stream`` holds."""
+    sections = handle.offsets.sections(handle.stream.state_size, key_groups)
+    if sections and handle.stream.state_size > _READ_AT_ONCE:
+        starts, ends = zip(*((start, end) for _, start, end in sections), strict=True)
+        resolver.begin_reader(handle.stream, min(starts), max(ends))
+
+
 def read_key_groups(
     offsets: KeyGroupRangeOffsets,
     stream: StreamStateHandle,

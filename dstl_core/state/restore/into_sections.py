@@ -26,6 +26,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.state.restore.canonical import (
+    begin_key_groups,
     held_stream,
     read_key_groups,
     read_stream_header,
@@ -35,6 +36,7 @@ from dstl_core.state.restore.changelog_columns import open_changelog_rows
 from dstl_core.state.restore.heap import is_canonical
 from dstl_core.state.restore.into_tables import restore_keyed_state
 from dstl_core.state.restore.open_tables import OpenTables
+from dstl_core.state.restore.rocksdb import begin_table_files
 from dstl_core.state.restore.rocksdb_columns import TableRecords, open_table_records
 from dstl_core.state.restore.stored_key_groups import (
     StoredKeyGroups,
@@ -93,6 +95,25 @@ class KeyGroupsOpener:
             with suppress(NotInColumnsError, FormatError):
                 return self._table_records(handle, part_of_groups)
         return self.open_sections(handle, part_of_groups, within)
+
+    def begin(self, handle: KeyedStateHandle, key_groups: KeyGroupRange) -> None:
+        """Begins to read some key groups that will be opened soon, where files are on a store. Of a
+        handle with other table files, it reads what opening them reads.
+        """
+        resolver = self.tables.resolver
+        if not resolver.reads_ahead:
+            return
+        match handle:
+            case IncrementalRemoteKeyedStateHandle() if self.tables.is_open(handle):
+                records = self._table_records(handle, key_groups)
+                records.begin(records.tables)
+            case IncrementalRemoteKeyedStateHandle():
+                begin_table_files(handle, resolver)
+            case KeyGroupsSavepointStateHandle():
+                begin_key_groups(handle, key_groups, resolver)
+            case ChangelogStateBackendHandle():
+                for base in handle.materialized:
+                    self.begin(base, key_groups)
 
     @property
     def _prefix_bytes(self) -> int:

@@ -17,6 +17,7 @@ from dstl_core.model.handle import (
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.rocksdb import (
     Families,
+    begin_table_files,
     check_families,
     open_table_files,
     read_meta_header,
@@ -38,8 +39,8 @@ class HandleTables:
     handle: IncrementalRemoteKeyedStateHandle
     header: KeyedBackendHeader
     families: Families
-    reads_ahead: bool
-    """Whether their store reads several ranges at the same time."""
+    resolver: HandleResolver | None
+    """Reads the files, if it reads ahead."""
 
 
 @dataclass
@@ -78,11 +79,17 @@ class OpenTables:
         last = self._last
         if last is None or last.handle is not handle:
             self._last = None  # two handles are never held together
+            begin_table_files(handle, self.resolver)
             header = read_meta_header(handle, self.resolver, self.registry)
             families = open_table_files(handle, self.resolver)
             check_families(header, families)
-            last = self._last = HandleTables(handle, header, families, self.resolver.reads_ahead)
+            resolver = self.resolver if self.resolver.reads_ahead else None
+            last = self._last = HandleTables(handle, header, families, resolver)
         return last
+
+    def is_open(self, handle: KeyedStateHandle) -> bool:
+        """Whether ``of`` has the tables of a handle already."""
+        return self._last is not None and self._last.handle is handle
 
     def part_of(
         self, handle: KeyedStateHandle, key_groups: KeyGroupRange, within: KeyGroupRange | None

@@ -137,6 +137,16 @@ def open_table_files(
     return families
 
 
+def begin_table_files(handle: IncrementalRemoteKeyedStateHandle, resolver: HandleResolver) -> None:
+    """Says that ``read_meta_header`` and ``open_table_files`` will read this handle soon."""
+    resolver.begin(handle.meta_stream, 0, handle.meta_stream.state_size)
+    for name, stream in handle.shared + handle.private:
+        if name == CURRENT or name.startswith(MANIFEST):
+            resolver.begin(stream, 0, stream.state_size)
+        elif table_number(name) >= 0:
+            resolver.begin(stream, _start_of_end(stream), stream.state_size)
+
+
 def current_manifest(handle: IncrementalRemoteKeyedStateHandle, resolver: HandleResolver) -> str:
     """The local name of the MANIFEST of a handle.
 

@@ -22,6 +22,7 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.state.restore.open_tables import HandleTables
 from dstl_core.state.restore.rocksdb import TableFile, locations_of
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, in_memory
+from dstl_core.storage.handle_resolver import HandleResolver
 
 
 @dataclass(frozen=True)
@@ -45,8 +46,8 @@ class TableRecords:
     location: str
     key_groups: KeyGroupRange
     tables: list[StateTables]
-    reads_ahead: bool = False
-    """Whether their store reads several ranges at the same time."""
+    resolver: HandleResolver | None = None
+    """Reads the files, if it reads ahead."""
     has_states_apart: ClassVar[bool] = True
 
     @property
@@ -62,19 +63,26 @@ class TableRecords:
             FormatError: A file is damaged. Records before the damage are yielded first.
         """
         tables = [table for table in self.tables if wanted[table.state]]
-        self._begin(tables)
-        for table in tables:
+        self.begin(tables)
+        for table in self._until_last(tables):
             for rows in self.rows(table):
                 yield from rows.batches(table.state)
 
-    def _begin(self, tables: Sequence[StateTables]) -> None:
-        if not self.reads_ahead:
+    def begin(self, tables: Sequence[StateTables]) -> None:
+        """Says that the records of some states will be read soon."""
+        if self.resolver is None:
             return
         first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
         for table in tables:
             with suppress(FormatError):  # who reads the rows finds it again
                 readers = [each.by_columns for each in table.files]
                 begin_rows(readers, first, last, self.prefix_bytes)
+
+    def _until_last(self, tables: Sequence[StateTables]) -> Iterator[StateTables]:
+        for table in tables:
+            if self.resolver is not None and table is tables[-1]:
+                self.resolver.last()
+            yield table
 
     def rows(self, tables: StateTables) -> Iterator[SstRows]:
         first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
@@ -94,8 +102,8 @@ class TableRecords:
         """
         key_groups = self.key_groups
         runs = []
-        self._begin(self.tables)
-        for table in self.tables:
+        self.begin(self.tables)
+        for table in self._until_last(self.tables):
             for rows in self.rows(table):
                 groups = rows.key_groups
                 buckets = groups - key_groups.start_key_group
@@ -135,6 +143,4 @@ def open_table_records(
     if not all(has_twin([each.file for each in state.files]) for state in states):
         raise NotInColumnsError("A table file holds range deletions.")
     plain = KeyedBackendHeader(tables.header.key_serializer, metas)
-    return TableRecords(
-        plain, prefix_bytes, "restored state", key_groups, states, tables.reads_ahead
-    )
+    return TableRecords(plain, prefix_bytes, "restored state", key_groups, states, tables.resolver)

@@ -83,6 +83,25 @@ def test_a_read_that_was_begun_is_taken_once() -> None:
     assert store.asked == [(3, 5)]
 
 
+def test_what_comes_afterwards_is_called_once_when_the_last_ones_are_there() -> None:
+    coming, called = ComingReads(Store().read), []
+    coming.afterwards(lambda: called.append(len(called)))
+
+    def take(*ranges: tuple[int, int]) -> None:
+        for start, end in ranges:
+            coming.begin(PLACE, start, end)
+        for start, end in ranges:
+            coming.take(PLACE, start, end)
+
+    take((0, 4), (4, 8))
+    assert called == [], "these were not the last ones"
+    coming.last()
+    take((8, 12), (12, 16))
+    assert called == [0]
+    take((16, 20))
+    assert called == [0]
+
+
 def test_no_more_comes_than_there_is_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(read_ahead, "_MOST_BYTES", 10)
     store = Store()
