@@ -1,7 +1,7 @@
 """Snapshots, state and output between assets."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import dagster as dg
 from pydantic import Field
@@ -26,10 +26,8 @@ from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.snapshots.stored_rows import (
     committed_output,
     committed_state,
+    state_rows,
 )
-
-if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
 
 UID = "dstl/uid"
 KEY_BY = "dstl/key_by"
@@ -37,7 +35,7 @@ TYPES = "dstl/types"
 
 
 class DstlIOManager(dg.ConfigurableIOManager):
-    """Loads state and output of pipelines, and stores DataFrames as savepoints.
+    """Loads state and output of pipelines, and stores tables as savepoints.
 
     **Loading.** An input on the state or an output of a pipeline gives the committed
     rows of the input's partitions, by the commit log: the state after the last of them, or what the
@@ -47,10 +45,12 @@ class DstlIOManager(dg.ConfigurableIOManager):
     Only Spark's needs Spark. Columns of pandas have types of Arrow (``pandas.ArrowDtype``), so
     every value is the stored one. Name this IO manager as the ``input_manager_key`` of the input.
 
-    **Storing.** The metadata of the asset's definition describes the columns of the DataFrame:
-    ``dstl/uid``, ``dstl/key_by`` and ``dstl/types`` (column to Flink type, for types that Spark
-    does not have). Each row is a key; every column but the key is a state. A loaded DataFrame has
-    the key as ``state_key``. Savepoints are in ``<base>/savepoints/<asset key>[/<partition>]/<n>``
+    **Storing.** An asset returns a DataFrame of Spark, or what a ``LocalEngine`` takes, which this
+    process writes without Spark: tables of pyarrow, pandas, polars and DuckDB, paths of Parquet
+    files. The metadata of its definition describes the columns: ``dstl/uid``, ``dstl/key_by`` and
+    ``dstl/types`` (column to Flink type, for types that rows do not have). Each row is a key; every
+    column but the key is a state. Loaded rows have the key as ``state_key``, in the type of the
+    annotation. Savepoints are in ``<base>/savepoints/<asset key>[/<partition>]/<n>``
     and never change. The complete one with the highest ``n`` is loaded.
     """
 
@@ -60,7 +60,7 @@ class DstlIOManager(dg.ConfigurableIOManager):
     parallelism: int = Field(default=2, ge=1, description="Subtasks.")
     serializers: str | None = Field(default=None, description=SERIALIZERS)
 
-    def handle_output(self, context: dg.OutputContext, obj: "DataFrame") -> None:
+    def handle_output(self, context: dg.OutputContext, obj: Any) -> None:
         """Writes the next savepoint of the asset."""
         if PIPELINE in (context.definition_metadata or {}):
             return  # an epoch has committed its rows
@@ -91,10 +91,8 @@ class DstlIOManager(dg.ConfigurableIOManager):
                 f"{self.storage.jobs}; if it has another key, give its spec the metadata "
                 f"{PIPELINE!r}, {KIND!r} and {OPERATOR!r}, as pipeline.spec(..) has them."
             )
-        from dstl_core.spark.savepoints.data_source import load_state
-
-        uid = str(metadata[UID])
-        return load_state(self.spark.spark_session, path, uid=uid, serializers=self._registry)
+        rows = state_rows(path, str(metadata[UID]), self._registry)
+        return rows.as_type(context.dagster_type.typing_type, lambda: self.spark.spark_session)
 
     @property
     def _registry(self) -> SerializerRegistry:
@@ -141,7 +139,8 @@ class DstlIOManager(dg.ConfigurableIOManager):
             parts.append(context.asset_partition_key)
         return Location.parse(self.storage.savepoint("/".join(parts)))
 
-    def _write(self, metadata: Any, rows: "DataFrame", path: str) -> None:
+    def _write(self, metadata: Any, rows: Any, path: str) -> None:
+        from dstl_core.local.local_engine import LocalEngine
         from dstl_core.operator_transformation import OperatorTransformation
         from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 
@@ -153,7 +152,7 @@ class DstlIOManager(dg.ConfigurableIOManager):
             )
         types = {name: parse_type(text) for name, text in dict(metadata.get(TYPES, {})).items()}
         writer = SavepointWriter.new_savepoint(
-            self.spark.spark_session,
+            self.spark.spark_session if hasattr(rows, "sparkSession") else LocalEngine(),
             max_parallelism=self.max_parallelism,
             parallelism=self.parallelism,
         )

@@ -76,7 +76,7 @@ class StoredRows:
             frame = importlib.import_module("polars").from_arrow(self.in_arrow())
             return frame.lazy() if name == "LazyFrame" else frame
         raise ConfigError(
-            f"Rows of a pipeline cannot be loaded as {library}.{name}: expected a DataFrame of "
+            f"Stored rows cannot be loaded as {library}.{name}: expected a DataFrame of "
             f"pyspark, pandas or polars, a polars.LazyFrame, a duckdb.DuckDBPyRelation, or a "
             f"pyarrow.Table; change the annotation of the input."
         )
@@ -125,7 +125,22 @@ def committed_state(
             f"kept; keep more checkpoints (num_retained), or load the latest state.",
             location=path,
         ) from error
+    return _rows_of(snapshot, path, uid, serializers, has_rows=has_rows)
 
+
+def state_rows(path: str, uid: str, serializers: SerializerRegistry = BUILT_IN) -> StoredRows:
+    """Returns the keyed state of an operator of a snapshot, as ``committed_state``."""
+    return _rows_of(Snapshot.load(path, serializers=serializers), path, uid, serializers)
+
+
+def _rows_of(
+    snapshot: Snapshot,
+    path: str,
+    uid: str,
+    serializers: SerializerRegistry,
+    *,
+    has_rows: bool = True,
+) -> StoredRows:
     def in_arrow() -> pa.Table:
         reader = snapshot[f"uid:{uid}"].keyed()
         return pa.Table.from_batches(reader.read() if has_rows else [], reader.schema)
