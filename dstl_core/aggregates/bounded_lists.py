@@ -19,10 +19,22 @@ from dstl_core.codec.declared_type import TypeLike
 from dstl_core.codec.serializers import AnySerializer, Types
 
 
+@dataclass(frozen=True)
 class OrderedValues(Ordered):
     """Values of a key in the order of their rows."""
 
+    column: str
     limit: int
+    order_by: str
+    type: TypeLike | None = None
+    order_type: TypeLike | None = field(default=None, kw_only=True)
+    example: ClassVar = {
+        "column": "shop",
+        "limit": 3,
+        "order_by": "paid_at",
+        "type": "string",
+        "order_type": "timestamp",
+    }
     largest: ClassVar[bool]
     """Whether values with the largest orders are kept."""
 
@@ -35,15 +47,6 @@ class OrderedValues(Ordered):
         check_flat(name, kind)
         check_flat(name, order, "an order")
         return BoundedList(uid, name, kind, order, size=self.limit, largest=self.largest)
-
-
-_OF_ORDER = {
-    "column": "shop",
-    "limit": 3,
-    "order_by": "paid_at",
-    "type": "string",
-    "order_type": "timestamp",
-}
 
 
 @dataclass(frozen=True)
@@ -59,12 +62,6 @@ class collect_list(OrderedValues):
         order_type: Of the order; the orders are kept as the list ``<name>_order``.
     """
 
-    column: str
-    limit: int
-    order_by: str
-    type: TypeLike | None = None
-    order_type: TypeLike | None = field(default=None, kw_only=True)
-    example: ClassVar = _OF_ORDER
     largest = False
 
 
@@ -80,19 +77,16 @@ class last_values(OrderedValues):
         order_type: Of the order; the orders are kept as the list ``<name>_order``.
     """
 
-    column: str
-    limit: int
-    order_by: str
-    type: TypeLike | None = None
-    order_type: TypeLike | None = field(default=None, kw_only=True)
-    example: ClassVar = _OF_ORDER
     largest = True
 
 
+@dataclass(frozen=True)
 class ExtremeValues(Typed):
     """Values of a key in their own order."""
 
+    column: str
     limit: int
+    type: TypeLike | None = None
     distinct: ClassVar[bool]
     """Whether the smallest values are kept once each, or the largest ones."""
 
@@ -119,9 +113,6 @@ class collect_set(ExtremeValues):
         type: Of a value.
     """
 
-    column: str
-    limit: int
-    type: TypeLike | None = None
     example: ClassVar = {"column": "shop", "limit": 3, "type": "string"}
     distinct = True
 
@@ -136,9 +127,6 @@ class top(ExtremeValues):
         type: Of a value.
     """
 
-    column: str
-    limit: int
-    type: TypeLike | None = None
     example: ClassVar = {"column": "amount", "limit": 3, "type": "bigint"}
     distinct = False
 

@@ -96,9 +96,18 @@ def _check_types(aggregate: Ordered, option: str, types: Any, columns: Sequence[
         )
 
 
+_OF_ORDER = {"column": "shop", "order_by": "paid_at", "type": "string", "order_type": "timestamp"}
+
+
+@dataclass(frozen=True)
 class BestValue(Ordered):
     """The value of one row, with its order or without it."""
 
+    column: str
+    order_by: str | Sequence[str]
+    type: TypeLike | None = None
+    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
+    example: ClassVar[Mapping[str, Any]] = _OF_ORDER
     largest: ClassVar[bool]
     """Whether the largest order counts."""
     skips_nulls: ClassVar[bool]
@@ -125,6 +134,12 @@ class BestRow(Ordered):
     order_by: str | Sequence[str]
     types: Sequence[TypeLike] | None = None
     order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
+    example: ClassVar = {
+        "fields": ["shop", "amount"],
+        "order_by": ["paid_at", "number"],
+        "types": ["string", "decimal(18, 2)"],
+        "order_type": ["timestamp", "bigint"],
+    }
     largest: ClassVar[bool]
     """Whether the largest order counts."""
     several_orders = True
@@ -179,9 +194,6 @@ class BestRow(Ordered):
         return ByOrder(uid, name, values, orders, largest=self.largest, skips_nulls=False)
 
 
-_OF_ORDER = {"column": "shop", "order_by": "paid_at", "type": "string", "order_type": "timestamp"}
-
-
 @dataclass(frozen=True)
 class first(BestValue):
     """The first value by an order. Of rows of one order, the smallest value.
@@ -196,10 +208,6 @@ class first(BestValue):
             the first value, whatever its order.
     """
 
-    column: str
-    order_by: str | Sequence[str]
-    type: TypeLike | None = None
-    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     keeps_order: bool = field(default=True, kw_only=True)
     example: ClassVar = {**_OF_ORDER, "keeps_order": True}
     largest = False
@@ -220,10 +228,6 @@ class last(BestValue):
             the last value, whatever its order.
     """
 
-    column: str
-    order_by: str | Sequence[str]
-    type: TypeLike | None = None
-    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
     keeps_order: bool = field(default=True, kw_only=True)
     example: ClassVar = {**_OF_ORDER, "keeps_order": False}
     largest = True
@@ -243,11 +247,6 @@ class min_by(BestValue):
         order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
     """
 
-    column: str
-    order_by: str | Sequence[str]
-    type: TypeLike | None = None
-    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
-    example: ClassVar = _OF_ORDER
     largest = False
     skips_nulls = False
 
@@ -265,21 +264,8 @@ class max_by(BestValue):
         order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
     """
 
-    column: str
-    order_by: str | Sequence[str]
-    type: TypeLike | None = None
-    order_type: TypeLike | Sequence[TypeLike] | None = field(default=None, kw_only=True)
-    example: ClassVar = _OF_ORDER
     largest = True
     skips_nulls = False
-
-
-_OF_ROW = {
-    "fields": ["shop", "amount"],
-    "order_by": ["paid_at", "number"],
-    "types": ["string", "decimal(18, 2)"],
-    "order_type": ["timestamp", "bigint"],
-}
 
 
 @dataclass(frozen=True)
@@ -295,7 +281,6 @@ class first_row(BestRow):
         order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
     """
 
-    example: ClassVar = _OF_ROW
     largest = False
 
 
@@ -312,7 +297,6 @@ class last_row(BestRow):
         order_type: Of the order, which is kept as ``<name>_order``; a list for several columns.
     """
 
-    example: ClassVar = _OF_ROW
     largest = True
 
 

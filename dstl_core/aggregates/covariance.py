@@ -20,10 +20,13 @@ from dstl_core.codec.serializers import AnySerializer, Types
 _Floats = npt.NDArray[np.float64]
 
 
+@dataclass(frozen=True)
 class OfPairs(Aggregate):
     """An aggregate of two columns of numbers, in doubles."""
 
+    column: str
     other: str
+    example: ClassVar = {"column": "amount", "other": "discount"}
     is_relative: ClassVar[bool]
     """Whether an output has the covariance over both standard deviations."""
     takes = NUMBERS
@@ -51,9 +54,6 @@ class corr(OfPairs):
         other: The other column of numbers; rows without one do not count.
     """
 
-    column: str
-    other: str
-    example: ClassVar = {"column": "amount", "other": "discount"}
     is_relative = True
 
 
@@ -67,9 +67,6 @@ class covar_samp(OfPairs):
         other: The other column of numbers; rows without one do not count.
     """
 
-    column: str
-    other: str
-    example: ClassVar = {"column": "amount", "other": "discount"}
     is_relative = False
     states_of = "corr"
 

@@ -17,7 +17,23 @@ from dstl_core.codec.serializers import AnySerializer, Types
 
 
 @dataclass(frozen=True)
-class min(Typed):
+class ExtremeOf(Typed):
+    """The smallest or the largest value."""
+
+    column: str
+    type: TypeLike | None = None
+    example: ClassVar = {"column": "amount", "type": "bigint"}
+    largest: ClassVar[bool]
+    """Whether it is the largest value."""
+
+    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
+        [kind] = kinds
+        check_flat(name, kind)
+        return Extreme(uid, name, kind, largest=self.largest)
+
+
+@dataclass(frozen=True)
+class min(ExtremeOf):
     """The smallest value.
 
     Args:
@@ -25,19 +41,12 @@ class min(Typed):
         type: Of a value.
     """
 
-    column: str
-    type: TypeLike | None = None
     of_keys: ClassVar = "min"
-    example: ClassVar = {"column": "amount", "type": "bigint"}
-
-    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
-        [kind] = kinds
-        check_flat(name, kind)
-        return Extreme(uid, name, kind, largest=False)
+    largest = False
 
 
 @dataclass(frozen=True)
-class max(Typed):
+class max(ExtremeOf):
     """The largest value; NaN is larger than any number, as in Spark.
 
     Args:
@@ -45,47 +54,44 @@ class max(Typed):
         type: Of a value.
     """
 
-    column: str
-    type: TypeLike | None = None
     of_keys: ClassVar = "max"
-    example: ClassVar = {"column": "amount", "type": "bigint"}
-
-    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
-        [kind] = kinds
-        check_flat(name, kind)
-        return Extreme(uid, name, kind, largest=True)
+    largest = True
 
 
 @dataclass(frozen=True)
-class bool_and(Aggregate):
+class OfBooleans(Aggregate):
+    """The smallest or the largest boolean: false is smaller."""
+
+    column: str
+    example: ClassVar = {"column": "is_paid"}
+    takes = BOOLEANS
+    largest: ClassVar[bool]
+    """Whether it is the largest one."""
+
+    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
+        return Extreme(uid, name, Types.BOOLEAN, largest=self.largest)
+
+
+@dataclass(frozen=True)
+class bool_and(OfBooleans):
     """Whether all values are true.
 
     Args:
         column: Booleans.
     """
 
-    column: str
-    example: ClassVar = {"column": "is_paid"}
-    takes = BOOLEANS
-
-    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
-        return Extreme(uid, name, Types.BOOLEAN, largest=False)
+    largest = False
 
 
 @dataclass(frozen=True)
-class bool_or(Aggregate):
+class bool_or(OfBooleans):
     """Whether a value is true.
 
     Args:
         column: Booleans.
     """
 
-    column: str
-    example: ClassVar = {"column": "is_paid"}
-    takes = BOOLEANS
-
-    def merge(self, uid: str, name: str, kinds: Sequence[AnySerializer]) -> Merge:
-        return Extreme(uid, name, Types.BOOLEAN, largest=True)
+    largest = True
 
 
 class Extreme(Merge):
