@@ -47,35 +47,3 @@ def number_of(value: object) -> int:
             f"A sequence number has to be a SequenceNumber, got {type(value).__name__}."
         )
     return value.number
-
-
-@dataclass(frozen=True, slots=True)
-class SequenceNumberRange:
-    """``[from_, to)``."""
-
-    from_: SequenceNumber
-    to: SequenceNumber
-
-    def __post_init__(self) -> None:
-        if self.to < self.from_:
-            raise ConfigError(
-                f"A sequence number range ends before it starts: from={self.from_}, to={self.to}."
-            )
-
-    @classmethod
-    def generic(cls, from_: SequenceNumber, to: SequenceNumber) -> SequenceNumberRange:
-        return cls(from_, to)
-
-    @property
-    def size(self) -> int:
-        return self.to.number - self.from_.number
-
-    @property
-    def is_empty(self) -> bool:
-        return self.size == 0
-
-    def contains(self, number: SequenceNumber) -> bool:
-        return self.from_ <= number < self.to
-
-    def __str__(self) -> str:
-        return f"from={self.from_}, to={self.to}, size={self.size}"

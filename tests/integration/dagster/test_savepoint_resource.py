@@ -140,21 +140,23 @@ def test_a_savepoint_of_flink_1_is_upgraded_once(savepoints: SavepointResource) 
         savepoints.upgrade(str(first.folder), "twice")
 
 
-def test_an_upgrade_in_yaml_is_an_asset(savepoints: SavepointResource) -> None:
-    component = SavepointComponent(
-        name="orders", path=str(savepoint(ORDERS)), upgrade=Upgrade(jars=[JAR])
-    )
+def path_of_upgrade(component: SavepointComponent, savepoints: SavepointResource) -> str:
+    """Materializes the assets of a component; returns the path of what it has upgraded."""
     defs = component.build_defs(dg.ComponentTree.for_test().load_context)
     with dg.DagsterInstance.ephemeral() as instance:
         done = dg.materialize(
             list(defs.assets or ()), instance=instance, resources={"storage": savepoints.storage}
         )
-    [event] = [
-        materialized_event
-        for materialized_event in done.get_asset_materialization_events()
-        if materialized_event.asset_key == dg.AssetKey(["orders", "orders_upgraded"])
-    ]
-    path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
+    key = dg.AssetKey([component.name, f"{component.name}_upgraded"])
+    [event] = [each for each in done.get_asset_materialization_events() if each.asset_key == key]
+    return str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
+
+
+def test_an_upgrade_in_yaml_is_an_asset(savepoints: SavepointResource) -> None:
+    component = SavepointComponent(
+        name="orders", path=str(savepoint(ORDERS)), upgrade=Upgrade(jars=[JAR])
+    )
+    path = path_of_upgrade(component, savepoints)
     assert Snapshot.load(path).metadata.version == 6
 
 
@@ -166,11 +168,7 @@ def test_types_of_an_upgrade_are_named_in_yaml(savepoints: SavepointResource) ->
     component = SavepointComponent(
         name="lines", path=str(savepoint(job)), upgrade=Upgrade(jars=jars, types=types)
     )
-    defs = component.build_defs(dg.ComponentTree.for_test().load_context)
-    with dg.DagsterInstance.ephemeral() as instance:
-        assert dg.materialize(
-            list(defs.assets or ()), instance=instance, resources={"storage": savepoints.storage}
-        ).success
+    assert path_of_upgrade(component, savepoints)
 
 
 def test_types_of_scala_are_those_of_the_new_job_in_yaml(savepoints: SavepointResource) -> None:
@@ -178,17 +176,7 @@ def test_types_of_scala_are_those_of_the_new_job_in_yaml(savepoints: SavepointRe
     component = SavepointComponent(
         name="orders", path=str(of_scala.savepoint("orders")), upgrade=upgrade
     )
-    defs = component.build_defs(dg.ComponentTree.for_test().load_context)
-    with dg.DagsterInstance.ephemeral() as instance:
-        done = dg.materialize(
-            list(defs.assets or ()), instance=instance, resources={"storage": savepoints.storage}
-        )
-    [event] = [
-        materialized_event
-        for materialized_event in done.get_asset_materialization_events()
-        if materialized_event.asset_key == dg.AssetKey(["orders", "orders_upgraded"])
-    ]
-    path = str(event.step_materialization_data.materialization.metadata["dagster/uri"].value)
+    path = path_of_upgrade(component, savepoints)
     assert in_java.held(path, "orders") == in_java.held(in_java.new_savepoint("orders"), "orders")
 
 

@@ -18,6 +18,7 @@ from dstl_core.codec.serializers.window_types import TimeWindow, TimeWindowSeria
 from dstl_core.errors import FormatError
 
 VOID = VoidNamespaceSerializer()
+TEXTS = (1, Types.STRING, Types.STRING)
 
 
 @pytest.mark.parametrize(
@@ -27,58 +28,17 @@ VOID = VoidNamespaceSerializer()
         (2, Types.STRING, VOID, (7, "k6", None), b"", "0007 036b36 00"),
         (2, Types.LONG, VOID, (300, 42, None), b"", "012c 000000000000002a 00"),
         (1, Types.STRING, VOID, (7, "k6", None), bytes(7) + b"\2", "07 036b36 00 0000000000000002"),
-        (
-            1,
-            Types.STRING,
-            TimeWindowSerializer(),
-            (7, "k6", TimeWindow(0, 10)),
-            b"",
-            "07 036b36 0000000000000000 000000000000000a",
-        ),
+        (1, Types.STRING, TimeWindowSerializer(), (7, "k6", TimeWindow(0, 10)), b"",
+         "07 036b36 0000000000000000 000000000000000a"),
         # Both of variable length: each is followed by its length.
-        (
-            1,
-            Types.STRING,
-            Types.STRING,
-            (5, "ab", "xyz"),
-            bytes(3) + b"\7",
-            "05 036162 03 0478797a 04 00000007",
-        ),
-        (
-            1,
-            Types.STRING,
-            Types.STRING,
-            (5, "x" * 299, ""),
-            b"",
-            "05 ac02" + "78" * 299 + "2d01 01 01",
-        ),
+        (*TEXTS, (5, "ab", "xyz"), bytes(3) + b"\7", "05 036162 03 0478797a 04 00000007"),
+        (*TEXTS, (5, "x" * 299, ""), b"", "05 ac02" + "78" * 299 + "2d01 01 01"),
         # 255 bytes take one digit, 256 two, 65536 three.
-        (
-            1,
-            Types.STRING,
-            Types.STRING,
-            (5, "x" * 253, ""),
-            b"",
-            "05 fe01" + "78" * 253 + "ff 0101",
-        ),
-        (
-            1,
-            Types.STRING,
-            Types.STRING,
-            (5, "x" * 254, ""),
-            b"",
-            "05 ff01" + "78" * 254 + "0001 0101",
-        ),
-        (
-            1,
-            Types.STRING,
-            Types.STRING,
-            (5, "x" * 65533, ""),
-            b"",
-            "05 feff03" + "78" * 65533 + "000001 0101",
-        ),
+        (*TEXTS, (5, "x" * 253, ""), b"", "05 fe01" + "78" * 253 + "ff 0101"),
+        (*TEXTS, (5, "x" * 254, ""), b"", "05 ff01" + "78" * 254 + "0001 0101"),
+        (*TEXTS, (5, "x" * 65533, ""), b"", "05 feff03" + "78" * 65533 + "000001 0101"),
     ],
-)
+)  # fmt: skip
 def test_stored_keys(
     prefix_bytes: int,
     key_type: AnySerializer,
