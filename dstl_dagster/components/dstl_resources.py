@@ -108,12 +108,7 @@ class SparkModel(dg.Model, dg.Resolvable):
     ] = Field(default={})
 
     def build(self) -> DstlSparkResource:
-        return DstlSparkResource(
-            master=self.master,
-            remote=self.remote,
-            app_name=self.app_name,
-            spark_config=self.spark_config,
-        )
+        return DstlSparkResource(**dict(self))
 
 
 class LocalModel(dg.Model, dg.Resolvable):
@@ -131,9 +126,7 @@ class LocalModel(dg.Model, dg.Resolvable):
     ] = None
 
     def build(self) -> DstlLocalEngineResource:
-        return DstlLocalEngineResource(
-            threads=self.threads, memory=self.memory, temp_folder=self.temp_folder
-        )
+        return DstlLocalEngineResource(**dict(self))
 
 
 @dg.scaffold_with(ResourcesScaffolder)

@@ -56,15 +56,7 @@ def build_reset_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
     """Takes the pipeline over from dead runs, and deletes their files. It needs no Spark."""
     reset = build_reset_op(pipeline, name=pipeline.python_name("reset_job_op"))
 
-    @dg.job(
-        name=pipeline.python_name("reset"),
-        executor_def=dg.in_process_executor,
-        tags=_tags(pipeline, 600),
-    )
-    def reset_job() -> None:
-        reset()
-
-    return reset_job
+    return _job_of(reset, pipeline, "reset", 600)
 
 
 def build_report_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
@@ -85,15 +77,7 @@ def build_report_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
                 context.log_event(event)
         context.log.info(f"reported {len(again)} of {len(drift.commits)} commits")
 
-    @dg.job(
-        name=pipeline.python_name("report_commits"),
-        executor_def=dg.in_process_executor,
-        tags=_tags(pipeline, 600),
-    )
-    def report_job() -> None:
-        report()
-
-    return report_job
+    return _job_of(report, pipeline, "report_commits", 600)
 
 
 class GcConfig(dg.Config):
@@ -135,15 +119,23 @@ def build_gc_job(pipeline: StatefulPipeline) -> dg.JobDefinition:
             )
         )
 
-    @dg.job(
-        name=pipeline.python_name("gc"),
-        executor_def=dg.in_process_executor,
-        tags=_tags(pipeline, RUNTIME_S),
-    )
-    def gc_job() -> None:
-        gc()
+    return _job_of(gc, pipeline, "gc", RUNTIME_S)
 
-    return gc_job
+
+def _job_of(
+    op: dg.OpDefinition, pipeline: StatefulPipeline, name: str, max_runtime_s: int
+) -> dg.JobDefinition:
+    """A job of one op, in the process of its run."""
+
+    @dg.job(
+        name=pipeline.python_name(name),
+        executor_def=dg.in_process_executor,
+        tags=_tags(pipeline, max_runtime_s),
+    )
+    def job() -> None:
+        op()
+
+    return job
 
 
 def _tags(pipeline: StatefulPipeline, max_runtime_s: int) -> dict[str, str]:

@@ -47,7 +47,15 @@ def _name_of(name: Any) -> Any:
     return str(name) if type(name) is int else name
 
 
+_OF_THE_ASSET = {"name", "engine", "automatic"}
+"""Fields that say nothing of what is written."""
+
+
 class _Edit(dg.Model):
+    def edit(self) -> dict[str, Any]:
+        """What is written, as arguments of the function that makes the asset."""
+        return {name: value for name, value in self if name not in _OF_THE_ASSET}
+
     @model_validator(mode="after")
     def _check(self) -> Self:
         name = type(self).__name__
@@ -82,16 +90,6 @@ class Rewrite(_Edit, dg.Resolvable):
     def automation_condition(self) -> dg.AutomationCondition | None:
         """When Dagster rewrites, unless a translator says so."""
         return dg.AutomationCondition.eager() if self.automatic else None
-
-    def edit(self) -> dict[str, Any]:
-        """The arguments of ``rewritten_asset``."""
-        return {
-            "rename": self.rename,
-            "remove": self.remove,
-            "max_parallelism": self.max_parallelism,
-            "files": self.files,
-            "format": self.format,
-        }
 
 
 class Upgrade(_Edit, dg.Resolvable):
@@ -141,20 +139,6 @@ class Upgrade(_Edit, dg.Resolvable):
     @classmethod
     def _texts_of(cls, names: Any) -> Any:
         return _names_in(names)
-
-    def edit(self) -> dict[str, Any]:
-        """The arguments of ``upgraded_asset``."""
-        return {
-            "to": self.to,
-            "jars": self.jars,
-            "drop": self.drop,
-            "types": self.types,
-            "template": self.template,
-            "new_jars": self.new_jars,
-            "new_keys": self.new_keys,
-            "files": self.files,
-            "format": self.format,
-        }
 
 
 class Migrate(_Edit, dg.Resolvable):
