@@ -1,13 +1,12 @@
 """The small pipeline over days whose source is corrected and fails, and its runs."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
 
-from dstl_dagster import DstlStorageResource, dstl_assets, run_epochs
-from tests.integration.dagster.small_pipeline import DAYS, LOCAL, PAYMENTS
+from dstl_dagster import DstlStorageResource
+from tests.integration.dagster.small_pipeline import LOCAL, PAYMENTS, epochs_of
 
 
 class CorrectedDays(ABC):
@@ -17,14 +16,7 @@ class CorrectedDays(ABC):
         self.storage, self.instance = storage, instance
         self.failing: str | None = None
 
-        @dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS, retry_policy=None)
-        def days(
-            context: dg.AssetExecutionContext,
-            storage: DstlStorageResource,
-            engine: dg.ResourceParam[Any],
-        ) -> Iterator[Any]:
-            yield from run_epochs(context, PAYMENTS, self._batch, storage=storage, engine=engine)
-
+        days = epochs_of(PAYMENTS, self._batch, retry_policy=None)
         self.job = dg.Definitions(
             [days],
             jobs=[dg.define_asset_job("days_job", [days])],

@@ -14,6 +14,7 @@ from dstl_dagster import (
     DstlLocalEngineResource,
     DstlSparkResource,
     DstlStorageResource,
+    StatefulPipeline,
     aggregating_pipeline,
     build_pipeline_defs,
     dstl_assets,
@@ -86,6 +87,29 @@ def rows_of(engine: Any, day: str) -> pa.Table:
     return payments(*ROWS[day])
 
 
+def epochs_of(
+    pipeline: StatefulPipeline = PAYMENTS,
+    batch: Callable[[Any, str], Any] = rows_of,
+    partitions: dg.PartitionsDefinition | None = DAYS,
+    *,
+    input_id: Any = None,
+    **options: Any,
+) -> dg.AssetsDefinition:
+    """The epochs of a pipeline, as users define them."""
+
+    @dstl_assets(pipeline=pipeline, partitions_def=partitions, **options)
+    def epochs(
+        context: dg.AssetExecutionContext,
+        storage: DstlStorageResource,
+        engine: dg.ResourceParam[Any],
+    ) -> Iterator[Any]:
+        yield from run_epochs(
+            context, pipeline, batch, storage=storage, engine=engine, input_id=input_id
+        )
+
+    return epochs
+
+
 def small_defs(
     storage: DstlStorageResource,
     batch: Callable[[Any, str], Any] = rows_of,
@@ -93,22 +117,10 @@ def small_defs(
     **options: Any,
 ) -> dg.Definitions:
     """The pipeline's definitions; ``batch`` is what tests interfere with."""
-
-    @dstl_assets(
-        pipeline=PAYMENTS,
-        partitions_def=DAYS,
-        retry_policy=dg.RetryPolicy(max_retries=1),
-    )
-    def payments_state(
-        context: dg.AssetExecutionContext,
-        storage: DstlStorageResource,
-        engine: dg.ResourceParam[Any],
-    ) -> Iterator[Any]:
-        yield from run_epochs(context, PAYMENTS, batch, storage=storage, engine=engine)
-
+    epochs = epochs_of(PAYMENTS, batch, retry_policy=dg.RetryPolicy(max_retries=1))
     return build_pipeline_defs(
         PAYMENTS,
-        [payments_state],
+        [epochs],
         rewrite=Rewrite(rename={"totals": "sums"}, max_parallelism=64),
         resources={"storage": storage, "engine": engine},
         **options,

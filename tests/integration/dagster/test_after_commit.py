@@ -11,18 +11,16 @@ from dstl_core import StatefulJob
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import StorageError
 from dstl_core.savepoint.read.snapshot import Snapshot
-from dstl_dagster import DstlStorageResource, dstl_assets, run_epochs
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines import epoch_metadata
 from dstl_dagster.pipelines.epochs_page import EpochsPage
 from dstl_dagster.pipelines.jobs import build_report_job
 from dstl_dagster.pipelines.state_profile import StateSample
 from tests.integration.dagster.small_pipeline import (
-    DAYS,
     LOCAL,
     PAYMENTS,
+    epochs_of,
     expected_totals,
-    rows_of,
     totals_in,
 )
 
@@ -44,17 +42,9 @@ FAULTS = {
 @pytest.fixture
 def run(storage, instance):
     def run_day(day: str, pipeline: Any = PAYMENTS) -> dg.ExecuteInProcessResult:
-        @dstl_assets(pipeline=pipeline, partitions_def=DAYS, retry_policy=None)
-        def state(
-            context: dg.AssetExecutionContext,
-            storage: DstlStorageResource,
-            engine: dg.ResourceParam[Any],
-        ):
-            yield from run_epochs(context, pipeline, rows_of, storage=storage, engine=engine)
-
         resources = {"storage": storage, "engine": LOCAL}
         return dg.materialize(
-            [state],
+            [epochs_of(pipeline, retry_policy=None)],
             partition_key=day,
             instance=instance,
             resources=resources,

@@ -1,6 +1,5 @@
 """The source of a pipeline gains columns: committed days stay committed, and the next day runs."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -12,17 +11,14 @@ from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedProcessFunction
 from dstl_dagster import (
-    DstlLocalEngineResource,
     DstlStorageResource,
     StatefulPipelineComponent,
-    dstl_assets,
-    run_epochs,
 )
 from tests.integration.dagster.small_pipeline import (
-    DAYS,
     LOCAL,
     PAYMENTS,
     ROWS,
+    epochs_of,
     expected_totals,
     payments,
     totals_in,
@@ -35,23 +31,11 @@ RANGE = {
 }
 
 
-def days_of(pipeline: Any, rows: Any) -> dg.AssetsDefinition:
-    @dstl_assets(pipeline=pipeline, partitions_def=DAYS, retry_policy=None)
-    def days(
-        context: dg.AssetExecutionContext,
-        storage: DstlStorageResource,
-        engine: DstlLocalEngineResource,
-    ) -> Iterator[Any]:
-        yield from run_epochs(context, pipeline, rows, storage=storage, engine=engine)
-
-    return days
-
-
 def test_a_range_goes_over_committed_days_of_a_source_with_a_new_column(
     storage: DstlStorageResource, instance: dg.DagsterInstance
 ) -> None:
     resources = {"storage": storage, "engine": LOCAL}
-    before = days_of(PAYMENTS, lambda engine, day: payments(*ROWS[day]))
+    before = epochs_of(PAYMENTS, lambda engine, day: payments(*ROWS[day]))
     for day in ("2026-01-01", "2026-01-02"):
         dg.materialize([before], partition_key=day, resources=resources, instance=instance)
 
@@ -59,7 +43,7 @@ def test_a_range_goes_over_committed_days_of_a_source_with_a_new_column(
         rows = payments(*ROWS[day])
         return rows.append_column("channel", pa.nulls(len(rows), pa.string()))
 
-    after = days_of(PAYMENTS, wider)
+    after = epochs_of(PAYMENTS, wider)
     assert dg.materialize([after], resources=resources, instance=instance, tags=RANGE).success
     assert totals_in(storage) == expected_totals("2026-01-01", "2026-01-02", "2026-01-03")
     epochs = [c for c in PAYMENTS.store(storage).commits() if c.facts.kind == "epoch"]
@@ -117,7 +101,7 @@ def test_a_component_leaves_out_columns_of_a_loader(
             return rows.append_column("_dlt_load_id", pa.array([load] * len(rows)))
 
         done = dg.materialize(
-            [days_of(pipeline, loaded)],
+            [epochs_of(pipeline, loaded)],
             partition_key="2026-01-01",
             resources=resources,
             instance=instance,

@@ -1,6 +1,5 @@
 """The page of a checkpoint shows the last epochs, and what is late, missing or undone."""
 
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,19 +9,15 @@ import pytest
 
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts
-from dstl_dagster import DstlStorageResource, dstl_assets, run_epochs
+from dstl_dagster import DstlStorageResource
 from dstl_dagster.pipelines.epochs_page import SHOWN_EPOCHS, EpochsPage
 from dstl_dagster.snapshots.snapshot_assets import build_report_asset
-from tests.integration.dagster.small_pipeline import DAYS, LOCAL, PAYMENTS, ROWS, rows_of
+from tests.integration.dagster.small_pipeline import LOCAL, PAYMENTS, ROWS, epochs_of
 
 pytestmark = pytest.mark.dagster
 
 
-@dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS, retry_policy=None)
-def days(
-    context: dg.AssetExecutionContext, storage: DstlStorageResource, engine: dg.ResourceParam[Any]
-) -> Iterator[Any]:
-    yield from run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=engine)
+days = epochs_of(retry_policy=None)
 
 
 def test_the_page_shows_restated_days_and_gaps(

@@ -1,6 +1,5 @@
 """A pipeline whose states change between days: renamed, dropped, wider, begun anew, restated."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -14,13 +13,11 @@ from dstl_dagster import (
     StatefulPipelineComponent,
     aggregating_pipeline,
     build_pipeline_defs,
-    dstl_assets,
-    run_epochs,
 )
 from dstl_dagster.pipelines import build_protocol_job
 from dstl_dagster.pipelines.windows import REWIND_TAG
 from dstl_dagster.snapshots.evolution import build_evolution_asset
-from tests.integration.dagster.small_pipeline import DAYS, LOCAL, ROWS, payments
+from tests.integration.dagster.small_pipeline import DAYS, LOCAL, ROWS, epochs_of, payments
 
 FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
 OLD = {
@@ -57,16 +54,7 @@ def run(
     **options: Any,
 ) -> dg.ExecuteInProcessResult:
     batches = ROWS if rows is None else rows
-
-    @dstl_assets(pipeline=pipeline, partitions_def=DAYS)
-    def days(
-        context: dg.AssetExecutionContext,
-        storage: DstlStorageResource,
-        engine: dg.ResourceParam[Any],
-    ) -> Iterator[Any]:
-        batch = lambda engine, day: payments(*batches[day])  # noqa: E731
-        yield from run_epochs(context, pipeline, batch, storage=storage, engine=engine)
-
+    days = epochs_of(pipeline, lambda _, day: payments(*batches[day]))
     resources = {"storage": storage, "engine": LOCAL}
     return dg.materialize(
         [days],

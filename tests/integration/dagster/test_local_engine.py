@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,13 +10,8 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_dagster import (
-    DstlLocalEngineResource,
-    DstlSparkResource,
     DstlStorageResource,
-    StatefulPipeline,
     StatefulPipelineComponent,
-    dstl_assets,
-    run_epochs,
 )
 from dstl_dagster.pipelines import build_protocol_job
 from tests.integration.dagster.small_pipeline import (
@@ -25,6 +19,7 @@ from tests.integration.dagster.small_pipeline import (
     LOCAL,
     PAYMENTS,
     SPARK,
+    epochs_of,
     expected_totals,
     rows_of,
     totals_in,
@@ -33,20 +28,7 @@ from tests.integration.dagster.small_pipeline import (
 FIRST, SECOND, THIRD = "2026-01-01", "2026-01-02", "2026-01-03"
 
 
-@dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS)
-def on_local(
-    context: dg.AssetExecutionContext,
-    storage: DstlStorageResource,
-    engine: DstlLocalEngineResource,
-) -> Iterator[Any]:
-    yield from run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=engine)
-
-
-@dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS)
-def on_spark(
-    context: dg.AssetExecutionContext, storage: DstlStorageResource, engine: DstlSparkResource
-) -> Iterator[Any]:
-    yield from run_epochs(context, PAYMENTS, rows_of, storage=storage, engine=engine)
+on_local = on_spark = epochs_of()
 
 
 def run(
@@ -111,20 +93,9 @@ def test_a_pipeline_that_starts_from_a_savepoint_leaves_state_out_only_if_asked(
         }
         return StatefulPipelineComponent.from_attributes_dict(attributes=attributes).pipeline
 
-    def epoch(pipeline: StatefulPipeline) -> Any:
-        @dstl_assets(pipeline=pipeline, partitions_def=DAYS)
-        def days(
-            context: dg.AssetExecutionContext,
-            storage: DstlStorageResource,
-            engine: DstlLocalEngineResource,
-        ) -> Iterator[Any]:
-            yield from run_epochs(context, pipeline, rows_of, storage=storage, engine=engine)
-
-        return days
-
     with pytest.raises(dg.Failure, match="No operator of the job takes the state of 'totals' in"):
-        run(instance, epoch(sums(allowed=False)), LOCAL, storage, FIRST)
-    run(instance, epoch(sums(allowed=True)), LOCAL, storage, FIRST)
+        run(instance, epochs_of(sums(allowed=False)), LOCAL, storage, FIRST)
+    run(instance, epochs_of(sums(allowed=True)), LOCAL, storage, FIRST)
     store = sums(allowed=True).store(storage)
     snapshot = Snapshot.load(store.path_of(store.require_latest()))
     totals = {line["key"]: line["value"] for line in snapshot["sums"].dump("total")}

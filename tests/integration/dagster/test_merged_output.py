@@ -1,6 +1,5 @@
 """A Delta table behind a pipeline equals a recomputation by DuckDB, whatever days are restated."""
 
-from collections.abc import Iterator
 from random import Random
 from typing import Any
 
@@ -17,7 +16,7 @@ from dstl_core.sinks import DeltaSink
 from dstl_dagster.pipelines.windows import REWIND_TAG
 from dstl_dagster.snapshots.stored_rows import committed_output
 from tests.integration.dagster.conftest import instance_in
-from tests.integration.dagster.small_pipeline import LOCAL
+from tests.integration.dagster.small_pipeline import LOCAL, epochs_of
 
 pytestmark = pytest.mark.dagster
 DAYS = dg.DailyPartitionsDefinition("2026-01-01", end_date="2026-02-01")
@@ -45,15 +44,7 @@ def pipeline_with(**options: Any) -> dstl.StatefulPipeline:
 def assets_of(pipeline: dstl.StatefulPipeline, days: Days) -> list[dg.AssetsDefinition]:
     """The pipeline, and a Delta table behind its output."""
 
-    @dstl.dstl_assets(pipeline=pipeline, partitions_def=DAYS, retry_policy=None)
-    def sales(
-        context: dg.AssetExecutionContext,
-        storage: dstl.DstlStorageResource,
-        engine: dstl.DstlLocalEngineResource,
-    ) -> Iterator[Any]:
-        yield from dstl.run_epochs(
-            context, pipeline, lambda _, day: days[day], storage=storage, engine=engine
-        )
+    sales = epochs_of(pipeline, lambda _, day: days[day], DAYS, retry_policy=None)
 
     @dg.asset(deps=[pipeline.key("output")])
     def totals(storage: dstl.DstlStorageResource) -> dg.MaterializeResult[None]:

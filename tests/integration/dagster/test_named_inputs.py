@@ -1,6 +1,5 @@
 """Inputs that are no windows: without partitions, with dynamic ones, as files arrive."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import dagster as dg
@@ -14,6 +13,7 @@ from tests.integration.dagster.small_pipeline import (
     LOCAL,
     PAYMENTS,
     ROWS,
+    epochs_of,
     expected_totals,
     rows_of,
     totals_in,
@@ -31,17 +31,7 @@ def payments_in(session: Any, file: str) -> Any:
 
 
 def assets_of(partitions=None, input_id=None):
-    @dstl.dstl_assets(pipeline=PAYMENTS, partitions_def=partitions)
-    def payments_state(
-        context: dg.AssetExecutionContext,
-        storage: dstl.DstlStorageResource,
-        engine: dstl.DstlLocalEngineResource,
-    ) -> Iterator[Any]:
-        yield from dstl.run_epochs(
-            context, PAYMENTS, payments_in, storage=storage, engine=engine, input_id=input_id
-        )
-
-    return payments_state
+    return epochs_of(PAYMENTS, payments_in, partitions, input_id=input_id)
 
 
 def run(epochs, storage, instance, **options):

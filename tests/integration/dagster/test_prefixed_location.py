@@ -3,7 +3,6 @@
 What looks up or makes events of an asset does so by the key that the location has.
 """
 
-from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
@@ -11,13 +10,13 @@ import dagster as dg
 import pytest
 from dagster._core.definitions.reconstruct import ReconstructableRepository
 
-from dstl_dagster import DstlStorageResource, StatefulPipeline, dstl_assets, run_epochs
+from dstl_dagster import DstlStorageResource, StatefulPipeline
 from dstl_dagster.checks.store_checks import build_pipeline_checks
 from dstl_dagster.pipelines import build_protocol_job
 from dstl_dagster.pipelines.jobs import build_gc_job, build_report_job
 from dstl_dagster.snapshots.evolution import build_evolution_asset
 from dstl_dagster.snapshots.snapshot_assets import build_materialization_asset
-from tests.integration.dagster.small_pipeline import DAYS, LOCAL, rows_of
+from tests.integration.dagster.small_pipeline import DAYS, LOCAL, epochs_of, rows_of
 from tests.integration.dagster.test_evolve import EVOLVE, NEW, OLD, pipeline_of
 
 pytestmark = [pytest.mark.dagster, pytest.mark.filterwarnings("ignore::dagster.BetaWarning")]
@@ -26,14 +25,7 @@ FIRST, SECOND, THIRD, FOURTH = DAYS.get_partition_keys()[:4]
 
 
 def location_of(pipeline: StatefulPipeline) -> dg.Definitions:
-    @dstl_assets(pipeline=pipeline, partitions_def=DAYS, retry_policy=None)
-    def days(
-        context: dg.AssetExecutionContext,
-        storage: DstlStorageResource,
-        engine: dg.ResourceParam[Any],
-    ) -> Iterator[Any]:
-        yield from run_epochs(context, pipeline, rows_of, storage=storage, engine=engine)
-
+    days = epochs_of(pipeline, retry_policy=None)
     module = ModuleType("location")
     parts = [days, build_materialization_asset(pipeline), build_evolution_asset(pipeline)]
     module.parts = parts  # type: ignore[attr-defined]

@@ -37,6 +37,7 @@ from tests.integration.dagster.small_pipeline import (
     PAYMENTS,
     SPARK,
     SPARK_CONFIG,
+    epochs_of,
     expected_totals,
     rows_of,
     totals_in,
@@ -90,29 +91,18 @@ def test_a_function_of_rows_that_stops_the_session_gets_one_sentence(uses_it, st
         session.stop()
         return session.createDataFrame(rows) if uses_it else rows
 
-    def days_of(batch):
-        @dstl_assets(pipeline=PAYMENTS, partitions_def=DAYS)
-        def days(
-            context: dg.AssetExecutionContext,
-            storage: DstlStorageResource,
-            engine: DstlSparkResource,
-        ):
-            yield from run_epochs(context, PAYMENTS, batch, storage=storage, engine=engine)
-
-        return days
-
     spark = resource()
     options = {
         "partition_key": "2026-01-01",
         "instance": instance,
         "resources": {"storage": storage, "engine": spark},
     }
-    failed = dg.materialize([days_of(stopping)], raise_on_error=False, **options)
+    failed = dg.materialize([epochs_of(PAYMENTS, stopping)], raise_on_error=False, **options)
     failures = [event for event in failed.all_events if event.is_step_failure]
     assert len(failures) == 1  # it is not retried
     assert "has stopped the Spark session" in failures[0].event_specific_data.error.message
     assert not list(PAYMENTS.store(storage).commits())
-    assert dg.materialize([days_of(rows_of)], **options).success
+    assert dg.materialize([epochs_of()], **options).success
     assert totals_in(storage) == expected_totals("2026-01-01")
 
 

@@ -22,6 +22,7 @@ from tests.integration.dagster.small_pipeline import (
     LOCAL,
     PAYMENTS,
     ROWS,
+    epochs_of,
     expected_totals,
     payments,
     rows_of,
@@ -51,15 +52,7 @@ def run(storage, instance):
 
 
 def assets_of(partitions: Any, batch: Any, pipeline: Any = PAYMENTS) -> dg.AssetsDefinition:
-    @dstl.dstl_assets(pipeline=pipeline, partitions_def=partitions)
-    def payments_state(
-        context: dg.AssetExecutionContext,
-        storage: dstl.DstlStorageResource,
-        engine: dstl.DstlLocalEngineResource,
-    ) -> Iterator[Any]:
-        yield from dstl.run_epochs(context, pipeline, batch, storage=storage, engine=engine)
-
-    return payments_state
+    return epochs_of(pipeline, batch, partitions)
 
 
 def materialize(assets, storage, instance, keys, tags=None, **options):
