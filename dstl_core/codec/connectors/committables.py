@@ -37,7 +37,6 @@ _VERSION = 2
 _COLLECTOR = 0xB91F252C - (1 << 32)
 _GLOBAL = 0xB91F252B - (1 << 32)
 _STATES = ("RECEIVED", "RETRY", "FAILED", "COMMITTED")
-PENDING_STATES = ("RECEIVED", "RETRY")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,10 +48,6 @@ class CommitRequest:
     committable: Versioned
     retries: int
     state: str
-
-    @property
-    def is_pending(self) -> bool:
-        return self.state in PENDING_STATES
 
 
 @dataclass(frozen=True, slots=True)

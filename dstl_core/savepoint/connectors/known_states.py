@@ -136,7 +136,6 @@ class ConnectorState:
         name: Name of the state.
         kind: ``op-list`` or ``op-union``.
         type_name: Type of its elements.
-        roles: What the operator is, or may be: ``source``, ``sink``, or both.
         known: The connector's state; None if the operator is only suspected.
         parts: The parts of all subtasks.
     """
@@ -145,7 +144,6 @@ class ConnectorState:
     name: str
     kind: str
     type_name: str
-    roles: frozenset[str]
     known: KnownState | None
     parts: tuple[StatePart, ...]
 
@@ -171,7 +169,7 @@ def connector_states(operator: OperatorSnapshot, role: str) -> Iterator[Connecto
     for key, listed in parts.items():
         state = known[key]
         roles = suspected if state is None else frozenset({state.role})
-        connector_state = ConnectorState(operator, *key, roles, state, tuple(listed))
+        connector_state = ConnectorState(operator, *key, state, tuple(listed))
         if role in roles and (state is not None or connector_state.elements):
             yield connector_state
 

@@ -24,7 +24,6 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 
 ASSIGNED, UNASSIGNED, LOST, TWICE = "assigned", "unassigned", "lost", "held twice"
 UNKNOWN, SUSPECTED, EMPTY = "unknown", "suspected", "empty"
-NOT_KNOWN = (UNKNOWN, SUSPECTED)
 
 
 @dataclass(frozen=True, slots=True)
