@@ -62,6 +62,13 @@ def _is_whole(value: Any, least: int, most: float = math.inf) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and least <= value <= most
 
 
+def _is_number_of_bytes(value: Any) -> bool:
+    # 1e9 is how a person writes a billion. Bytes are only compared, so they may stay a float.
+    return _is_whole(value, 0) or (
+        isinstance(value, float) and value.is_integer() and _is_whole(int(value), 0)
+    )
+
+
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
@@ -106,7 +113,8 @@ _LISTS = Kind("a dictionary from text to a list of texts", _texts_to(_are_texts)
 _DICTIONARY = Kind("a dictionary", lambda value: isinstance(value, Mapping))
 _CRON = Kind("a cron such as '0 3 * * *'", lambda value: _is_text(value) or _are_texts(value))
 _COUNT = Kind("a whole number above 0", lambda value: _is_whole(value, 1))
-_SIZE = Kind("a whole number of at least 0", lambda value: _is_whole(value, 0))
+_NUMBER = Kind("a whole number of at least 0", lambda value: _is_whole(value, 0))
+_BYTES = Kind("a whole number of at least 0", _is_number_of_bytes)
 _ABOVE_ZERO = Kind("a number above 0", lambda value: _is_number(value) and value > 0)
 _RATIO = Kind("a number of at least 0", lambda value: _is_number(value) and value >= 0)
 _GROUPS = Kind(
@@ -137,7 +145,8 @@ _NAMES: Sequence[tuple[Kind, str]] = [
     (_FLAG, "allow_migration"),
     (_CRON, "schedule epochs_schedule materialization_schedule verify_schedule"),
     (_COUNT, "num_retained sensor_interval_seconds max_runtime_s"),
-    (_SIZE, "small_log_bytes max_log_bytes max_retries"),
+    (_NUMBER, "max_retries"),
+    (_BYTES, "small_log_bytes max_log_bytes"),
     (_GROUPS, "parallelism max_parallelism"),
     (_RATIO, "materialize_at_ratio max_changed_ratio"),
     (_FUNCTION, "inputs write batch"),

@@ -58,7 +58,7 @@ def build_pipeline_defs(
     schedule_timezone: str = "UTC",
     schedules_running: bool = False,
     max_log_ratio: float = 1.0,
-    max_log_bytes: int | None = None,
+    max_log_bytes: float | None = None,
     sensor_interval_seconds: int = 60,
     sensors_running: bool = False,
     max_runtime_s: int = RUNTIME_S,
@@ -134,7 +134,7 @@ class _Jobs:
         ]
 
     def sensors(
-        self, max_log_ratio: float, max_log_bytes: int | None, watched: Mapping[str, Any]
+        self, max_log_ratio: float, max_log_bytes: float | None, watched: Mapping[str, Any]
     ) -> list[dg.SensorDefinition]:
         """The sensors that launch a materialization or a reset."""
         truncation = build_truncation_sensor(

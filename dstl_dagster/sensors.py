@@ -35,7 +35,7 @@ def build_truncation_sensor(
     job: Job,
     *,
     max_log_ratio: float = 1.0,
-    max_log_bytes: int | None = None,
+    max_log_bytes: float | None = None,
     minimum_interval_seconds: int = 60,
     default_status: dg.DefaultSensorStatus = STOPPED,
 ) -> dg.SensorDefinition:

@@ -121,24 +121,22 @@ def _check_output(output: str) -> None:
     from dstl_core.storage.location import Location
 
     location = Location.parse(output)
-    if not location.is_local:
-        open_file_io(location)  # raises if there is no such file system
-        return
-    folder = os.path.dirname(location.path)
-    if os.path.isdir(location.path):
+    if location.is_local and os.path.isdir(location.path):
         raise ConfigError(
             f"The page cannot be written to {output!r}, which is a folder; give a file, e.g. "
             f"{os.path.join(output, 'report.html')!r}."
         )
-    if os.path.isfile(location.path) and os.path.getsize(location.path):
-        with open(location.path, "rb") as file:
-            start = file.read(_HEAD_BYTES)
-        if not (start.startswith(_PAGE_START) and _PAGE_TITLE in start):
+    if not location.is_local or os.path.isfile(location.path):  # a device has no start
+        files = open_file_io(location)
+        size = files.size(location)
+        start = files.read_bytes(location, 0, min(size, _HEAD_BYTES)) if size else b""
+        if start and not (start.startswith(_PAGE_START) and _PAGE_TITLE in start):
             raise ConfigError(
                 f"The page cannot be written to {output!r}, which is no page of a report and would "
                 f"be lost; give another file, or remove it."
             )
-    if not os.path.isdir(folder):
+    folder = os.path.dirname(location.path)
+    if location.is_local and not os.path.isdir(folder):
         raise ConfigError(
             f"The page cannot be written to {output!r}: there is no folder {folder!r}; make it "
             f"first, or give another file."

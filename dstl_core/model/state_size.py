@@ -27,7 +27,7 @@ class StateSize:
         return self.log / max(self.materialized, 1)
 
     def has_large_log(
-        self, ratio: float = 1.0, *, least: int = SMALL_LOG_BYTES, most: int | None = None
+        self, ratio: float = 1.0, *, least: float = SMALL_LOG_BYTES, most: float | None = None
     ) -> bool:
         """Whether it is time for a materialization, which folds the log into the base.
 

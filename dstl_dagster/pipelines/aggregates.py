@@ -124,7 +124,7 @@ def aggregating_pipeline(
     num_retained: int = NUM_RETAINED,
     retain: str | None = None,
     materialize_at_ratio: float | None = 1.0,
-    small_log_bytes: int = SMALL_LOG_BYTES,
+    small_log_bytes: float = SMALL_LOG_BYTES,
     uploads: UploadSchedulerResource | None = None,
     show_keys: bool = False,
     engine: str = SPARK,

@@ -103,7 +103,7 @@ class StatefulPipeline:
     allow_non_restored_state: bool = False
     evolve: Mapping[str, Any] | None = None
     materialize_at_ratio: float | None = 1.0
-    small_log_bytes: int = SMALL_LOG_BYTES
+    small_log_bytes: float = SMALL_LOG_BYTES
     num_retained: int = NUM_RETAINED
     retain: str | None = None
     uploads: UploadSchedulerResource | None = None

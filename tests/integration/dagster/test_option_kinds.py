@@ -142,7 +142,8 @@ WRONG: Mapping[str, list[Any]] = {
 ANY_OBJECT = [object(), 0, "", "no such"]
 RIGHT = {
     ("build_savepoint_defs", "path"): ["savepoints/orders"],
-    ("StatefulPipeline", "small_log_bytes"): [0],
+    ("StatefulPipeline", "small_log_bytes"): [0, 1e9],
+    ("build_pipeline_defs", "max_log_bytes"): [1, 1e9],
     ("StatefulPipeline", "materialize_at_ratio"): [None, 0, 1, 0.5],
     ("dstl_assets", "retry_policy"): [None, dg.RetryPolicy()],
     ("dstl_assets", "deps"): [("a", "b"), {"a"}, [dg.AssetDep("a"), dg.AssetKey("b")]],

@@ -332,3 +332,16 @@ def test_errors_of_the_output_are_one_sentence(run: Any, tmp_path: Path) -> None
     assert declaration.read_text() == "from: orders"
     page = tmp_path / "page.html"
     assert [run("report", path, "-o", str(page)).code for _ in "ab"] == [0, 0]
+
+
+def test_a_page_in_a_store_takes_the_place_of_a_page_alone(run: Any) -> None:
+    path = str(snapshot("a-hashmap-canonical"))
+    page = Location.parse("memory://pages/page.html")
+    files = open_file_io(page)
+    files.write_new(page, b"the only list of all orders")
+    ran = run("report", path, "-o", str(page))
+    assert (ran.code, is_one_sentence(ran.err)) == (2, True)
+    assert "which is no page of a report and would be lost" in ran.err
+    assert files.read_bytes(page) == b"the only list of all orders"
+    files.delete(page)
+    assert [run("report", path, "-o", str(page)).code for _ in "ab"] == [0, 0]
