@@ -28,6 +28,7 @@ from dstl_core.checkpoint.store.metadata_file import (
     known_of,
     load_metadata_file,
     metadata_digest,
+    metadata_sha256,
     publish_metadata_file,
 )
 from dstl_core.checkpoint.store.properties import CheckpointProperties, JobStatus
@@ -388,9 +389,21 @@ class CompletedCheckpointStore:
             del self._in_doubt[checkpoint_id]
 
     def claimed_folders(self) -> Sequence[Location]:
-        """Folders of snapshots that the pipeline has claimed, until it discards them."""
+        """Folders of snapshots that the pipeline has claimed."""
         self._read()
         return self._cleaner.roots[1:]
+
+    def claimed_and_there(self) -> list[CompletedCheckpoint]:
+        """The snapshots that the pipeline has claimed, that are there, and that are not the latest.
+        Another snapshot may be in such a folder by now.
+        """
+        latest = self.latest
+        places = [(own, self.folder_of(own)) for own in self._read().claimed if own != latest]
+        return [
+            snapshot
+            for snapshot, folder in places
+            if metadata_sha256(self.file_io_of(folder), folder) == snapshot.metadata_sha256
+        ]
 
     def file_io_of(self, folder: Location) -> FileIO:
         return self._file_io if folder.scheme == self.layout.root.scheme else open_file_io(folder)
@@ -511,6 +524,10 @@ class CompletedCheckpointStore:
         }
         # Those that an earlier call has recorded and not deleted, and those of no commit, which
         # nobody can commit after this claim.
+        places |= {
+            snapshot.checkpoint_id: self.folder_of(snapshot)
+            for snapshot in self.claimed_and_there()
+        }
         others = self._cleaner.checkpoint_folders() - {latest.checkpoint_id, *places}
         places |= {number: self.layout.checkpoint(number) for number in others}
         needed = self.references.of([latest])

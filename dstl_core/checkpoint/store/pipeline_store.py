@@ -280,10 +280,13 @@ class PipelineStore:
         return len(files)
 
     def left_folders(self) -> list[str]:
-        """Folders of checkpoints beside the latest one, with a file that it does not need."""
+        """Folders of checkpoints beside the latest one, with a file that it does not need; and of
+        snapshots that the pipeline has claimed.
+        """
         latest = self.require_latest().checkpoint_id
         needed = self._store.references.latest()
-        return [
+        claimed = map(self._store.folder_of, self._store.claimed_and_there())
+        return [*map(str, claimed)] + [
             str(status.location)
             for status in self._file_io.list_folder(self.layout.root)
             if checkpoint_id_of(status.location.name) not in (None, latest)

@@ -70,6 +70,7 @@ class RecordedCheckpoints:
         self._is_all = True
         self._known: dict[int, CompletedCheckpoint] = {}
         self._restored: list[LogRecord] = []
+        self._claimed: list[LogRecord] = []
         self._first_id = 1
         self._open_ids: set[int] = set()
         self._left: dict[int, int | None] = {}
@@ -106,6 +107,7 @@ class RecordedCheckpoints:
                 self._restored.append(record)
                 checkpoint = self._hold(record)
                 if not checkpoint.properties.unclaimed:
+                    self._claimed.append(record)
                     self._on_claimed(checkpoint)
             case "discard":
                 self._keep(set(record.payload.get("kept_ids", ())), record.number)
@@ -163,6 +165,7 @@ class RecordedCheckpoints:
             "held": [[each.number, each.checkpoint_id] for each in self._held],
             "is_all": self._is_all,
             "restored": [record.to_json() for record in self._restored],
+            "claimed": [record.to_json() for record in self._claimed],
             "left": sorted(self._left.items()),
         }
 
@@ -173,7 +176,10 @@ class RecordedCheckpoints:
         try:
             if body["version"] != SUMMARY_VERSION:
                 raise ValueError(f"version {body['version']}")
-            restored = [LogRecord.from_json(each, each["number"]) for each in body["restored"]]
+            restored, claimed = (
+                [LogRecord.from_json(each, each["number"]) for each in body[name]]
+                for name in ("restored", "claimed")
+            )
             ids = int(body["next_id"]), int(body["first_id"]), {int(e) for e in body["open_ids"]}
             held = [_HeldCommit(int(number), int(id_)) for number, id_ in body["held"]]
             left = {int(id_): None if at is None else int(at) for id_, at in body["left"]}
@@ -183,15 +189,20 @@ class RecordedCheckpoints:
             return
         self.next_id, self._first_id, self._open_ids = ids
         self._held, self._is_all, self._left = held, is_all, left
-        self._restored = restored
+        self._restored, self._claimed = restored, claimed
         self.in_flight = 1 if claim is None else in_flight_of(claim)
         self._seen = self._log.opened_at
-        for record in restored:
-            checkpoint = CompletedCheckpoint.of(record)
-            if not checkpoint.properties.unclaimed:
-                self._on_claimed(checkpoint)
+        for checkpoint in self.claimed:
+            self._on_claimed(checkpoint)
 
     # -------------------------------------------------------------------------------- views
+
+    @property
+    def claimed(self) -> list[CompletedCheckpoint]:
+        """The snapshots whose files the pipeline took over, also those that a record discards: who
+        wrote it may have been killed before it deleted them.
+        """
+        return [CompletedCheckpoint.of(record) for record in self._claimed]
 
     @property
     def latest(self) -> CompletedCheckpoint | None:

@@ -25,6 +25,8 @@ from dstl_core import (
     aggregates,
     rewrite_savepoint,
 )
+from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
+from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import (
     CheckpointError,
@@ -297,6 +299,36 @@ def test_files_that_an_earlier_checkpoint_has_claimed_of_flink_are_not_left_behi
         assert not [path for path in flink.root.rglob("*") if path.is_file()]
         assert every.erase().traces.earlier == [earlier.name]
         assert not (root / earlier.name).exists()
+
+
+def test_a_claimed_snapshot_goes_after_a_kill_behind_the_record_that_discards_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No checkpoint holds it then, and the index of the log has forgotten whose files they were."""
+    pipeline = Pipeline(Location.parse(tmp_path / "base"))
+    name = "a-hashmap-changelog-materialized"
+    flink = source_of(name, tmp_path / "flink", changelog_in_job_folder=True)
+    shutil.copytree(flink.root, tmp_path / "kept")
+    job = started(pipeline, flink, "CLAIM")
+    job.materialize()
+    job.checkpoint()
+    job.close()
+    shutil.copytree(tmp_path / "kept", flink.root, dirs_exist_ok=True)  # as if it were retained
+
+    def keys() -> PipelineKeys:
+        root, local = pipeline.layout.root.path, str(tmp_path / "local")
+        return PipelineKeys(root, {"a-keyed": [max(flink.counts)]}, local_copies=local)
+
+    assert keys().find().earlier == [flink.checkpoint.name]
+    with monkeypatch.context() as patch:
+        patch.setattr(CompletedCheckpointStore, "subsume", lambda _: [])  # the store was down
+        patch.setattr(CheckpointsCleaner, "retire", _killed)
+        with pytest.raises(Killed):
+            keys().erase()
+    assert (flink.checkpoint / "_metadata").exists()
+    assert flink.checkpoint.name in keys().erase().traces.earlier
+    assert not [path for path in flink.root.rglob("*") if path.is_file()]
+    assert keys().find().is_nothing
 
 
 def test_tables_behind_and_savepoints_lose_it_too(tmp_path: Path) -> None:
