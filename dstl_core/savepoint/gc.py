@@ -17,7 +17,8 @@ Snapshots behind a link count as references.
 The files are listed before the metadata is read, so that references published in between count. A
 pipeline may commit and retire checkpoints at the same time. Therefore its checkpoints are read
 after its log, and again until no record was added in between. Before each deletion the log is read
-once more: files that the latest checkpoint references stay.
+once more: files that the latest checkpoint references stay. A snapshot of another folder may begin
+to share files: it and the collection see each other, as ``announced_collection`` says.
 """
 
 from __future__ import annotations
@@ -32,7 +33,11 @@ from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
 from dstl_core.checkpoint.store.guard import DeletionGuard
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.checkpoint.store.references import references_of
-from dstl_core.checkpoint.store.sharing import is_note, snapshot_of_note
+from dstl_core.checkpoint.store.sharing import (
+    announced_collection,
+    is_note,
+    snapshot_of_note,
+)
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.errors import ConfigError, DstlError, SavepointError
 from dstl_core.storage.file_io import FileIO, FileStatus, open_file_io
@@ -181,7 +186,16 @@ def collect_garbage(
             continue
         report.garbage.append(Garbage(status.location, status.size, status.modified_ms))
     if delete:
-        _delete(files, report, pipelines, others)
+        apart = [
+            garbage.location
+            for garbage in report.garbage
+            if not any(pipeline.folder.contains(garbage.location) for pipeline in pipelines)
+        ]
+        known = {status.location for status in every}
+        with announced_collection(files, apart) as notes:
+            late = [note for note in notes if note.location not in known]
+            referenced.update(_referenced(files, late, (), report))
+            _delete(files, report, pipelines, others, referenced)
     return report
 
 
@@ -348,13 +362,13 @@ def _delete(
     report: GarbageReport,
     pipelines: Sequence[Pipeline],
     others: Sequence[Pipeline],
+    referenced: FileSet,
 ) -> None:
     """Deletes the garbage, except files that a checkpoint has referenced since they were found.
 
     Only the pipeline whose folder contains a file normally references it. That pipeline's log is
     read before each deletion, the other logs only before the first.
     """
-    referenced = FileSet()
     for pipeline in (*pipelines, *others):
         referenced.update(pipeline.store.references.latest())
     unreferenced, report.garbage = report.garbage, []

@@ -77,6 +77,7 @@ def test_nothing_is_left_for_later(word: str) -> None:
 # Who deletes files of a store by itself, and which. All others go through the guard.
 DELETES = {
     "dstl_core/checkpoint/store/guard.py": "the guard",
+    "dstl_core/checkpoint/store/sharing.py": "notes and signs beside the files",
     "dstl_core/changelog/discarder.py": "segments that no checkpoint has named yet",
     "dstl_core/spark/savepoints/column_stages.py": "runs that its own tasks have written",
     "dstl_core/checkpoint/store/pipeline_store.py": "leases, and what killed migrations wrote",

@@ -2,20 +2,38 @@
 
 A snapshot that shares files of another one names them by their absolute path. Whoever collects
 garbage in the folder of the files may not see that snapshot; so a note there names it.
+
+Each side says what it does before it looks at the other one. Who shares leaves the note, looks for
+a collection, then for the files. A collection leaves a sign, looks for notes, then deletes. So one
+of them sees the other: the collection keeps the files, or nothing is shared.
 """
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from uuid import uuid4
 
-from dstl_core.errors import ConfigError, FormatError, StorageError, error_context
+from dstl_core.errors import (
+    ConfigError,
+    FormatError,
+    SavepointError,
+    StorageError,
+    error_context,
+)
 from dstl_core.storage.file_io import FileIO, FileStatus
 from dstl_core.storage.json_document import parse_json_object, write_json_object
-from dstl_core.storage.location import INTERNAL_DIR, Location, checkpoint_id_of
+from dstl_core.storage.location import (
+    INTERNAL_DIR,
+    METADATA_FILE_NAME,
+    Location,
+    checkpoint_id_of,
+)
 
 _NOTE_NAME = re.compile(r"_dstl_shared_[0-9a-f]{32}\.json")
+_COLLECTION_NAME = re.compile(r"_dstl_collection_[0-9a-f]{32}\.json")
 _WHAT = "A note of shared files"
 _VERSION = 1
 
@@ -31,9 +49,10 @@ def leave_notes(file_io: FileIO, files: Iterable[Location], snapshot: Location) 
     Raises:
         ConfigError: A file is one of a pipeline of dstl, which does not read notes when it retires
             checkpoints.
+        SavepointError: A collection deletes files there.
         StorageError: A note cannot be written.
     """
-    folders = sorted({_place_of_note(each.parent) for each in files}, key=str)
+    folders = _places_of_notes(files)
     for folder in folders:
         for job in (folder, folder.parent):
             if file_io.list_folder(job.child(INTERNAL_DIR)):
@@ -41,10 +60,9 @@ def leave_notes(file_io: FileIO, files: Iterable[Location], snapshot: Location) 
                     f"Files of the pipeline in {job} cannot be shared: it deletes what its own "
                     f"checkpoints do not need; copy them (files='copy', --copy)."
                 )
-    digest = hashlib.sha256(str(snapshot).encode()).hexdigest()[:32]
     note = write_json_object({"version": _VERSION, "snapshot": str(snapshot)}, _WHAT)
     for folder in folders:
-        location = folder.child(f"_dstl_shared_{digest}.json")
+        location = folder.child(_name_of_note(snapshot))
         try:
             known = file_io.publish_once(location, note)
         except StorageError as error:
@@ -55,6 +73,45 @@ def leave_notes(file_io: FileIO, files: Iterable[Location], snapshot: Location) 
             ) from error
         if not known:
             raise StorageError(f"A note has other content: {location}; delete it.")
+    for folder in folders:
+        for status in file_io.list_folder(folder):
+            if _COLLECTION_NAME.fullmatch(status.location.name):
+                raise SavepointError(
+                    f"A collection of garbage deletes files in {folder}, so nothing that shares "
+                    f"them was published: write again once it has ended, or copy the files "
+                    f"(files='copy', --copy); if it was killed, delete {status.location}."
+                )
+
+
+def take_notes_back(file_io: FileIO, files: Iterable[Location], snapshot: Location) -> None:
+    """Deletes the notes of a snapshot that was not published, unless one of before is there."""
+    if file_io.size(snapshot.child(METADATA_FILE_NAME)) is None:
+        for folder in _places_of_notes(files):
+            file_io.delete(folder.child(_name_of_note(snapshot)))
+
+
+@contextmanager
+def announced_collection(file_io: FileIO, files: Iterable[Location]) -> Iterator[list[FileStatus]]:
+    """Says beside files that a collection deletes some of them, until it has ended; gives the notes
+    that are there.
+    """
+    folders, name = _places_of_notes(files), f"_dstl_collection_{uuid4().hex}.json"
+    sign = write_json_object({"version": _VERSION}, "A sign of a collection")
+    try:
+        for folder in folders:
+            file_io.write_new(folder.child(name), sign)
+        yield [note for folder in folders for note in filter(is_note, file_io.list_folder(folder))]
+    finally:
+        for folder in folders:
+            file_io.delete(folder.child(name))
+
+
+def _name_of_note(snapshot: Location) -> str:
+    return f"_dstl_shared_{hashlib.sha256(str(snapshot).encode()).hexdigest()[:32]}.json"
+
+
+def _places_of_notes(files: Iterable[Location]) -> list[Location]:
+    return sorted({_place_of_note(each.parent) for each in files}, key=str)
 
 
 def _place_of_note(folder: Location) -> Location:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from functools import partial
 from typing import Literal, get_args
 
-from dstl_core.checkpoint.store.sharing import leave_notes
+from dstl_core.checkpoint.store.sharing import leave_notes, take_notes_back
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.errors import ConfigError, FormatError, SavepointError, StateFileNotFoundError
 from dstl_core.model.checkpoint import (
@@ -321,15 +321,20 @@ class KeptState:
         they are still there: a collection that had not seen the note may have taken one.
 
         Raises:
-            SavepointError: A file is gone.
+            SavepointError: A file is gone, or a collection deletes files there.
             ConfigError: A pipeline of dstl owns them, which deletes files that no checkpoint of its
                 own needs.
         """
         if self._source.folder != self._target.folder:
-            leave_notes(self._source.file_io, self._shared, self._target.folder)
-            self._sizes.clear()
-            for location, (end, is_whole) in self._shared.items():
-                self._check_size(location, end, exact=is_whole)
+            files = self._source.file_io
+            try:
+                leave_notes(files, self._shared, self._target.folder)
+                self._sizes.clear()
+                for location, (end, is_whole) in self._shared.items():
+                    self._check_size(location, end, exact=is_whole)
+            except (ConfigError, SavepointError):
+                take_notes_back(files, self._shared, self._target.folder)
+                raise
 
 
 def whole_file(

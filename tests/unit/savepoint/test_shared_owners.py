@@ -12,11 +12,14 @@ from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot, rewrite_savepoint
+from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.checkpoint.store import sharing
+from dstl_core.checkpoint.store.guard import DeletionGuard
 from dstl_core.errors import SavepointError
+from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint import gc
 from dstl_core.savepoint.edit import kept_state
-from dstl_core.savepoint.gc import collect_garbage
+from dstl_core.savepoint.gc import GarbageReport, collect_garbage
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
 from tests.golden_files import as_lines, snapshot
@@ -201,6 +204,59 @@ def test_a_file_that_went_before_the_note_was_there_is_missed(
     with pytest.raises(SavepointError, match=r"nothing was published: .* got no file"):
         rewrite_savepoint(source, storm.base / "out", rename={"a-keyed": "new"}, files="share")
     assert not (storm.base / "out" / "_metadata").exists()
+
+
+class Late:
+    """An edit that shares files of a checkpoint which somebody deletes while the edit runs."""
+
+    def __init__(self, folder: Path) -> None:
+        storm = Storm(folder, 7)
+        self.base, self.out = storm.base, storm.base / "out"
+        self.load = storm.load
+        edit = edit_savepoint(storm.load(storm.job / "chk-1")).with_files("share")
+        names = map(OperatorIdentifier.for_uid, ("a-keyed", "new"))
+        self.edit = edit.change_operator_identifier(*names)
+        (storm.job / "chk-1" / "_metadata").unlink()
+        for path in storm.base.rglob("*"):
+            os.utime(path, (0, 0))
+
+    def collect(self) -> GarbageReport:
+        return collect_garbage(str(self.base), flink_job_stopped=True, delete=True)
+
+    def signs(self) -> list[Path]:
+        return [*self.base.rglob("_dstl_*.json")]
+
+
+def test_a_note_that_is_left_after_the_listing_keeps_the_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, listed = Late(tmp_path), gc.files_below
+
+    def files_below(files: Any, folder: Any) -> list[Any]:
+        statuses = [*listed(files, folder)]
+        late.edit.write(late.out)
+        return statuses
+
+    monkeypatch.setattr(gc, "files_below", files_below)
+    late.collect()
+    assert verify_snapshot(late.load(late.out)).findings == []
+    assert all(path.name.startswith("_dstl_shared_") for path in late.signs())
+
+
+def test_nothing_is_shared_while_a_collection_deletes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    late, delete = Late(tmp_path), DeletionGuard.delete
+
+    def edit_and_delete(guard: DeletionGuard, *files: Any) -> bool:
+        monkeypatch.undo()
+        with pytest.raises(SavepointError, match="A collection of garbage deletes files in"):
+            late.edit.write(late.out)
+        return delete(guard, *files)
+
+    monkeypatch.setattr(DeletionGuard, "delete", edit_and_delete)
+    assert late.collect().deleted > 0
+    assert late.signs() == []  # a note of nothing would stop collections
 
 
 def test_shared_files_are_kept_for_the_checkpoint_beside_their_folder(tmp_path: Path) -> None:
