@@ -27,13 +27,13 @@ from dstl_core.savepoint.edit.kept_state import (
     has_heap_timers,
     is_beside_heap_timers,
     is_native,
-    is_rocksdb,
 )
 from dstl_core.savepoint.edit.operator_copy import (
     check_aligned,
     check_writable,
     compose_operator,
     rewrite_operator,
+    write_heap_timers,
 )
 from dstl_core.savepoint.edit.rewriting import (
     OperatorStep,
@@ -163,9 +163,8 @@ class EditedSavepoint(SavepointRewriter):
 
     def _is_kept(self, operator: OperatorCatalog) -> bool:
         """Whether an operator can be kept in the form that it has."""
-        if operator.operator_id in self.purges and not is_rocksdb(operator):
-            return False
-        if self.form == "native" and not is_beside_heap_timers(operator):
+        is_divided = self.form == "native" or operator.operator_id in self.purges
+        if is_divided and not is_beside_heap_timers(operator):
             return False
         number = self._max_parallelism_change.new(operator.max_parallelism)
         subtasks = operator.state.subtasks
@@ -374,7 +373,7 @@ class EditedSavepoint(SavepointRewriter):
         for key, operator in self._every.items():
             if key in moved or key not in self.removed:
                 number = self._max_parallelism_change.new(operator.max_parallelism)
-                if self._keeps(operator):
+                if self._keeps(operator) and key not in self.purges:
                     check_aligned(operator)
                 else:
                     check_writable(operator, number)
@@ -452,9 +451,12 @@ class EditedSavepoint(SavepointRewriter):
     def _written(self, parts: _Parts, output: Output) -> OperatorState:
         if parts.is_whole:
             [source] = parts.sources
-            if output.kept is not None and self._keeps(source.operator):
-                return output.kept.of(source.operator, parts.state, self._purge_of(source.operator))
             purge = self._purge_of(source.operator)
+            if output.kept is not None and self._keeps(source.operator):
+                state = output.kept.of(source.operator, parts.state, purge)
+                if purge is not None and parts.has_heap_timers:
+                    write_heap_timers(source.operator, output, purge)
+                return state
             return rewrite_operator(source.operator, parts.state, output, purge)
         return compose_operator(parts.sources, parts.state, output)
 

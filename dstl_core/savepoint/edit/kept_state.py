@@ -205,7 +205,8 @@ class KeptState:
                 managed_operator_state=kept_list(listed),
                 raw_operator_state=kept_list(raw),
                 managed_keyed_state=keyed,
-                raw_keyed_state=None if timers is None else with_streams(timers, kept),
+                # Timers that are left by a purge are written anew.
+                raw_keyed_state=None if timers is None or purge else with_streams(timers, kept),
             )
 
         return replace(state, subtasks=tuple(map(kept_subtask, state.subtasks)))

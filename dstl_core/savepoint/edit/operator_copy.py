@@ -30,7 +30,7 @@ from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.edit.tables.joined_tables import can_be_joined, joined_tables
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, SnapshotFiles
 from dstl_core.savepoint.read.state_parts import Selection, StatesOf, merged_header
-from dstl_core.savepoint.read.timer_queues import with_timer_queues
+from dstl_core.savepoint.read.timer_queues import with_timer_queues, with_timer_queues_alone
 from dstl_core.savepoint.write.folder import DATA_INLINE_THRESHOLD, StateFiles, StoredKeyedHandle
 from dstl_core.state.tables.rescale import cut, with_max_parallelism
 
@@ -153,6 +153,13 @@ def compose_operator(
         for index in range(state.parallelism)
     )
     return replace(state, subtasks=subtasks)
+
+
+def write_heap_timers(operator: OperatorCatalog, output: Output, select: Selection) -> None:
+    """Writes the timers of an operator that stay on the heap, beside files that are kept."""
+    source = StatesOf(with_timer_queues_alone(operator), select=select)
+    native = replace(output, target=output.target.of_tables(), kept=None)
+    _rescaled(source, operator.parallelism, native, operator.max_parallelism)
 
 
 def _copy_subtask(

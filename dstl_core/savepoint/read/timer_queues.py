@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import TypeVar
 from uuid import uuid4
 
@@ -33,6 +34,7 @@ from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.restore.canonical import read_key_groups
 
 Operator = TypeVar("Operator", bound=OperatorCatalog)
+_OF_HANDLES = ("states", "keyed_handles", "keyed_size")
 Choice = Callable[[KeyGroupRangeOffsets], KeyGroupRange]
 """Selects the key groups of a subtask to read."""
 
@@ -76,7 +78,7 @@ def with_timer_queues(operator: Operator, wanted: Choice = _every) -> Operator:
             location=str(operator.snapshot.folder),
         ) from error
     derived.timer_queues = tuple(each for each in queues if each is not None)
-    for cached in ("states", "keyed_handles", "keyed_size"):  # found again, with the timers
+    for cached in _OF_HANDLES:  # found again, with the timers
         vars(derived).pop(cached, None)
     return derived
 
@@ -94,6 +96,20 @@ def with_readable_timers(operator: Operator, wanted: Choice = _every) -> Operato
 def with_timer_services(operator: OperatorCatalog) -> OperatorCatalog:
     """Like ``with_timer_queues``, for a few key groups: enough to know all queues."""
     return with_readable_timers(operator, _first)
+
+
+def with_timer_queues_alone(operator: Operator) -> Operator:
+    """Like ``with_timer_queues``, without the other keyed state.
+
+    Raises:
+        SavepointError: The raw keyed state does not hold timers, or timers that only Java can read.
+    """
+    derived = copy(with_timer_queues(operator))
+    subtasks = (replace(each, managed_keyed_state=None) for each in operator.state.subtasks)
+    derived.state = replace(operator.state, subtasks=tuple(subtasks))
+    for cached in _OF_HANDLES:
+        vars(derived).pop(cached, None)
+    return derived
 
 
 def with_timers_of(operator: OperatorCatalog, key_groups: KeyGroupRange) -> OperatorCatalog:
