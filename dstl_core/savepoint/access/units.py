@@ -62,6 +62,11 @@ class Unit:
 class UnitRunner(Protocol):
     """Runs a task on units, e.g. on other machines; ``run_units`` says how."""
 
+    @property
+    def workers(self) -> int:
+        """How many units it runs at once."""
+        ...
+
     def __call__(
         self, task: Callable[[Unit], Any], units: Sequence[Unit]
     ) -> Generator[tuple[Unit, Any], None, None]: ...
@@ -112,6 +117,11 @@ def jobs_for(size: int, jobs: Jobs) -> int | UnitRunner:
     if jobs is not None:
         return jobs
     return processes_that_fit() if size >= POOL_FROM_BYTES else 1
+
+
+def workers_of(jobs: int | UnitRunner) -> int:
+    """How many units run at once."""
+    return jobs if isinstance(jobs, int) else jobs.workers
 
 
 def run_units(

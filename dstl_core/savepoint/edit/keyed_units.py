@@ -1,9 +1,10 @@
 """Writes keyed state in canonical form, unit by unit: some key groups of one new stream.
 
-A unit is a pure function from its key groups to their sections, in this process or in one of a
-pool. The sections come back in order, and this process writes them, so the bytes are the same with
-any number of processes. Where keys get other key groups, the units read, and the sections are put
-together here.
+A unit is a pure function from its key groups to their sections, in any process. The sections of a
+stream are put together in order, by one process of those that do units, so the bytes are the same
+with any number of them. It does the units, too, unless there are fewer streams than processes: then
+all share the units of a stream first. Where keys get other key groups, the units read, and the
+sections are put together here.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from dstl_core.model.key_group import (
     divided,
     key_group_prefix_bytes,
 )
-from dstl_core.savepoint.access.units import Unit
+from dstl_core.savepoint.access.units import Jobs, Unit, UnitRunner, jobs_for, run_units, workers_of
 from dstl_core.savepoint.edit.recorded_units import (
     Facts,
     KnownStream,
+    Recorded,
     RecordedStreams,
     RunsForm,
     Streamed,
@@ -42,7 +44,6 @@ from dstl_core.savepoint.edit.recorded_units import (
     unpacked_runs,
 )
 from dstl_core.savepoint.edit.rewriting import Output
-from dstl_core.savepoint.edit.trial import Trial
 from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.keyed_copy import (
     RunList,
@@ -66,6 +67,8 @@ from dstl_core.state.columns.keyed_sections import (
 from dstl_core.state.columns.progress import Portion
 
 Handles = list[StoredKeyedHandle | None]
+_UNEVEN = 1.1
+"""How much more than its share of the work a process may get in whole streams."""
 
 
 @dataclass(frozen=True)
@@ -173,50 +176,121 @@ def _known_streams(
 ) -> list[KnownStream]:
     target = output.target
     if output.trial is not None:
-        _try(streams, task, output.trial)
+        _try(streams, task, output)
         return [KnownStream(None) for _ in streams]
-    known = RecordedStreams(target)
-    done = {place: known.get(place) for place, stream in enumerate(streams) if stream is not None}
-    units = {
-        place: units_of_range(place, stream.key_groups, stream.size)
-        for place, stream in enumerate(streams)
-        if stream is not None and done[place] is None
-    }
-    size = sum(stream.size for place, stream in enumerate(streams) if stream and place in units)
-    every = [unit for own in units.values() for unit in own]
-    results = run_recorded(task, every, size, output.jobs, target, SectionsForm(), known.number)
+    number = target.names.begin()
+    for _ in streams:
+        target.names.begin()
+    processes, whole = _processes(streams, output.jobs), _whole_units(streams)
+    is_here = processes == 1
+    files = target if is_here else target.elsewhere()
+    known = RecordedStreams(target, number)
+    done = {unit.handle for unit in whole if known.has(unit.handle)}
+    shared = dict.fromkeys(range(len(streams)), 0)
+    if files.record is not None:
+        own = [unit for unit in whole if unit.handle not in done]
+        units = _shared_units(streams, own, workers_of(processes))
+        recorded = Recorded(task, files.record.entries, number, SectionsForm(), returns=False)
+        for unit, _ in run_units(recorded, units, processes):
+            target.advance(unit.size // 2)
+            shared[unit.handle] += unit.size // 2
+    if not is_here:
+        whole.sort(key=lambda unit: shared[unit.handle] - unit.size)  # what takes longest is first
+    written = [KnownStream(None) for _ in streams]
+    write = _StreamTask(streams, task, files, number)
+    with closing(run_units(write, whole, processes)) as results:
+        for unit, stream in results:
+            known.take(stream)
+            if not is_here or (unit.handle in done and not stream.is_mended):
+                target.advance(unit.size - shared[unit.handle])
+            written[unit.handle] = stream
+    _keep_header(streams, written, target)
+    return written
 
-    def sections(count: int, reports: list[Any]) -> Iterator[StreamSection]:
-        for _ in range(count):
-            unit, result = next(results)
+
+def _processes(streams: Sequence[NewStream | None], jobs: Jobs) -> int | UnitRunner:
+    return jobs_for(sum(stream.size for stream in streams if stream is not None), jobs)
+
+
+def _whole_units(streams: Sequence[NewStream | None]) -> list[Unit]:
+    """A unit for each stream."""
+    return [
+        Unit(place, stream.key_groups, stream.size)
+        for place, stream in enumerate(streams)
+        if stream is not None
+    ]
+
+
+def _shared_units(
+    streams: Sequence[NewStream | None], whole: Sequence[Unit], workers: int
+) -> list[Unit]:
+    """The units of streams that several processes share. Each one would keep a process busy when
+    the others have nothing left to do.
+    """
+    loads, shared = [0] * workers, set[int]()
+    most = _UNEVEN * sum(unit.size for unit in whole) / workers
+    for unit in sorted(whole, key=lambda unit: -unit.size):
+        least = loads.index(min(loads))
+        if loads[least] + unit.size <= most:
+            loads[least] += unit.size
+        else:
+            shared.add(unit.handle)
+    return [
+        unit
+        for place, stream in enumerate(streams)
+        if stream is not None and place in shared
+        for unit in units_of_range(place, stream.key_groups, stream.size)
+    ]
+
+
+@dataclass(frozen=True)
+class _StreamTask:
+    """Writes a stream, in whatever process it runs. The unit is all of it.
+
+    Args:
+        streams: The streams.
+        task: Gives the sections of a smaller unit, if they are not kept.
+        files: Where it goes.
+        number: The number of this part of the work.
+    """
+
+    streams: Sequence[NewStream | None]
+    task: SectionsTask
+    files: StateFiles
+    number: int
+
+    def __call__(self, unit: Unit) -> KnownStream:
+        stream = self.streams[unit.handle]
+        assert stream is not None  # it has a unit
+        units = units_of_range(unit.handle, stream.key_groups, stream.size)
+
+        def write(files: StateFiles, reports: list[Any]) -> StoredKeyedHandle | None:
+            keyed = stream.keyed(self._sections(units, reports))
+            return files.add_keyed_stream(keyed, keep_header=stream.keep_header)
+
+        return RecordedStreams(self.files, self.number).written(unit.handle, write, units)
+
+    def _sections(self, units: Sequence[Unit], reports: list[Any]) -> Iterator[StreamSection]:
+        for unit, result in self._results(units):
             if isinstance(result, Streamed):
                 yield from result.sections(unit.key_groups)
                 reports.append(result.report())
             else:
                 yield from result.parts
                 reports.append(result.report)
-            target.advance(unit.size)
+            self.files.advance(unit.size)
 
-    every_stream = []
-    with closing(results):
-        for place, stream in enumerate(streams):
-            target.names.begin()
-            whole = done.get(place)
-            if stream is None:
-                whole = KnownStream(None)
-            elif whole is None:
-                whole = KnownStream(None)
-                keyed = stream.keyed(sections(len(units[place]), whole.reports))
-                whole.handle = target.add_keyed_stream(keyed, keep_header=stream.keep_header)
-                known.keep(place, stream.key_groups, whole, units[place])
-            else:
-                target.advance(stream.size)
-            every_stream.append(whole)
-    _keep_header(streams, every_stream, target)
-    return every_stream
+    def _results(self, units: Sequence[Unit]) -> Iterable[tuple[Unit, Sections | Streamed]]:
+        record = self.files.record
+        if record is None:
+            return ((unit, self.task(unit)) for unit in units)
+        form = SectionsForm()
+        return Recorded(self.task, record.entries, self.number, form, returns=True).results(units)
 
 
-def _try(streams: Sequence[NewStream | None], task: SectionsTask, trial: Trial) -> None:
+def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output) -> None:
+    trial = output.trial
+    assert trial is not None  # it is one
     units = [
         unit
         for place, stream in enumerate(streams)
@@ -247,7 +321,16 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, trial: Trial) 
         return sum(headers[place] for place in parts)
 
     trial.write(write, sum(headers))
-    trial.beside = max([trial.beside, *(stream.size for stream in streams if stream is not None)])
+    trial.beside = max(trial.beside, _kept_at_once(streams, output.jobs))
+
+
+def _kept_at_once(streams: Sequence[NewStream | None], jobs: Jobs) -> int:
+    """Bytes that units have kept at most while streams are written."""
+    whole, workers = _whole_units(streams), workers_of(_processes(streams, jobs))
+    shared = _shared_units(streams, whole, workers)
+    others = {unit.handle for unit in whole} - {unit.handle for unit in shared}
+    sizes = sorted(unit.size for unit in whole if unit.handle in others)
+    return sum(unit.size for unit in shared) + sum(sizes[-workers:])
 
 
 def _whole(section: StreamSection) -> bytes | list[bytes]:
@@ -451,21 +534,25 @@ def write_sections(
 
         output.trial.write(write, headers)
         return [None] * len(ranges)
-    handles, known = Handles(), RecordedStreams(output.target)
+    handles, names = Handles(), output.target.names
+    known = RecordedStreams(output.target, names.begin())
     for place, own in enumerate(ranges):
-        output.target.names.begin()
-        whole = known.get(place)
-        if whole is None:
-            whole = KnownStream(output.target.add_keyed_stream(sections.stream(own)))
-            known.keep(place, own, whole)
-        handles.append(whole.handle)
+        names.begin()
+        stream = known.written(place, partial(_write_sections, sections, own))
+        handles.append(known.take(stream))
         portion.reach((1 + (place + 1) / len(ranges)) / 2)
-    output.target.names.begin()
+    names.begin()
     if handles and not any(handles):
         empty = [b""] * len(ranges[0])
         first = KeyedStream(sections.header, ranges[0], sections.prefix_bytes, empty)
         handles[0] = output.target.add_keyed_stream(first, keep_header=True)
     return handles
+
+
+def _write_sections(
+    sections: KeyedSections, key_groups: KeyGroupRange, files: StateFiles, _: list[Any]
+) -> StoredKeyedHandle | None:
+    return files.add_keyed_stream(sections.stream(key_groups))
 
 
 def shuffle_of(

@@ -27,7 +27,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
-from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
+from dstl_core.savepoint.write.folder import KnownFiles, StateFiles, StoredKeyedHandle
 from dstl_core.savepoint.write.work_record import PIECES, Entries, Entry, NumberedPiece, gone
 from dstl_core.state.columns.keyed_sections import StateRuns, StreamSection
 
@@ -119,7 +119,7 @@ def unit_name(number: int, unit: Unit) -> str:
 
 
 @dataclass(frozen=True)
-class _Recorded(Generic[Result]):
+class Recorded(Generic[Result]):
     """The task of a unit that keeps its result, unless an earlier run has done so.
 
     Args:
@@ -143,7 +143,10 @@ class _Recorded(Generic[Result]):
         name = self.name(unit)
         if self.entries.continues and self.entries.get(name) is not None:
             return None
-        result = self.task(unit)
+        return self.keep(unit)
+
+    def keep(self, unit: Unit) -> Result | Streamed | None:
+        name, result = self.name(unit), self.task(unit)
         if isinstance(result, Streamed):
             self.entries.keep_pieces(name, result.pieces, result.report)
             return None
@@ -151,15 +154,31 @@ class _Recorded(Generic[Result]):
         self.entries.keep(name, facts, parts)
         return result if self.returns else None
 
-    def stored(self, unit: Unit) -> Result | Streamed:
+    def kept(self, unit: Unit) -> Result | Streamed | None:
+        """The result that is kept of a unit; None if there is none."""
         name = self.name(unit)
         entry = self.entries.get(name)
         if entry is None:
-            raise gone(self.entries.folder.child(name))
+            return None
         if PIECES in entry.facts:
             report = entry.facts["report"]
             return Streamed(self.entries.pieces(name, entry), lambda: report)
         return self.form.unpack(entry)
+
+    def stored(self, unit: Unit) -> Result | Streamed:
+        result = self.kept(unit)
+        if result is None:
+            raise gone(self.entries.folder.child(self.name(unit)))
+        return result
+
+    def results(self, units: Sequence[Unit]) -> Iterator[tuple[Unit, Result | Streamed]]:
+        """Does units here, one after the other, but for those whose results are kept."""
+        names = self.entries.names() if self.entries.continues else set()
+        for unit in units:
+            result = self.kept(unit) if self.name(unit) in names else None
+            if result is None:
+                result = self.keep(unit)
+            yield unit, self.stored(unit) if result is None else result
 
 
 def run_recorded(
@@ -186,7 +205,7 @@ def run_recorded(
     if record is None:
         yield from run_units(task, units, processes)
         return
-    recorded = _Recorded(task, record.entries, number, form, processes == 1)
+    recorded = Recorded(task, record.entries, number, form, processes == 1)
     with closing(run_units(recorded, units, processes)) as results:
         for unit, result in results:
             yield unit, recorded.stored(unit) if result is None else result
@@ -199,55 +218,94 @@ class KnownStream:
     Args:
         handle: Its handle; None if it has no record.
         reports: What its units have reported.
+        timers: The handle of its timers, if they stand beside it.
+        files: The files of both.
+        is_mended: Whether an earlier run has written it, and a file was damaged since.
     """
 
     handle: StoredKeyedHandle | None
     reports: list[Any] = field(default_factory=list)
+    timers: KeyGroupsStateHandle | None = None
+    files: KnownFiles = field(default_factory=dict)
+    is_mended: bool = False
 
 
 class RecordedStreams:
-    """The streams of one operator that are whole, in the record of the output."""
+    """The streams of one operator that are whole, in the record of the output. Any process may
+    write one of them.
+    """
 
-    def __init__(self, target: StateFiles) -> None:
+    def __init__(self, target: StateFiles, number: int) -> None:
         self._target = target
-        self.number = target.names.begin()
-        """The number of this part of the work."""
-        self._label = f"stream-{self.number}"
+        self._number = number
 
-    def get(self, place: int) -> KnownStream | None:
-        """The stream at a place, if an earlier run has written it and all its files are here."""
-        record = self._target.record
-        entry = None
-        if record is not None and record.continues:
-            entry = record.entries.get(f"{self._label}-{place}")
-        if entry is None or not self._target.holds(entry.facts["files"]):
-            return None
-        data = DataInput(entry.data)
-        handle, timers = read_keyed_handle(data), read_keyed_handle(data)
-        assert handle is None or isinstance(handle, StoredKeyedHandle)
-        if isinstance(timers, KeyGroupsStateHandle) and self._target.heap_timers is not None:
-            self._target.heap_timers[timers.key_group_range] = timers
-        return KnownStream(handle, entry.facts["reports"])
+    def has(self, place: int) -> bool:
+        """Whether an earlier run has written the stream at a place; its files may be damaged."""
+        return self._entry(place) is not None
 
-    def keep(
+    def written(
         self,
         place: int,
-        key_groups: KeyGroupRange,
-        stream: KnownStream,
+        write: Callable[[StateFiles, list[Any]], StoredKeyedHandle | None],
         units: Sequence[Unit] = (),
-    ) -> None:
-        """Keeps a stream of some key groups whose files are whole, with the timers beside it;
-        nothing needs its units any more.
+    ) -> KnownStream:
+        """The stream at a place, unless an earlier run has written it and all its files are here.
+
+        Args:
+            place: The place.
+            write: Writes it into the files of its part of the work, and gives its handle.
+            units: Its units: nothing needs what they gave any more.
         """
+        entry, target = self._entry(place), self._target.at(self._number + 1 + place)
+        if entry is not None and target.holds(entry.facts["files"]):
+            data = DataInput(entry.data)
+            handle, timers = read_keyed_handle(data), read_keyed_handle(data)
+            assert handle is None or isinstance(handle, StoredKeyedHandle)
+            assert timers is None or isinstance(timers, KeyGroupsStateHandle)
+            return KnownStream(handle, entry.facts["reports"], timers, entry.facts["files"])
+        if target.record is not None:
+            target.record.check_owner()  # the files of one that took over have the same names
+        stream = KnownStream(None, is_mended=entry is not None)
+        stream.handle = write(target, stream.reports)
+        stream.timers = next(iter((target.heap_timers or {}).values()), None)
+        stream.files = target.known(_files_of(stream))
+        self._keep(place, stream, units)
+        return stream
+
+    def take(self, stream: KnownStream) -> StoredKeyedHandle | None:
+        """Makes a stream that some process has written one of the output; gives its handle."""
+        target, timers = self._target, stream.timers
+        target.learn_known(stream.files)
+        if timers is not None and target.heap_timers is not None:
+            target.heap_timers[timers.key_group_range] = timers
+        if stream.is_mended and target.record is not None:
+            target.record.keeps_checks = False
+        return stream.handle
+
+    def _entry(self, place: int) -> Entry | None:
+        record = self._target.record
+        if record is None or not record.continues:
+            return None
+        return record.entries.get(self._name(place))
+
+    def _keep(self, place: int, stream: KnownStream, units: Sequence[Unit]) -> None:
         record = self._target.record
         if record is None:
             return
         record.check_owner()
-        out, names = DataOutput(), list[str]()
-        for handle in (stream.handle, (self._target.heap_timers or {}).get(key_groups)):
+        out = DataOutput()
+        for handle in (stream.handle, stream.timers):
             write_keyed_handle(out, handle)
-            streams = [] if handle is None else keyed_state_streams(handle)
-            names += [e.relative_path for e in streams if isinstance(e, RelativeFileStateHandle)]
-        facts = {"files": self._target.known(names), "reports": stream.reports}
-        record.entries.keep(f"{self._label}-{place}", facts, [out.to_bytes()])
-        record.entries.forget(unit_name(self.number, unit) for unit in units)
+        facts = {"files": stream.files, "reports": stream.reports}
+        record.entries.keep(self._name(place), facts, [out.to_bytes()])
+        record.entries.forget(unit_name(self._number, unit) for unit in units)
+
+    def _name(self, place: int) -> str:
+        return f"stream-{self._number}-{place}"
+
+
+def _files_of(stream: KnownStream) -> Iterator[str]:
+    for handle in (stream.handle, stream.timers):
+        for part in [] if handle is None else keyed_state_streams(handle):
+            if isinstance(part, RelativeFileStateHandle):
+                yield part.relative_path

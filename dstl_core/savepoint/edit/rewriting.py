@@ -28,7 +28,7 @@ from dstl_core.errors import (
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import KeyGroupsStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.savepoint.access.units import Jobs
+from dstl_core.savepoint.access.units import Jobs, jobs_for
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
 from dstl_core.savepoint.edit.trial import Forecast, Trial, TriedFiles, check_room
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
@@ -169,7 +169,10 @@ class RewritingPlan:
         decided = [self.kind, self.form, self.files, keep_compression, self.plan]
         plan = None if self.plan is None else plan_digest(decided)
         begins = self.plan is not None and self.source_size >= RECORDED_FROM_BYTES
-        record = open_record(folder, source, plan, begins=begins or callable(jobs))
+        if folder.scheme == "memory":
+            jobs = 1  # what another process writes there is not here
+        hands_over = jobs_for(self.source_size, jobs) != 1  # processes share a stream by its record
+        record = open_record(folder, source, plan, begins=begins or hands_over)
         target, is_done = None, False
         try:
             if record is not None:

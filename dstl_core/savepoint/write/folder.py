@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -49,8 +49,8 @@ _COPIED_BYTES = 8 << 20
 _RECORDED_COPY_BYTES = 1 << 20
 """A smaller copy is made again after a kill."""
 
-KnownFiles = Mapping[str, tuple[int, str]]
-"""Size and sha256 of files, by name."""
+KnownFiles = Mapping[str, Sequence[Any]]
+"""Size and sha256 of files, by name, and those of the first buffer where they are known."""
 Mode = Literal["error", "overwrite"]
 KeyedForm = Literal["canonical", "native"]
 """The form of keyed state: ``canonical`` is for every state backend, ``native`` is the files of
@@ -132,6 +132,25 @@ class StateFiles:
         own.names = self.names.part()
         return own
 
+    def at(self, number: int) -> StateFiles:
+        """The same files, for a part of the work that has begun: another process, or this one,
+        writes it in any order.
+        """
+        part = copy.copy(self)
+        part.names = self.names.at(number)
+        part.heap_timers = None if self.heap_timers is None else {}
+        return part
+
+    def elsewhere(self) -> StateFiles:
+        """The same folder for other processes, which tell this one what they have written
+        (``known``, ``learn_known``).
+        """
+        files = StateFiles(str(self.folder), form=self.form)
+        files.names, files.lists_are_inline = self.names, self.lists_are_inline
+        files.heap_timers = self.heap_timers
+        files.record = None if self.record is None else self.record.elsewhere()
+        return files
+
     def with_record(self, record: WorkRecord) -> None:
         """Goes on with the files of the record, or begins its first ones."""
         self.record, self.names = record, record.names
@@ -197,7 +216,7 @@ class StateFiles:
     def _write(self, name: str, data: Content, *, is_self_checking: bool = False) -> None:
         location = self.folder.child(name)
         if self.record is not None and self.record.continues:
-            self.file_io.delete(location)  # what a killed run has begun
+            self.file_io.delete(location)  # what a killed run or process has begun
         if is_self_checking and self.file_io is self._digesting:
             self._digesting.write_self_checking(location, data)
         else:
@@ -249,10 +268,22 @@ class StateFiles:
         return None if kept is None else kept.facts["files"]
 
     def known(self, names: Iterable[str]) -> KnownFiles:
-        """Size and sha256 of files that were written here, by name."""
-        written = self.written
-        files = {name: written[str(self.folder.child(name))] for name in names}
-        return {name: (file.size, file.sha256) for name, file in files.items()}
+        """What is known of files that were written here."""
+        written, files = self.written, dict[str, list[Any]]()
+        for name in names:
+            path = str(self.folder.child(name))
+            head = self._digesting.heads.get(path)
+            parts = [written[path], *([] if head is None else [head])]
+            files[name] = [figure for part in parts for figure in (part.size, part.sha256)]
+        return files
+
+    def learn_known(self, files: KnownFiles) -> None:
+        """Adds files that another process, or an earlier run, has written into the folder."""
+        for name, (size, digest, *head) in files.items():
+            path = str(self.folder.child(name))
+            self._reported[path] = WrittenFile(path, size, digest)
+            if head:
+                self._digesting.heads[path] = WrittenFile(path, *head)
 
     def holds(self, files: KnownFiles | None) -> bool:
         """Whether files that an earlier run has written are here, with the size and the sha256 that
@@ -260,14 +291,13 @@ class StateFiles:
         """
         if files is None:
             return False
-        for name, (size, digest) in files.items():
+        for name, (size, digest, *_) in files.items():
             location = self.folder.child(name)
             if self.file_io.size(location) != size or sha256_of(self.file_io, location) != digest:
                 if self.record is not None:
                     self.record.keeps_checks = False
                 return False
-        paths = {name: str(self.folder.child(name)) for name in files}
-        self.learn(WrittenFile(paths[name], *known) for name, known in files.items())
+        self.learn_known(files)
         return True
 
     def discard(self) -> None:

@@ -10,7 +10,14 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
+from dstl_core.savepoint.access.units import (
+    POOL_FROM_BYTES,
+    Jobs,
+    Unit,
+    jobs_for,
+    run_units,
+    workers_of,
+)
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.source_files import SourceFiles
 from dstl_core.savepoint.write.work_record import WorkRecord, open_record, plan_digest
@@ -43,6 +50,10 @@ class RecordedRunner:
     record: WorkRecord
     jobs: Jobs
     form: FactsForm
+
+    @property
+    def workers(self) -> int:
+        return workers_of(jobs_for(POOL_FROM_BYTES, self.jobs))
 
     def __call__(
         self, task: Callable[[Unit], Any], units: Sequence[Unit]

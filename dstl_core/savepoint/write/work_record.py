@@ -64,6 +64,12 @@ class FileNames:
         self._scope, self._count = self._scope + 1, 0
         return self._scope
 
+    def at(self, number: int) -> FileNames:
+        """The names of a part of the work that has begun."""
+        names = FileNames(self.work)
+        names._scope = number
+        return names
+
     def new(self) -> str:
         place = f"{(self._scope << 24) | self._count:016x}"
         self._count += 1
@@ -71,8 +77,7 @@ class FileNames:
 
     def part(self) -> FileNames:
         """Names for a part of the work that runs beside others, e.g. in another thread."""
-        beside = FileNames(self.work)
-        beside._scope = self.begin()
+        beside = self.at(self.begin())
         self.begin()  # of what comes after it here
         return beside
 
@@ -130,6 +135,10 @@ class Entries:
         for part in body:
             digest.update(part)
         self.file_io.replace(self.folder.child(name), [digest.digest(), *body])
+
+    def names(self) -> set[str]:
+        """The names of all entries."""
+        return {status.location.name for status in self.file_io.list_folder(self.folder)}
 
     def get(self, name: str) -> Entry | None:
         """An entry that is whole; None if there is none."""
@@ -270,6 +279,12 @@ class WorkRecord:
                 f"for it, or choose another folder."
             )
 
+    def elsewhere(self) -> WorkRecord:
+        """The record for another process, which has no lock. It may have to go on with what one
+        began that was killed.
+        """
+        return WorkRecord(self.folder, self._body, continues=True, lock=None)
+
     def close(self, *, is_done: bool) -> None:
         """Lets other runs begin. The record of work that is done goes."""
         if is_done:
@@ -375,8 +390,7 @@ def _forget_rest(entries: Entries) -> None:
     """Forgets what a run has left that was killed while it deleted its record: entries of other
     work have the same names.
     """
-    every = {status.location.name for status in entries.file_io.list_folder(entries.folder)}
-    entries.forget(sorted(every - {_WORK, _LOCK}))
+    entries.forget(sorted(entries.names() - {_WORK, _LOCK}))
 
 
 def _read(entries: Entries) -> dict[str, Any] | None:

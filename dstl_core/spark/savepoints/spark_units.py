@@ -82,11 +82,15 @@ class SparkUnits:
     def __init__(self, spark: SparkSession) -> None:
         self._spark = spark
 
+    @property
+    def workers(self) -> int:
+        return parallelism_of(self._spark, SMALL_BYTES + 1)
+
     def __call__(
         self, task: Callable[[Unit], Any], units: Sequence[Unit]
     ) -> Generator[tuple[Unit, Any], None, None]:
         call = uuid4().hex
-        count = _UNITS_OF_A_CORE * parallelism_of(self._spark, SMALL_BYTES + 1)
+        count = _UNITS_OF_A_CORE * self.workers
         start = 0
         while start < len(units):
             part = units[start : start + count]

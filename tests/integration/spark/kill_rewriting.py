@@ -24,12 +24,16 @@ from dstl_core.savepoint.write import work_record
 from dstl_core.spark.savepoints.spark_units import SparkUnits
 
 UNIT_BYTES = 40_000
+MANY = 8
+"""More workers than streams: they share the units of each."""
 
 
 class Noted:
     """Runs units as another runner does, and notes those that it keeps, wherever they run. What an
     earlier run has kept is not noted, nor is the reading back, which keeps nothing.
     """
+
+    workers = MANY
 
     def __init__(self, runner: Any, out: Path, log: Path, then: Callable[[int], None]) -> None:
         self._runner, self._log, self._then = runner, log, then

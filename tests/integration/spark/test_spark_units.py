@@ -38,7 +38,7 @@ from dstl_core.spark.savepoints.spark_units import SparkUnits
 from dstl_core.state.columns import keyed_sections
 from tests.full_disk import full_disk
 from tests.golden_files import snapshot
-from tests.integration.spark.kill_rewriting import Noted
+from tests.integration.spark.kill_rewriting import MANY, Noted
 
 pytestmark = pytest.mark.spark
 SOURCE = "a-rocksdb-native-incremental"
@@ -56,9 +56,16 @@ def _tree(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("max_parallelism", [None, 200])
+@pytest.mark.parametrize("workers", [1, MANY])
 def test_a_rewriting_has_the_same_bytes(
-    spark: SparkSession, max_parallelism: int | None, tmp_path: Path
+    spark: SparkSession,
+    max_parallelism: int | None,
+    workers: int,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A worker writes whole streams, or many share the units of one."""
+    monkeypatch.setattr(SparkUnits, "workers", workers)
     edit = edit_savepoint(Snapshot.load(snapshot(SOURCE))).with_files("canonical")
     if max_parallelism is not None:
         edit = edit.with_max_parallelism(max_parallelism)
@@ -106,6 +113,8 @@ class _Changed:
     """Runs units as another runner does. Something happens once, in a unit that begins when another
     one of the output is recorded.
     """
+
+    workers = MANY
 
     def __init__(self, runner: Any, out: Path, happens: Callable[[], None]) -> None:
         self._runner, self._out, self._happens = runner, out, happens
@@ -239,6 +248,8 @@ def test_a_driver_that_is_killed_after_any_unit_goes_on(
 
 class _OnFullDisk:
     """Runs units as another runner does, one late one where no file can be written."""
+
+    workers = MANY
 
     def __init__(self, runner: Any, mark: Path) -> None:
         self._runner, self._mark = runner, mark

@@ -15,7 +15,11 @@ from typing import Any
 import pytest
 
 from dstl_core import Snapshot, verify_snapshot
+from dstl_core.codec.serializers.primitives import LongSerializer
+from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import ConfigError, DstlError, FormatError, SavepointError, StorageError
+from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.access.units import Unit
 from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
@@ -31,6 +35,8 @@ from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, as_lines, snapshot
 from tests.written_corpus import DECLARATIONS
 
 _KILLED = 77
+WHOLE, SHARED = 2, 3
+"""Processes for two streams: each one writes a whole one, or all share their units."""
 Write = Callable[..., str]
 
 
@@ -114,19 +120,21 @@ def _killed_at(place: int, write: Callable[[], object]) -> bool:
         FsspecFileIO.write_new = begun  # type: ignore[method-assign]
         write()
         os._exit(0)
+    except DstlError as error:
+        os._exit(_KILLED if "processes was killed" in str(error) else 1)
     finally:
         os._exit(1)
 
 
-def _survives_kills(name: str, tmp_path: Path, every: int) -> None:
+def _survives_kills(name: str, tmp_path: Path, every: int, jobs: int = 1) -> None:
     make, out = WORK[name], tmp_path / "out"
     make().write(tmp_path / "expected")
     expected, kills = _tree(tmp_path / "expected"), 0
     for place in itertools.count(0, every):
-        if not _killed_at(place, lambda: make().write(out)):
+        if not _killed_at(place, lambda: make().write(out, jobs=jobs)):
             break
         kills += 1
-        make().write(out)
+        make().write(out, jobs=jobs)
         assert _tree(out) == expected, place
         shutil.rmtree(out)
     assert kills > 1
@@ -157,10 +165,55 @@ def test_streams_that_are_kept_have_the_timers_beside_them(tmp_path: Path) -> No
     assert streams_kept
 
 
+@pytest.mark.parametrize("jobs", [WHOLE, SHARED])
+@pytest.mark.parametrize("name", ["canonical", "upgrade"])
+def test_a_pool_goes_on_after_a_kill_at_some_storage_operation(
+    name: str, jobs: int, tmp_path: Path
+) -> None:
+    _survives_kills(name, tmp_path, 4, jobs)
+
+
 @pytest.mark.soak
+@pytest.mark.parametrize("jobs", [1, WHOLE, SHARED])
 @pytest.mark.parametrize("name", WORK)
-def test_a_run_goes_on_after_a_kill_at_any_storage_operation(name: str, tmp_path: Path) -> None:
-    _survives_kills(name, tmp_path, 1)
+def test_a_run_goes_on_after_a_kill_at_any_storage_operation(
+    name: str, jobs: int, tmp_path: Path
+) -> None:
+    _survives_kills(name, tmp_path, 1, jobs)
+
+
+@pytest.mark.parametrize("files", ["canonical", "native"])
+@pytest.mark.parametrize("jobs", [WHOLE, SHARED])
+def test_any_process_writes_the_same(files: str, jobs: int, tmp_path: Path) -> None:
+    edit = _edit()
+    if files == "native":
+        edit = _edit("a-rocksdb-canonical", files="copy").with_format("native")
+    for folder, processes in {"expected": 1, "out": jobs}.items():
+        edit.write(tmp_path / folder, jobs=processes)
+    assert not [*(tmp_path / "out").glob(work_record.WORK_FOLDER)]
+    if files == "canonical":
+        assert _tree(tmp_path / "out") == _tree(tmp_path / "expected")
+    one, two = (Snapshot.load(tmp_path / folder) for folder in ("expected", "out"))
+    assert not verify_snapshot(two).findings
+    for operator in one.operators:
+        assert as_lines(two[operator.label].dump()) == as_lines(operator.dump())
+
+
+def test_processes_share_streams_that_would_keep_one_of_them_busy() -> None:
+    header = KeyedBackendHeader(LongSerializer(), (), compressed=False)
+
+    def shared(sizes: list[int], workers: int) -> set[int]:
+        streams = [
+            keyed_units.NewStream(header, KeyGroupRange(0, 9), 10, size << 20) for size in sizes
+        ]
+        whole = [Unit(at, each.key_groups, each.size) for at, each in enumerate(streams)]
+        return {unit.handle for unit in keyed_units._shared_units(streams, whole, workers)}
+
+    assert shared([10, 10], 2) == shared([10, 10, 10, 10], 2) == shared([10], 1) == set()
+    assert shared([10], 2) == {0}
+    assert shared([70, 30], 2) == {0}
+    assert len(shared([10, 10, 10], 2)) == 1
+    assert shared([10, 10, 10], 8) == {0, 1, 2}
 
 
 def _counted(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
@@ -310,7 +363,8 @@ def test_a_refusal_before_the_work_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     with pytest.raises(ConfigError, match="got 0"):
         _edit().write(out, jobs=0)
-    assert _tree(out) == {}
+    assert not out.exists()
+    out.mkdir()
     (out / SIDECAR_FILE_NAME).write_text("{")
     with pytest.raises(FormatError, match="damaged"):
         _edit().write(out, run_key="run")
