@@ -85,14 +85,8 @@ class PythonStates:
         values = [each for item in items for each in _element(item, declared.value.every)]
         if declared.kind == "list":
             return ShownState(state, "list", values)
-        if len(values) != 1:
-            raise FormatError(
-                f"State {state!r} holds more or less than a value of type {declared.value.name}; "
-                f"a list has the type list[{declared.value.name}]",
-                expected=1,
-                got=len(values),
-            )
-        return ShownState(state, declared.kind or "value", values[0])
+        only = only_value(state, declared.value, values)
+        return ShownState(state, declared.kind or "value", only)
 
     def _map(self, state: str, declared: PythonStateType | None, value: Any) -> ShownState:
         if declared is not None and declared.key is not None:
@@ -285,3 +279,15 @@ def _one(guesses: Iterable[str | None]) -> str | None:
 
 def _sorted_pairs(pairs: list[list[JsonValue]]) -> list[list[JsonValue]]:
     return sorted(pairs, key=lambda pair: text_key(pair[0]))
+
+
+def only_value(state: str, kind: Coder, values: list[Any]) -> Any:
+    """The value of a state that is kept as a list of one. Raises FormatError if it has others."""
+    if len(values) != 1:
+        raise FormatError(
+            f"State {state!r} holds more or less than a value of type {kind.name}; a list has the "
+            f"type list[{kind.name}]",
+            expected=1,
+            got=len(values),
+        )
+    return values[0]

@@ -374,12 +374,12 @@ def check_snapshot_version(data: DataInput, serializer: type[AnySerializer], ver
     check_version(data, serializer.snapshot_class, version, serializer.snapshot_version)
 
 
-def check_version(data: DataInput, snapshot_class: str, version: int, expected: int) -> None:
-    if version != expected:
+def check_version(data: DataInput, snapshot_class: str, version: int, *known: int) -> None:
+    if version not in known:
         raise UnsupportedVersionError(
             f"The snapshot of {snapshot_class} has an unknown version",
             offset=data.position,
-            expected=expected,
+            expected=" or ".join(map(str, known)),
             got=version,
         )
 

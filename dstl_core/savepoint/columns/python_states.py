@@ -15,9 +15,8 @@ import pyarrow as pa
 
 from dstl_core.codec.pyflink.coders import Coder
 from dstl_core.codec.pyflink.declared import PythonStateType
-from dstl_core.codec.pyflink.states import PREFIX, PythonStates, check_kind
+from dstl_core.codec.pyflink.states import PREFIX, PythonStates, check_kind, only_value
 from dstl_core.codec.serializers.base import JsonValue
-from dstl_core.errors import FormatError
 
 _TYPES = {
     "BYTE": pa.int8(),
@@ -93,14 +92,7 @@ class PythonColumns:
         values = [_value(value, each) for item in stored for each in value.every(_raw(item))]
         if self.declared.kind == "list":
             return values
-        if len(values) != 1:
-            raise FormatError(
-                f"State {self.name!r} holds more or less than a value of type {value.name}; a list "
-                f"has the type list[{value.name}]",
-                expected=1,
-                got=len(values),
-            )
-        return values[0]
+        return only_value(self.name, value, values)
 
 
 def python_columns(stored_name: str, kind: str, states: PythonStates) -> PythonColumns | None:

@@ -27,9 +27,8 @@ from dstl_core.codec.serializers import TimerSerializer
 from dstl_core.codec.state_meta import (
     BackendStateType,
     KeyedBackendHeader,
-    StateMetaInfoSnapshot,
 )
-from dstl_core.errors import NotInColumnsError, RestoreError, error_context
+from dstl_core.errors import NotInColumnsError, error_context
 from dstl_core.model.handle import (
     ByteStreamStateHandle,
     KeyedStateHandle,
@@ -43,7 +42,11 @@ from dstl_core.savepoint.read.stored_records import handle_parts, open_part_reco
 from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
 from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.stored_key_groups import StoredRecords
-from dstl_core.state.tables.keyed_state import StateKey, describe_state, state_key, types_of
+from dstl_core.state.tables.keyed_state import (
+    StateKey,
+    check_same_types,
+    state_key,
+)
 
 
 class CopyTarget(Protocol):
@@ -322,7 +325,7 @@ class _Copy:
             targets = {at: target for at, target in targets.items() if target == only}
         if not self._is_checked:
             for at, target in targets.items():
-                _check_types(self.sink.header.states[target], states[at])
+                check_same_types(self.sink.header.states[target], states[at])
         wanted = [at in targets for at in range(len(states))]
         is_same = source.operator.max_parallelism == self._max_parallelism
         new = self.sink.header.states
@@ -361,11 +364,3 @@ class _Copy:
         keys: pa.Array = columns[KEY]
         numbers = key_groups_of(keys, key_type, self._max_parallelism, EXACT_OPTIONS)
         return numbers.astype(np.int64)
-
-
-def _check_types(known: StateMetaInfoSnapshot, registered: StateMetaInfoSnapshot) -> None:
-    if types_of(known) != types_of(registered):
-        raise RestoreError(
-            f"State {registered.name!r} has different types in the handles of one operator: "
-            f"{describe_state(known)} and {describe_state(registered)}."
-        )

@@ -47,7 +47,6 @@ from dstl_core.codec.serializers import (
 from dstl_core.errors import (
     ConfigError,
     NotInColumnsError,
-    RestoreError,
     SavepointError,
     error_context,
 )
@@ -77,7 +76,7 @@ from dstl_core.state.columns.state_columns import (
     role_names,
 )
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords
-from dstl_core.state.tables.keyed_state import describe_state, types_of
+from dstl_core.state.tables.keyed_state import check_same_types
 
 KEYED = "keyed"
 WINDOWS = "windows"
@@ -582,12 +581,8 @@ def _forms(operator: OperatorCatalog) -> object:
 def _state_id(stored: StoredRecords, info: StateInfo) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
     number = state_id(stored, info.meta)
-    if number is not None and types_of(stored.header.states[number]) != types_of(info.meta):
-        meta = stored.header.states[number]
-        raise RestoreError(
-            f"State {meta.name!r} has different types in the handles of one operator: "
-            f"{describe_state(info.meta)} and {describe_state(meta)}."
-        )
+    if number is not None:
+        check_same_types(info.meta, stored.header.states[number])
     return number
 
 

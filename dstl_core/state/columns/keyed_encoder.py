@@ -39,7 +39,7 @@ from dstl_core.codec.columnar.keyed.decoder import (
     key_roots,
 )
 from dstl_core.codec.columnar.keyed.encoder import EncodeProgram, StateEncoder
-from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
+from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of, refuse_null_keys
 from dstl_core.codec.columnar.keyed.runs import Runs, runs_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
@@ -182,7 +182,7 @@ class KeyedStateEncoder:
             return key_groups_of(
                 keys, self.header.key_serializer, self.max_parallelism, self._types
             ).astype(np.int64)
-        _refuse_null_keys(keys)
+        refuse_null_keys(keys)
         groups: Int64s = np.asarray(numbers.cast(pa.int64()))
         return groups
 
@@ -279,7 +279,7 @@ class _State:
         """Groups the elements of lists by key and namespace."""
         elements = columns[LIST_VALUE_COLUMN]
         scope = {role: columns[self._names[role]] for role in self.encoder.columns if role != VALUE}
-        _refuse_null_keys(scope[KEY])
+        refuse_null_keys(scope[KEY])
         program = EncodeProgram(key_roots(self._format, self._types))
         encoded = program.encode(scope, len(elements))  # the index refers to its bytes
         index = ByteIndex(encoded.ranges)
@@ -306,7 +306,7 @@ class _State:
                 f"State {self.name!r} has a namespace; write it in flat form, not as one row per "
                 f"key."
             )
-        _refuse_null_keys(keys[KEY])
+        refuse_null_keys(keys[KEY])
         if self._is_queue or self._is_map:
             return self._exploded(keys, column)
         return self._present({**keys, VALUE: column})
@@ -323,12 +323,3 @@ class _State:
         if self._is_queue:
             return {**rows, TIMESTAMP: entries}
         return {**rows, USER_KEY: entries.field(0), VALUE: entries.field(1)}
-
-
-def _refuse_null_keys(keys: pa.Array) -> None:
-    if keys.null_count:
-        first = keys.is_null().index(True).as_py()
-        raise ConfigError(
-            f"A key is null (row {first} of {len(keys)}); keyed state needs a key: drop or fill "
-            f"such rows."
-        )

@@ -199,3 +199,12 @@ def describe_state(meta: StateMetaInfoSnapshot) -> str:
         else meta.backend_state_type.name
     )
     return f"{kind} of {meta.value_serializer.type_name}"
+
+
+def check_same_types(known: StateMetaInfoSnapshot, registered: StateMetaInfoSnapshot) -> None:
+    """Raises RestoreError if a state has two types in the handles of one operator."""
+    if types_of(known) != types_of(registered):
+        raise RestoreError(
+            f"State {registered.name!r} has different types in the handles of one operator: "
+            f"{describe_state(known)} and {describe_state(registered)}."
+        )

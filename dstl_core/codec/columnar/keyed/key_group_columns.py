@@ -14,6 +14,16 @@ from dstl_core.codec.serializers import AnySerializer
 from dstl_core.errors import ConfigError
 
 
+def refuse_null_keys(keys: pa.Array) -> None:
+    """Raises ConfigError if a key is null."""
+    if keys.null_count:
+        first = keys.is_null().index(True).as_py()
+        raise ConfigError(
+            f"A key is null (row {first} of {len(keys)}); keyed state needs a key: drop or fill "
+            f"such rows."
+        )
+
+
 def key_groups_of(
     keys: pa.Array,
     key_type: AnySerializer,
@@ -31,12 +41,7 @@ def key_groups_of(
     Raises:
         ConfigError: A key is null, or the Java hash of the type is not known.
     """
-    if keys.null_count:
-        first = keys.is_null().index(True).as_py()
-        raise ConfigError(
-            f"A key is null (row {first} of {len(keys)}); keyed state needs a key: drop or fill "
-            f"such rows."
-        )
+    refuse_null_keys(keys)
     hashes = java_hashes(keys, key_type, options)
     groups = np.empty(len(keys), np.int32)
     _murmur_groups(hashes, np.int32(max_parallelism), groups)

@@ -31,6 +31,7 @@ from dstl_core.codec.serializers.base import (
     TypeSerializer,
     WrapperSerializer,
     bad_value,
+    check_version,
     read_composite_header,
     readers_of,
     write_composite_header,
@@ -44,7 +45,7 @@ from dstl_core.codec.serializers.scala import (
     ScalaOptionSerializer,
 )
 from dstl_core.codec.serializers.strings import read_string_value, write_string_value
-from dstl_core.errors import UnreadableValueError, UnsupportedVersionError
+from dstl_core.errors import UnreadableValueError
 
 PACKAGE = "org.apache.flinkx.api.serializer."
 NULL_MARK = -(1 << 31)
@@ -356,13 +357,7 @@ class UnitSerializer(BytelessSerializer):
 
 
 def _read_coproduct(data: DataInput, version: int, context: SnapshotContext) -> CoproductSerializer:
-    if version not in (2, 3):
-        raise UnsupportedVersionError(
-            f"The snapshot of {CoproductSerializer.snapshot_class} has an unknown version",
-            offset=data.position,
-            expected="2 or 3",
-            got=version,
-        )
+    check_version(data, CoproductSerializer.snapshot_class, version, 2, 3)
     if version == _WITH_NAMES:
         read_composite_header(data, 3)
         count = data.read_count("subclasses", 1)
