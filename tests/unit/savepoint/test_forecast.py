@@ -90,7 +90,7 @@ def test_the_temporary_file_that_a_real_run_has(
     rewrite = ("rewrite", even, str(tmp_path / "out"), "--canonical", "--max-parallelism", "10")
     told = json.loads(run(*rewrite, "--dry-run", "--json")[1])["forecast"]["temporary_bytes"]
     spill = tmp_path / "spill"
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: spill.open("w+b"))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix, dir: spill.open("w+b"))
     run(*rewrite)
     assert 0.7 * told < spill.stat().st_size <= 1.1 * told
 

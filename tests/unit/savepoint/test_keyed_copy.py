@@ -52,7 +52,7 @@ def test_records_in_the_temporary_file_are_packed(
     header = merged_header([StatesOf(operator)])
     assert header is not None and not header.compressed
     spill = tmp_path / "spill"
-    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix: spill.open("w+b"))
+    monkeypatch.setattr(tempfile, "TemporaryFile", lambda prefix, dir: spill.open("w+b"))
     chance, runs = random.Random(7), []
     for size in (100, 5_000, 1 << 21, 3_000, 1 << 20, 20_000):
         for place in range(6):
