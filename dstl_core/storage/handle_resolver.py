@@ -238,6 +238,15 @@ class HandleResolver:
             self._start = stream, self.read(handle, 0, size)
         return self._start[1][:size]
 
+    def begin_start(self, handle: StreamStateHandle, size: int) -> None:
+        """Says that ``read_start`` will read these bytes soon."""
+        if self._start is None or self._start[0] != self.resolve(handle):
+            self.begin(handle, 0, size)
+
+    def note_size(self, location: Location, size: int) -> None:
+        """Keeps the size of a file, which somebody has asked for: no read asks for it again."""
+        self._note_end(location, size)
+
     def _check_end(self, location: Location, end: int) -> None:
         """Checks that a file reaches up to where its handle ends.
 

@@ -323,8 +323,10 @@ class _OperatorCheck:
             assert place.location is not None  # it has a file
             with _reported(self._report, Finding("", self._operator.label)):
                 self._report.file_names.add(str(place.location))
-                end = None if stream in logs else place.end
-                if self._file(place.location, size_of(), end, exact=stream in whole):
+                end, size = None if stream in logs else place.end, size_of()
+                if size is not None:
+                    snapshot.resolver.note_size(place.location, size)
+                if self._file(place.location, size, end, exact=stream in whole):
                     self._digest(stream, place.location)
 
     def _file(self, location: Location, size: int | None, end: int | None, *, exact: bool) -> bool:

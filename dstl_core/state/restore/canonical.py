@@ -43,7 +43,7 @@ def read_stream_header(
     The handle of a subtask may have only the last key groups of a large stream.
     """
     stream = handle.stream
-    end = min((each for each in handle.offsets.offsets if each), default=stream.state_size)
+    end = _end_of_header(handle)
     with error_context(location=resolver.describe(stream)):
         size = min(end, _HEADER_BYTES)
         while True:
@@ -53,6 +53,12 @@ def read_stream_header(
                 if size == end:
                     raise
                 size = min(end, 16 * size)
+
+
+def _end_of_header(handle: KeyGroupsHandle) -> int:
+    """Where the header ends, or some bytes later."""
+    first = (offset for offset in handle.offsets.offsets if offset)
+    return min(first, default=handle.stream.state_size)
 
 
 def _parsed_header(raw: bytes, registry: SerializerRegistry) -> KeyedBackendHeader:
@@ -86,6 +92,7 @@ def begin_key_groups(
     """Begins to read some key groups of a stream that is larger than what ``held_stream`` holds."""
     sections = handle.offsets.sections(handle.stream.state_size, key_groups)
     if sections and handle.stream.state_size > _READ_AT_ONCE:
+        resolver.begin_start(handle.stream, min(_end_of_header(handle), _HEADER_BYTES))
         starts, ends = zip(*((start, end) for _, start, end in sections), strict=True)
         resolver.begin_reader(handle.stream, min(starts), max(ends))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ from dstl_core import (
     OperatorTransformation,
     SavepointWriter,
     Snapshot,
+    verify_snapshot,
 )
 from dstl_core.codec.columnar.keyed import sst_rows
 from dstl_core.model.key_group import KeyGroupRange
@@ -25,6 +27,7 @@ from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.verify.range_check import RangeCheck, RangeReport
 from dstl_core.storage import read_ahead
+from dstl_core.storage.location import SIDECAR_FILE_NAME
 from tests.s3_proxy import S3Proxy, s3_proxy
 from tests.s3_server import S3Server
 
@@ -60,7 +63,7 @@ def operator(
     of_form.with_operator(OperatorIdentifier.for_uid("u"), keyed).write(str(tmp_path / "out"))
     store = s3fs.S3FileSystem(skip_instance_cache=True, **s3.storage_options)
     for path in (tmp_path / "out").rglob("*"):
-        if path.is_file():
+        if path.is_file() and path.name != SIDECAR_FILE_NAME:  # no digests: records are read alone
             store.put_file(str(path), f"{bucket}/{path.relative_to(tmp_path)}")
     return Snapshot.load(f"{bucket}/out")["u"]
 
@@ -109,6 +112,18 @@ def test_a_process_of_a_pool_takes_the_next_unit_ahead(
     assert any(report.keys_checked for _, report in several), "of the next unit"
     asked = ranges(proxy)
     assert max(map(asked.count, asked)) <= 2, "each process opens the files"
+
+
+def test_each_file_is_asked_once_for_its_size(
+    proxy: S3Proxy, operator: OperatorSnapshot, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Processes know it from the one that they come from, and need no client for it."""
+    monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 1 << 17)
+    assert not verify_snapshot(operator.snapshot, jobs=2).findings
+    names = [path.rpartition("/")[2] for method, path in proxy.requests if method == "HEAD"]
+    asked = Counter(name for name in names if not name.startswith("_"))  # files of state
+    assert asked
+    assert set(asked.values()) == {1}
 
 
 def test_units_are_taken_once_and_within_the_window() -> None:
