@@ -57,7 +57,7 @@ from dstl_core.savepoint.read.entries import EVENT_TIMER, PROC_TIMER
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.stored_columns import StateDecoders, StoredRange
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from dstl_core.state.columns.keyed_sections import in_temporary_files
+from dstl_core.temporary_files import in_temporary_files
 
 _TYPES = ColumnOptions(maps="entries")
 _PLAIN = (

@@ -32,10 +32,9 @@ from dstl_core.savepoint.read.entries import Entry
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.timer_queues import with_readable_timers
-from dstl_core.state.columns.keyed_sections import in_temporary_files
 from dstl_core.state.columns.progress import Advance, Portion, no_progress
-from dstl_core.state.columns.run_places import let_go
 from dstl_core.state.columns.state_columns import is_queue
+from dstl_core.temporary_files import in_temporary_files, let_go
 
 BYTES_AT_ONCE = 32 << 20
 """Bytes of stored state of both snapshots that are compared at once."""

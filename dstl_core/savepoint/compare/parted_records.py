@@ -28,8 +28,7 @@ from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_canonical import END_OF_SECTION
 from dstl_core.savepoint.read.stored_records import StateBatch
-from dstl_core.state.columns.keyed_sections import in_temporary_files
-from dstl_core.state.columns.run_places import let_go
+from dstl_core.temporary_files import in_temporary_files, let_go
 
 _LEAST_RECORD_BYTES = 10
 _SEED = 1

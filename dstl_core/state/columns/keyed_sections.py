@@ -6,7 +6,6 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import chain, groupby
 from operator import itemgetter
@@ -39,9 +38,10 @@ from dstl_core.display import size_text
 from dstl_core.errors import DuplicateKeyError, InvariantViolation, StorageError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
-from dstl_core.state.columns.run_places import RunPlaces, let_go
+from dstl_core.state.columns.run_places import RunPlaces
 from dstl_core.state.columns.state_columns import is_kind, is_queue
 from dstl_core.state.columns.stored_hashes import StoredHashes
+from dstl_core.temporary_files import in_temporary_files, let_go
 
 WRITE_MEMORY = 128 << 20
 """Default for the bytes of records in memory; more records go to a temporary file."""
@@ -437,25 +437,6 @@ class KeyedStream:
         if len(self._offsets) != len(self.key_groups):
             raise InvariantViolation("the stream was not written")
         return KeyGroupRangeOffsets(self.key_groups, tuple(self._offsets))
-
-
-@contextmanager
-def in_temporary_files(more: str = "", folder: str | None = None) -> Iterator[None]:
-    """For writes of records to temporary files. ``more`` says what was expected, and ``folder`` is
-    theirs; None: the system's.
-
-    Raises:
-        StorageError: Their folder is full.
-    """
-    try:
-        yield
-    except OSError as error:
-        raise StorageError(
-            f"Records cannot be written to the folder for temporary files, "
-            f"{folder or tempfile.gettempdir()} ({error.strerror}){more}; set TMPDIR to a folder "
-            f"on a larger disk, and run the command again.",
-            errno=error.errno,
-        ) from error
 
 
 def _blocks(pieces: Sequence[Piece]) -> Iterator[tuple[int, int, bytes]]:

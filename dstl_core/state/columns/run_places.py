@@ -6,8 +6,9 @@ import os
 import tempfile
 from array import array
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import IO
+
+from dstl_core.temporary_files import let_go
 
 _HELD = 32
 """Places of a key group in memory; when there are more, they go to a file together."""
@@ -85,11 +86,3 @@ class RunPlaces:
         if self._file is not None:
             let_go(self._file)
             self._file = None
-
-
-def let_go(file: IO[bytes]) -> None:
-    """Closes a temporary file whose bytes nobody needs. On a full disk, this tries once more to
-    write what a buffer has, and that failure would hide the first one.
-    """
-    with suppress(OSError):
-        file.close()

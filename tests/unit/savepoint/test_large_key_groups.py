@@ -37,7 +37,7 @@ from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.read import entry_reader, stored_columns, stored_records
+from dstl_core.savepoint.read import entry_reader, keyed_reader, stored_columns, stored_records
 from dstl_core.savepoint.verify import range_check
 from dstl_core.savepoint.write import work_record
 from dstl_core.savepoint.write.folder import SavepointFolder
@@ -334,6 +334,9 @@ def test_differences_have_the_same_order_in_every_process(
     assert len(orders[0]) == 50
 
 
+FULL = "Records cannot be written to the folder for temporary files, .*; set TMPDIR to"
+
+
 class Full(io.BytesIO):
     """A file on a disk that is full. Closing it fails, too: that writes what a buffer has."""
 
@@ -346,6 +349,16 @@ class Full(io.BytesIO):
             raise OSError(errno.ENOSPC, "No space left on device")
 
 
+TemporaryFile = tempfile.TemporaryFile
+
+
+def of_a_full_disk(mode: str = "w+b", **options: Any) -> Any:
+    """A temporary file of ours; one that the compiler makes in its cache is as it was."""
+    if options.get("prefix") != "dstl-":
+        return TemporaryFile(mode, **options)
+    return Full() if "b" in mode else io.TextIOWrapper(Full())
+
+
 @pytest.mark.parametrize("command", ["dump", "diff"])
 def test_a_folder_for_temporary_files_that_is_full_is_named(
     command: str,
@@ -356,13 +369,21 @@ def test_a_folder_for_temporary_files_that_is_full_is_named(
     places = [str(tmp_path / name) for name in ("a", "b")]
     for place, columns in zip(places, (BEFORE, AFTER), strict=True):
         write(place, columns)
-    monkeypatch.setattr(
-        tempfile, "TemporaryFile", lambda mode="", **_: io.TextIOWrapper(Full()) if mode else Full()
-    )
+    monkeypatch.setattr(tempfile, "TemporaryFile", of_a_full_disk)
     with pytest.raises(SystemExit):
         main([command, *places[: 1 + (command == "diff")], "--jobs=1"])
-    expected = "Records cannot be written to the folder for temporary files, .*; set TMPDIR to"
-    assert re.search(expected, capsys.readouterr().err)
+    assert re.search(FULL, capsys.readouterr().err)
+
+
+def test_rows_of_a_key_group_that_is_divided_name_a_full_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(tmp_path / "a", BEFORE)
+    monkeypatch.setattr(keyed_reader, "_LEAST_BYTES", 1)
+    monkeypatch.setattr(tempfile, "TemporaryFile", of_a_full_disk)
+    [operator] = Snapshot.load(tmp_path / "a").operators
+    with pytest.raises(StorageError, match=FULL):
+        list(operator.keyed(memory=1).read())
 
 
 def test_a_migration_has_every_key(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from dstl_core.codec.columnar.keyed.spans import SpanBatch
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.keyed_canonical import END_OF_SECTION
+from dstl_core.temporary_files import in_temporary_files, let_go
 
 
 def parted_sections(
@@ -33,11 +34,15 @@ def parted_sections(
     """The records of one key group as ``parts`` sections; all records of a key are in one part.
 
     Offsets in later messages count in a part. The keys of all records are already checked.
+
+    Raises:
+        StorageError: The folder of temporary files is full.
     """
     with ExitStack() as files:
-        spools: list[IO[bytes]] = [
-            files.enter_context(tempfile.TemporaryFile(prefix="dstl-")) for _ in range(parts)
-        ]
+        spools: list[IO[bytes]] = []
+        for _ in range(parts):
+            spools.append(tempfile.TemporaryFile(prefix="dstl-"))  # noqa: SIM115  # let_go closes it
+            files.callback(let_go, spools[-1])
         for batch in batches:
             for state, decoder in decoders.items():
                 records = batch.take(batch.states == state)
@@ -48,9 +53,11 @@ def parted_sections(
                     )
                     for part, spool in enumerate(spools):
                         start, end = runs.bounds[part], runs.bounds[part + 1]
-                        spool.write(runs.data.slice(start, end - start))
+                        with in_temporary_files():
+                            spool.write(runs.data.slice(start, end - start))
         for spool in spools:
-            spool.seek(0)
+            with in_temporary_files():
+                spool.seek(0)  # writes what the buffer has
             data = spool.read() + END_OF_SECTION
             yield SectionChunk(data, [Section(key_group, 0, len(data), 0)])
 
