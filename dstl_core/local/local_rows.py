@@ -6,7 +6,6 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import cycle, islice
 from threading import local
 from typing import Any, TypeVar
@@ -44,6 +43,15 @@ Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
+class _LastOf:
+    """The last row of each key in some order."""
+
+    key_column: str
+    key_type: AnySerializer
+    order: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class LocalRows:
     """Rows of Arrow, as ``BootstrapRows``.
 
@@ -54,6 +62,8 @@ class LocalRows:
 
     rows: ArrowRows
     engine: LocalEngine = field(default_factory=LocalEngine)
+    last_of: _LastOf | None = None
+    """Says which rows of a key are read; None: all."""
     what = "the input"
 
     @classmethod
@@ -93,9 +103,8 @@ class LocalRows:
         self, key_column: str, key_type: AnySerializer, order_by: Sequence[str]
     ) -> LocalRows:
         """As ``BootstrapRows.last_of_keys``."""
-        order = [*order_by, *self._others((*order_by, key_column))]
-        find = partial(self._last_rows, key_column, key_type, order)
-        return replace(self, rows=_LastRows(self.rows, find))
+        order = (*order_by, *self._others((*order_by, key_column)))
+        return replace(self, last_of=_LastOf(key_column, key_type, order))
 
     def _others(self, named: Sequence[str]) -> list[str]:
         """The columns that break ties."""
@@ -156,7 +165,8 @@ class LocalRows:
                 of_thread.encoder = columns.encoder(max_parallelism)
             return [*columns.of(of_thread.encoder, batch)]
 
-        batches = together(self.rows.select(columns.used_columns).batches())
+        rows = self.rows if self.last_of is None else _LastRows(self, self.last_of)
+        batches = together(rows.select(columns.used_columns).batches())
         most = _AHEAD * self.engine.thread_count
         for runs in _in_threads(pool, encode, batches, most):
             yield from runs
@@ -170,12 +180,12 @@ class LocalRows:
         keys = self.rows.select([key_column])
         repeated = (
             key
-            for part in self._by_key(keys, key_column, key_type)
+            for part in self.by_key(keys, key_column, key_type)
             for key in _repeated(_table(part)[key_column].combine_chunks(), key_column, key_type)
         )
         return [*islice(repeated, most)]
 
-    def _by_key(self, rows: ArrowRows, key_column: str, key_type: AnySerializer) -> Iterator[Spool]:
+    def by_key(self, rows: ArrowRows, key_column: str, key_type: AnySerializer) -> Iterator[Spool]:
         """The rows in parts, with all rows of a key in one of them."""
         placement = Placement(key_column, key_type, _PARTS, _PARTS)
         yield from self._spooled(rows, placement).values()
@@ -183,16 +193,6 @@ class LocalRows:
     def _spooled(self, rows: ArrowRows, placement: Placement) -> dict[int, Spool]:
         memory, folder = self.engine.rows_bytes, self.engine.temp_folder
         return spooled(rows.batches(), None, placement, memory, folder)
-
-    def _last_rows(
-        self, key_column: str, key_type: AnySerializer, order: Sequence[str]
-    ) -> Iterator[pa.RecordBatch]:
-        """The last row of each key in some order."""
-        for part in self._by_key(self.rows, key_column, key_type):
-            table = pa.Table.from_batches(sorted_rows(part, order), part.schema)
-            encoded = _encoded_keys(table[key_column].combine_chunks(), key_column, key_type)
-            places = last_rows(encoded.ranges, encoded.ranges.starts * 0)
-            yield from table.take(pa.array(places)).to_batches()
 
     # ----------------------------------------------------------------------------- by functions
 
@@ -237,20 +237,27 @@ class LocalRows:
 
 
 class _LastRows(ArrowRows):
-    """Rows that are found among others whenever they are read.
+    """The last row of each key; they are found whenever they are read.
 
     Args:
-        rows: The others.
-        find: Finds them.
+        every: The rows.
+        last_of: Their keys and their order.
     """
 
-    def __init__(self, rows: ArrowRows, find: Callable[[], Iterator[pa.RecordBatch]]) -> None:
-        super().__init__(rows.schema)
-        self.is_read_again = rows.is_read_again
-        self._find = find
+    def __init__(self, every: LocalRows, last_of: _LastOf) -> None:
+        super().__init__(every.rows.schema)
+        self.is_read_again = every.rows.is_read_again
+        self._every = every
+        self._last_of = last_of
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        return self._find()
+        column, key_type = self._last_of.key_column, self._last_of.key_type
+        for part in self._every.by_key(self._every.rows, column, key_type):
+            rows = sorted_rows(part, self._last_of.order)
+            table = pa.Table.from_batches(rows, part.schema)
+            encoded = _encoded_keys(table[column].combine_chunks(), column, key_type)
+            places = last_rows(encoded.ranges, encoded.ranges.starts * 0)
+            yield from table.take(pa.array(places)).to_batches()
 
 
 def _in_threads(

@@ -17,7 +17,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from dstl_core import Snapshot, edit_savepoint
+from dstl_core import (
+    LocalEngine,
+    OperatorIdentifier,
+    OperatorTransformation,
+    SavepointWriter,
+    Snapshot,
+    edit_savepoint,
+)
 from dstl_core.codec.big_decimal import two_s_complement
 from dstl_core.codec.serializers import AnySerializer, Types
 from dstl_core.codec.state_meta import KeyedBackendHeader
@@ -30,7 +37,7 @@ from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
 from dstl_core.savepoint.verify.verify import verify_snapshot
-from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.savepoint.write.folder import KeyedForm, SavepointFolder
 from dstl_core.spark.savepoints.column_stages import _EncodeRuns, _index_of, _MergeRuns
 from tests.examples import examples
 
@@ -101,14 +108,14 @@ def tables(
     return key_type, types, pa.table(columns), max_parallelism, parallelism, rows_per_batch
 
 
-def normalise(row: dict[str, Any]) -> dict[str, Any]:
+def normalise(row: dict[str, Any], *, are_declared: bool) -> dict[str, Any]:
     """Flink has no empty list or map: they are absent, as null is."""
-    return {name: _normal(value) for name, value in row.items()}
+    return {name: _normal(value, are_declared) for name, value in row.items()}
 
 
-def _normal(value: Any) -> Any:
-    """A decimal of ten places is the two's complement of its digits."""
-    if isinstance(value, Decimal):
+def _normal(value: Any, is_declared: bool) -> Any:
+    """A decimal of ten places is the two's complement of its digits, unless it was declared."""
+    if isinstance(value, Decimal) and not is_declared:
         sign, digits, _ = value.as_tuple()
         unscaled = (-1 if sign else 1) * int("".join(map(str, digits)))
         return {"unscaled": two_s_complement(unscaled), "scale": 10}
@@ -162,8 +169,8 @@ def rows_of(operator: OperatorSnapshot) -> list[str]:
     )
 
 
-def expected_rows(table: pa.Table) -> list[str]:
-    every = [normalise(row) for row in table.to_pylist()]
+def expected_rows(table: pa.Table, *, are_declared: bool = False) -> list[str]:
+    every = [normalise(row, are_declared=are_declared) for row in table.to_pylist()]
     return sorted(
         repr(in_map_order(row))
         for row in every
@@ -179,6 +186,21 @@ def test_what_is_bootstrapped_is_read_back(case: Any) -> None:
         [operator] = bootstrapped(case, Path(work) / "sp").operators
         assert operator.keyed_handles != []
         assert rows_of(operator) == expected_rows(case[2])
+
+
+@settings(max_examples=examples(40))
+@given(tables(), st.sampled_from(["canonical", "native"]))
+def test_the_local_engine_writes_the_same(case: Any, form: KeyedForm) -> None:
+    key_type, types, table, max_parallelism, parallelism, rows_per_batch = case
+    batches = table.to_batches(rows_per_batch) or table
+    keyed = OperatorTransformation.bootstrap_with(batches).key_by("k", key_type)
+    made = keyed.transform_columns({f"s{at}": each for at, each in enumerate(types)})
+    engine = LocalEngine(threads=2)
+    with tempfile.TemporaryDirectory() as work:
+        writer = SavepointWriter.new_savepoint(engine, max_parallelism, parallelism)
+        writer = writer.with_format(form).with_operator(OperatorIdentifier.for_uid("op"), made)
+        [operator] = Snapshot.load(writer.write(Path(work) / "sp")).operators
+        assert rows_of(operator) == expected_rows(table, are_declared=True)
 
 
 @settings(max_examples=examples(25))

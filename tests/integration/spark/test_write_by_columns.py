@@ -219,7 +219,9 @@ def test_no_file_is_left_that_the_savepoint_does_not_name(spark, tmp_path):
 
 
 def test_parquet_files_are_read_by_the_tasks(spark, tmp_path):
-    """Several files, a folder with a space, every kind of column; the same as by rows."""
+    """Several files, a folder with a space, every kind of column; the same as by rows, and as
+    without Spark.
+    """
     rows = spark.range(0, 5000, 1, 3).selectExpr(
         "struct(concat('key-', id) AS f0, id AS f1) AS k",
         "id AS n",
@@ -235,11 +237,12 @@ def test_parquet_files_are_read_by_the_tasks(spark, tmp_path):
     for start in (
         bootstrap_with(rows),
         OperatorTransformation.bootstrap_with_parquet(spark, folder),
+        bootstrap_with(folder),
     ):
         made = start.key_by("k", key).transform_columns(event_time_timers="timers")
         operator = write(spark, tmp_path / f"sp-{len(dumps)}", "op", made)
         dumps.append(as_lines(operator.dump()))
-    assert dumps[0] == dumps[1]
+    assert dumps[0] == dumps[1] == dumps[2]
     assert sum(dumps[0].values()) > 4 * 5000
 
 

@@ -144,18 +144,20 @@ def test_parquet_files_of_an_engine(tmp_path: Path) -> None:
     assert values(operator, "n") == {f"key-{n}": n for n in range(5)}
 
 
+@pytest.mark.parametrize("options", [{}, {"on_duplicate": "last", "order_by": ["ts"]}])
 @pytest.mark.parametrize("form", FORMS)
 def test_rows_beyond_the_memory_wait_in_the_folder_of_the_engine(
-    tmp_path: Path, form: str, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, form: str, options: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A folder for temporary files that is not there shows that it is not used."""
     engine = LocalEngine(threads=2, memory="4mb", temp_folder=str(tmp_path))
-    table = pa.table({"k": [*range(60_000)], "text": [f"{n:032}" for n in range(60_000)]})
+    numbers = [*range(60_000)]
+    columns = {"k": numbers, "text": [f"{n:032}" for n in numbers]}
+    table = pa.table(columns | ({"ts": numbers} if options else {}))
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "gone"))
-    operator = write(
-        tmp_path / "sp", start_with(table).key_by("k").transform_columns(), form, engine=engine
-    )
-    assert values(operator, "text") == {n: f"{n:032}" for n in range(60_000)}
+    keyed = start_with(table).key_by("k").transform_columns(**options)
+    operator = write(tmp_path / "sp", keyed, form, engine=engine)
+    assert values(operator, "text") == {n: f"{n:032}" for n in numbers}
 
 
 def test_no_rows_leave_the_states(tmp_path: Path) -> None:
