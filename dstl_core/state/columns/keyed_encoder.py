@@ -148,16 +148,21 @@ class KeyedStateEncoder:
         keys = {KEY: columns.pop(KEY_COLUMN)}
         if KEY_GROUP_COLUMN in columns:
             keys[KEY_GROUP_COLUMN] = columns.pop(KEY_GROUP_COLUMN)
+        of_all: Int64s | None = None
         for name, column in columns.items():
             state_id = self.state_id(name)
             parts = self._states[state_id].from_joined(keys, column)
-            runs.append(self._runs(state_id, parts))
+            has_all_keys = parts[KEY] is keys[KEY]
+            if has_all_keys and of_all is None:
+                of_all = self._groups(parts)
+            runs.append(self._runs(state_id, parts, of_all if has_all_keys else None))
         return runs
 
-    def _runs(self, state_id: int, columns: Columns) -> StateRuns:
+    def _runs(self, state_id: int, columns: Columns, known: Int64s | None = None) -> StateRuns:
+        """The runs of a state; ``known`` are the key groups of its rows."""
         state = self._states[state_id]
         keys = columns[KEY]
-        groups = self._groups(columns)
+        groups = self._groups(columns) if known is None else known
         first, last = self.key_groups.start_key_group, self.key_groups.end_key_group
         if len(groups) and (groups.min() < first or groups.max() > last):
             stranger = int(groups[(groups < first) | (groups > last)][0])
