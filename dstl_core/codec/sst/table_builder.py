@@ -21,6 +21,9 @@ from dstl_core.codec.sst.manifest import ManifestFile
 FORMAT_VERSION = 5
 BLOCK_BYTES = 4 << 10
 """Size of a data block (RocksDB's and Flink's default)."""
+HELD_BYTES = 128 << 20
+"""Bytes of unfinished table files together, at which the largest is finished."""
+_PART_BYTES = 1 << 20
 BOTTOM_LEVEL = 6
 """Files of the last level need no compaction. Flink does not change the number of levels."""
 
@@ -35,16 +38,16 @@ SESSION_SIZE = 20
 
 @dataclass(frozen=True)
 class Table:
-    """A whole table file; ``smallest`` and ``largest`` are its first and its last key."""
+    """A whole table file, in parts; ``smallest`` and ``largest`` are its first and last key."""
 
-    data: bytes
+    parts: list[bytes]
     smallest: bytes
     largest: bytes
     unique_id: bytes
 
     def as_file(self, number: int) -> ManifestFile:
         """The file for a MANIFEST, under a number of its database."""
-        size = len(self.data)
+        size = sum(map(len, self.parts))
         return ManifestFile(number, BOTTOM_LEVEL, size, self.smallest, self.largest, self.unique_id)
 
 
@@ -71,6 +74,11 @@ class TableBuilder:
     key_bytes: int = 0
     value_bytes: int = 0
     _parts: list[bytes] = field(default_factory=list)
+    """The blocks, a megabyte of them put together."""
+    _blocks: list[bytes] = field(default_factory=list)
+    """The last blocks with their checksums."""
+    _joined: int = 0
+    """Bytes in ``_parts``."""
     _packed: memoryview = field(default_factory=lambda: memoryview(b""))
 
     def add_block(self, payload: memoryview, last: bytes) -> None:
@@ -94,8 +102,15 @@ class TableBuilder:
 
     def _append(self, block: bytes) -> None:
         """Appends a block that ends with its kind, and its checksum."""
-        self._parts += (block, masked_crc32c(block).to_bytes(4, "little"))
+        self._blocks += (block, masked_crc32c(block).to_bytes(4, "little"))
         self.size += len(block) + _CHECKSUM_BYTES
+        if self.size - self._joined >= _PART_BYTES:
+            self._join()
+
+    def _join(self) -> None:
+        self._parts.append(b"".join(self._blocks))
+        self._blocks.clear()
+        self._joined = self.size
 
     def finish(self, index: bytes) -> Table:
         """The whole file. There must be at least one block.
@@ -143,8 +158,9 @@ class TableBuilder:
         footer += FORMAT_VERSION.to_bytes(4, "little") + TABLE_MAGIC.to_bytes(8, "little")
         unique_id = unique_id_of(database, session, number)
         assert unique_id is not None  # the session has the form that it must have
-        data = b"".join([*self._parts, footer])
-        return Table(data, self.smallest, self.last_keys[-1], unique_id)
+        self._blocks.append(footer)
+        self._join()
+        return Table(self._parts, self.smallest, self.last_keys[-1], unique_id)
 
     def _place(self, payload: bytes) -> bytes:
         """Appends a block that is not packed; returns its handle."""

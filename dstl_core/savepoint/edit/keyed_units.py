@@ -310,6 +310,12 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output
     for unit, result in trial.results(tried, units):
         parts.setdefault(unit.handle, {}).update(zip(unit.key_groups, result.parts, strict=True))
 
+    if trial.files.form == "native":
+        for place, sections in parts.items():
+            stream = streams[place]
+            assert stream is not None  # it has units
+            trial.builds(stream.size, sum(map(_size_of, sections.values())))
+
     headers = [0 if stream is None else _header_size(stream.header) for stream in streams]
 
     def write(files: StateFiles) -> int:
@@ -339,9 +345,13 @@ def _whole(section: StreamSection) -> bytes | list[bytes]:
 
 def _measured(section: StreamSection) -> list[bytes]:
     """Bytes of the size of a section, which is not held."""
-    size = sum(map(len, [section] if isinstance(section, bytes) else section))
+    size = _size_of(section)
     zeros = bytes(PIECE_BYTES)
     return [zeros[: min(PIECE_BYTES, size - at)] for at in range(0, size, PIECE_BYTES)]
+
+
+def _size_of(section: StreamSection) -> int:
+    return sum(map(len, [section] if isinstance(section, bytes) else section))
 
 
 def _header_size(header: KeyedBackendHeader) -> int:

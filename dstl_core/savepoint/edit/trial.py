@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from dstl_core.clock import Clock
+from dstl_core.codec.sst.table_builder import HELD_BYTES
 from dstl_core.display import size_text
 from dstl_core.errors import StorageError
 from dstl_core.model.handle import RelativeFileStateHandle, StreamStateHandle
@@ -97,12 +98,13 @@ class TriedFiles(StateFiles):
         parts: Iterable[bytes | memoryview] = [data] if isinstance(data, bytes) else data
         self.new_bytes += sum(memoryview(part).nbytes for part in parts)
 
-    def add_stream(self, data: bytes, *, is_copy: bool = False) -> StreamStateHandle:
+    def add_parts(self, parts: Sequence[bytes], *, is_copy: bool = False) -> StreamStateHandle:
+        size = sum(map(len, parts))
         if is_copy:
-            self.copied_bytes += len(data)
+            self.copied_bytes += size
         else:
-            self.new_bytes += len(data)
-        return RelativeFileStateHandle(self.names.new(), len(data))
+            self.new_bytes += size
+        return RelativeFileStateHandle(self.names.new(), size)
 
     def add_mended(self, parts: Iterable[bytes], size: int) -> StreamStateHandle:
         self.copied_bytes += size
@@ -179,6 +181,12 @@ class Trial:
         self.held = max(self.held, min(held, limit))
         if held > limit:
             self.temporary = max(self.temporary, round(packed * self._scale) - kept)
+
+    def builds(self, size: int, tried: int) -> None:
+        """Takes native state of some size. Files of what was tried are mostly not as large as those
+        that memory builds.
+        """
+        self.held = max(self.held, min(size, HELD_BYTES) - tried)
 
     def forecast(self, source_size: int, jobs: Jobs) -> Forecast:
         """What all takes."""

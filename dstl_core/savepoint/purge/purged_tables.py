@@ -179,7 +179,7 @@ class PurgedTables:
             writer = FamilyWriter(family, 0, ids[family], size, TABLE_BYTES)
             for table in _tables(writer, (kept for _, _, kept in self._rows(tables, family)), size):
                 number = next(numbers)
-                streams[table_name(number)] = target.add_stream(table.data, is_copy=True)
+                streams[table_name(number)] = target.add_parts(table.parts, is_copy=True)
                 added.setdefault(family, []).append(table.as_file(number))
         return added
 

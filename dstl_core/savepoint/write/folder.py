@@ -190,13 +190,17 @@ class StateFiles:
         """Stores the bytes of a stream, inline or in a file of the folder. ``is_copy`` says that
         they are the bytes of another snapshot.
         """
-        name = self.names.new()
+        return self.add_parts([data], is_copy=is_copy)
+
+    def add_parts(self, parts: Sequence[bytes], *, is_copy: bool = False) -> StreamStateHandle:
+        """As ``add_stream``, with the bytes in parts, which are not put together."""
+        name, size = self.names.new(), sum(map(len, parts))
         if is_copy:
-            self.copied[name] = len(data)
-        if len(data) <= DATA_INLINE_THRESHOLD:
-            return ByteStreamStateHandle(name, data)
-        self._write(name, data)
-        return RelativeFileStateHandle(name, len(data))
+            self.copied[name] = size
+        if size <= DATA_INLINE_THRESHOLD:
+            return ByteStreamStateHandle(name, b"".join(parts))
+        self._write(name, parts)
+        return RelativeFileStateHandle(name, size)
 
     def add_mended(self, parts: Iterable[bytes], size: int) -> StreamStateHandle:
         """Stores a table file that has most of its bytes from another snapshot, part by part.
@@ -347,21 +351,21 @@ class StateFiles:
         from dstl_core.state.backends.native_state import native_state  # loads the compiler
 
         if self.heap_timers is None:
-            return native_state(state, self.add_stream, self._add_list)
+            return native_state(state, self.add_parts, self._add_list)
         from dstl_core.state.backends.heap_timers import HeapTimers  # loads the compiler
 
         heap = HeapTimers(state)
-        handle = native_state(state, self.add_stream, self._add_list, heap)
+        handle = native_state(state, self.add_parts, self._add_list, heap)
         timers = heap.handle(self.add_stream)
         if timers is not None:
             self.heap_timers[state.key_groups] = timers
         # Flink writes no files without states.
         return None if all(map(heap.has, range(len(state.header.states)))) else handle
 
-    def _add_list(self, data: bytes) -> StreamStateHandle:
+    def _add_list(self, parts: Sequence[bytes]) -> StreamStateHandle:
         if self.lists_are_inline:
-            return ByteStreamStateHandle(self.names.new(), data)
-        return self.add_stream(data)
+            return ByteStreamStateHandle(self.names.new(), b"".join(parts))
+        return self.add_parts(parts)
 
     def add_operator_state(self, state: OperatorStream | None) -> OperatorStreamStateHandle | None:
         """Stores the operator state of one subtask; None without such state."""

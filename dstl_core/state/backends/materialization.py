@@ -7,7 +7,7 @@ large log, absolute or relative to the base, is one more reason here.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor, Future
 
 from dstl_core.clock import Clock
@@ -55,10 +55,11 @@ def write_native_state(state: CapturedState, streams: CheckpointStreamFactory) -
     """
     from dstl_core.state.backends.native_state import native_state  # loads the compiler
 
-    def add_stream(data: bytes) -> StreamStateHandle:
+    def add_stream(parts: Sequence[bytes]) -> StreamStateHandle:
         stream = streams.create_checkpoint_state_output_stream(CheckpointedStateScope.EXCLUSIVE)
         try:
-            stream.write(data)
+            for part in parts:
+                stream.write(part)
             return stream.close_and_get_handle()
         finally:
             stream.close()

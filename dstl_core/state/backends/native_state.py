@@ -6,7 +6,7 @@ No database is needed: sorted table files of the last level, and a MANIFEST that
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from uuid import uuid4
 
@@ -20,7 +20,7 @@ from dstl_core.state.backends.heap_timers import HeapTimers
 from dstl_core.state.restore.rocksdb import CURRENT, DEFAULT_FAMILY, MANIFEST, table_name
 from dstl_core.state.tables.raw_sections import RawSections
 
-AddStream = Callable[[bytes], StreamStateHandle]
+AddStream = Callable[[Sequence[bytes]], StreamStateHandle]
 
 
 def native_state(
@@ -33,7 +33,7 @@ def native_state(
 
     Args:
         state: The state.
-        add_stream: Stores the bytes of a file.
+        add_stream: Stores a file, whose bytes come in parts.
         add_list: Stores header, MANIFEST and CURRENT; ``add_stream`` by default.
         heap: Takes the timers, which then are no part of the files.
 
@@ -52,18 +52,18 @@ def native_state(
     for written in tables_of(of_states, state.prefix_bytes, state.sections, apart=apart):
         number = NEW_MANIFEST_NUMBER + 1 + len(shared)
         families[left[written.state_id].name].append(written.table.as_file(number))
-        shared.append((table_name(number), add_stream(written.table.data)))
+        shared.append((table_name(number), add_stream(written.table.parts)))
         del written  # a file is not held while the next one is built
     manifest = f"{MANIFEST}{NEW_MANIFEST_NUMBER:06d}"
     add = add_list or add_stream
     private = [
-        (manifest, add(new_manifest(families))),
-        (CURRENT, add(f"{manifest}\n".encode())),
+        (manifest, add([new_manifest(families)])),
+        (CURRENT, add([f"{manifest}\n".encode()])),
     ]
     out = DataOutput()
     header = replace(state.header, states=tuple(left.values()), compressed=False)
     write_keyed_header(out, header)
-    meta_stream = add(out.to_bytes())
+    meta_stream = add([out.to_bytes()])
     return IncrementalRemoteKeyedStateHandle(
         backend_id=str(uuid4()),
         key_group_range=state.key_groups,

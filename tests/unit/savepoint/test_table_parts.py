@@ -147,9 +147,9 @@ def test_what_is_converted_is_read_back(tmp_path: Path, monkeypatch: pytest.Monk
 
     def damaged(*arguments: Any, **options: Any) -> Iterator[FamilyTable]:
         for own in whole(*arguments, **options):
-            data = bytearray(own.table.data)
+            data = bytearray(b"".join(own.table.parts))
             data[0] ^= 1
-            object.__setattr__(own.table, "data", bytes(data))
+            object.__setattr__(own.table, "parts", [bytes(data)])
             yield own
 
     monkeypatch.setattr(native_state, "tables_of", damaged)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import count
+from itertools import count, pairwise
 
 import numpy as np
 
@@ -36,13 +36,11 @@ from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.columnar.types.scratch import scratch, scratch_words
 from dstl_core.codec.sst.block import BLOCK_TRAILER_BYTES
-from dstl_core.codec.sst.table_builder import BLOCK_BYTES, Table, TableBuilder
+from dstl_core.codec.sst.table_builder import BLOCK_BYTES, HELD_BYTES, Table, TableBuilder
 from dstl_core.errors import DuplicateKeyError, InvariantViolation
 
 TABLE_BYTES = 64 << 20
 """A table file ends once it has this many bytes (RocksDB's and Flink's default)."""
-HELD_BYTES = 128 << 20
-"""Bytes of unfinished table files together, at which the largest is finished."""
 _SORTED_BYTES = 4 << 20
 """Key groups are sorted together up to this size."""
 _LEAST_RECORD_BYTES = 10
@@ -89,14 +87,15 @@ def tables_of(
         for at, name in enumerate(families)
         if name is not None
     }
-    scanner = _Scanner(len(families), prefix_bytes)
     for key_groups in _together(sections):
-        for state_id, spans in scanner.spans(key_groups):
+        for state_id, spans in _spans(key_groups, len(families), prefix_bytes):
             if state_id in states:
                 yield from states[state_id].add(spans)
             else:
                 assert apart is not None  # a state has no family only where it goes elsewhere
                 apart(state_id, spans)
+            del spans  # no copy of a large key group is held while the next one is read
+        key_groups.clear()
         while sum(state.size for state in states.values()) > HELD_BYTES:
             yield from max(states.values(), key=lambda state: state.size).finish()
     for state in states.values():
@@ -115,32 +114,31 @@ def _together(sections: Iterable[KeyGroupSection]) -> Iterator[list[KeyGroupSect
             waiting, size = [], 0
         waiting.append((key_group, section))
         size += len(section)
+        if size > _SORTED_BYTES:
+            yield waiting
+            waiting, size = [], 0
     if waiting:
         yield waiting
 
 
-class _Scanner:
-    """Finds the records of some key groups, by state."""
-
-    def __init__(self, states: int, prefix_bytes: int) -> None:
-        self._states = states
-        self._prefix_bytes = prefix_bytes
-        self._data = bytearray()
-
-    def spans(self, key_groups: list[KeyGroupSection]) -> Iterator[tuple[int, Int64s]]:
-        """The records of each state, with whole keys. They are valid until the next call."""
-        self._data = bytearray().join(section for _, section in key_groups)
-        places, at = [], 0
-        for key_group, section in key_groups:
-            places.append(Section(key_group, at, at + len(section), 0))
-            at += len(section)
-        rows = at // _LEAST_RECORD_BYTES + 1
-        scanner = SectionScanner(self._prefix_bytes, [True] * self._states, rows, at + 1)
-        batches = list(scanner.batches(_one_chunk(self._data, places)))
-        for batch in batches:  # one, since it has room for all records
-            whole_keys(address_of(batch.spans), len(batch), self._prefix_bytes)
-            for state_id, records in batch.by_state():
-                yield state_id, records.spans
+def _spans(
+    key_groups: list[KeyGroupSection], states: int, prefix_bytes: int
+) -> Iterator[tuple[int, Int64s]]:
+    """The records of each state in some key groups, with whole keys. They are valid until the next
+    ones are asked for.
+    """
+    data = bytearray().join(section for _, section in key_groups)
+    places, at = [], 0
+    for key_group, section in key_groups:
+        places.append(Section(key_group, at, at + len(section), 0))
+        at += len(section)
+    rows = at // _LEAST_RECORD_BYTES + 1
+    scanner = SectionScanner(prefix_bytes, [True] * states, rows, at + 1)
+    batches = list(scanner.batches(_one_chunk(data, places)))
+    for batch in batches:  # one, since it has room for all records
+        whole_keys(address_of(batch.spans), len(batch), prefix_bytes)
+        for state_id, records in batch.by_state():
+            yield state_id, records.spans
 
 
 def _one_chunk(data: bytearray, places: list[Section]) -> SectionChunks:
@@ -182,10 +180,20 @@ class FamilyWriter:
             DuplicateKeyError: Two records have the same key.
         """
         order = _sorted_rows(spans, self._prefix_bytes)
-        rows = len(spans)
         sizes = spans[:, scan.KEY_END] - spans[:, scan.KEY_START]
         sizes += spans[:, scan.VALUE_END] - spans[:, scan.VALUE_START]
-        target = scratch(int(sizes.sum()) + rows * ENTRY_ROOM_BYTES)
+        ends = np.cumsum(sizes[order])
+        # Some megabytes at a time: a large key group has no second copy.
+        cuts = np.flatnonzero(np.diff(ends // _SORTED_BYTES)) + 1
+        bounds = [0, *cuts.tolist(), len(order)]
+        for start, end in pairwise(bounds):
+            size = int(ends[end - 1] - (ends[start - 1] if start else 0))
+            yield from self._add_rows(spans, order[start:end], size)
+
+    def _add_rows(self, spans: Int64s, order: Int64s, size: int) -> Iterator[FamilyTable]:
+        """Adds rows in an order; ``size`` is that of their keys and values."""
+        rows = len(order)
+        target = scratch(size + rows * ENTRY_ROOM_BYTES)
         restarts = scratch_words(rows // RESTART_INTERVAL + 1, 1)
         blocks = scratch_words(rows, BLOCK_WORDS)
         places = address_of(target), address_of(restarts), address_of(blocks)

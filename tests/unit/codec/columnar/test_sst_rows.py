@@ -67,7 +67,7 @@ def test_a_large_key_group_is_cut_in_every_file_of_a_level(monkeypatch):
     """Each file of a level has other keys, so a few of one file divide nothing of the others."""
     rows = [(b"\5" + number.to_bytes(4, "big"), random.randbytes(50)) for number in range(5000)]
     tables = tables_of(["n"], 1, [(5, write_section([(0, rows)]))], 20_000)
-    files = [opened(written.table.data) for written in tables]
+    files = [opened(b"".join(written.table.parts)) for written in tables]
     assert len(files) > 10
     monkeypatch.setattr(sst_rows, "READ_BYTES", 20_000)
     monkeypatch.setattr(sst_rows, "_CUT_FROM_TIMES", 1)
@@ -115,8 +115,9 @@ def test_files_of_other_keys_are_not_read():
         rows = [(bytes([group]) + number.to_bytes(4, "big"), b"value") for number in range(100)]
         [written] = tables_of(["n"], 1, [(group, write_section([(0, rows)]))], 1 << 20)
         table = written.table
-        stores.append(OnStore(table.data))
-        files.append(SstFile(stores[-1], len(table.data), (table.smallest, table.largest)))
+        data = b"".join(table.parts)
+        stores.append(OnStore(data))
+        files.append(SstFile(stores[-1], len(data), (table.smallest, table.largest)))
     assert rows_of(files, 2, 2) == dict(merged_rows(files[2:3], b"", None))
     assert [bool(store.begun) for store in stores] == [False, False, True, False]
     assert dict(merged_rows(files, b"\2", b"\3")) == rows_of(files, 2, 2)
@@ -126,7 +127,7 @@ def test_files_of_other_keys_are_not_read():
 def test_a_key_for_which_nobody_would_look_is_refused(cut):
     rows = [(b"\5" + number.to_bytes(4, "big"), b"value") for number in range(100)]
     [written] = tables_of(["n"], 1, [(5, write_section([(0, rows)]))], 1 << 20)
-    data, first, last = written.table.data, *cut
+    data, first, last = b"".join(written.table.parts), *cut
     keys = rows[first][0], rows[last - 1][0]
     file = SstFile(lambda start, end: data[start:end], len(data), keys)
     for read in (lambda: rows_of([file], 0, 255), lambda: list(file.entries(b"", None))):

@@ -44,7 +44,7 @@ def sections(states: Sequence[Rows], prefix: int, seed: int = 5) -> list[tuple[i
 
 
 def opened(table: FamilyTable) -> SstFile:
-    data = table.table.data
+    data = b"".join(table.table.parts)
     return SstFile(lambda start, end: data[start:end], len(data))
 
 
@@ -164,7 +164,7 @@ def test_a_new_manifest_names_every_file_of_every_family() -> None:
 def test_a_flipped_byte_is_noticed(place: Callable[[int], int]) -> None:
     rows = {group_key(1, 1, b"%06d" % n): b"%d" % n for n in range(3000)}
     [own] = tables_of(["n"], 1, sections([rows], 1))
-    data = bytearray(own.table.data)
+    data = bytearray(b"".join(own.table.parts))
     data[place(len(data))] ^= 1
     with pytest.raises(FormatError):
         list(SstFile(lambda start, end: bytes(data[start:end]), len(data)).entries(b"", None))
@@ -206,7 +206,7 @@ def test_rocksdb_itself_opens_what_is_written(case: str, tmp_path: Path) -> None
     tables = tables_of(names, prefix, sections(states, prefix), table_bytes)
     for number, table in enumerate(tables, NEW_MANIFEST_NUMBER + 1):
         files[names[table.state_id]].append(table.table.as_file(number))
-        (tmp_path / f"{number:06d}.sst").write_bytes(table.table.data)
+        (tmp_path / f"{number:06d}.sst").write_bytes(b"".join(table.table.parts))
     manifest = f"MANIFEST-{NEW_MANIFEST_NUMBER:06d}"
     (tmp_path / manifest).write_bytes(new_manifest(files))
     (tmp_path / "CURRENT").write_text(f"{manifest}\n")
