@@ -16,6 +16,7 @@ import dagster as dg
 import pyarrow as pa
 from pyspark import TaskContext, cloudpickle
 
+from dstl_core import Snapshot, edit_savepoint, verify_snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.functions import KeyedProcessFunction
 from dstl_core.job.spec.operators import KeyedOperator
@@ -24,9 +25,11 @@ from dstl_core.operator_transformation import OperatorTransformation
 from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.spark.savepoints.data_source import register
 from dstl_core.spark.savepoints.savepoint_reader import SavepointReader
+from dstl_core.spark.savepoints.spark_units import SparkUnits
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.stateful_job import StatefulJob
 from dstl_dagster import DstlSparkResource, DstlStorageResource
+from tests.golden_files import snapshot
 from tests.integration.dagster import small_pipeline
 
 
@@ -77,6 +80,10 @@ def run(url: str, folder: str, bucket: str) -> dict[str, Any]:
     seen["sql"] = [row["n"] for row in selected]
     keyed = SavepointReader.read(session, out).read_keyed_state(OperatorIdentifier.for_uid("op"))
     seen["reader"] = sorted(map(tuple, keyed.select("state_key", "n").collect()))
+
+    edit = edit_savepoint(Snapshot.load(snapshot("a-rocksdb-native-incremental")))
+    edit.with_files("canonical").write(f"{folder}/rewritten", jobs=SparkUnits(session))
+    seen["rewritten"] = verify_snapshot(Snapshot.load(f"{folder}/rewritten")).to_json()
 
     # In a bucket: server and client reach it by the environment, and Spark's JVM does not.
     operator = KeyedOperator("op", "k", Types.STRING, Sum(), OUTPUT)

@@ -33,6 +33,12 @@ about a second.
 """
 _PARENT_DEATH_SIGNAL = 1
 """``PR_SET_PDEATHSIG`` of Linux."""
+_MMAP_THRESHOLD, _TRIM_THRESHOLD = -3, -1
+"""``M_MMAP_THRESHOLD`` and ``M_TRIM_THRESHOLD`` of glibc."""
+_FROM_SYSTEM_BYTES = 32 << 20
+"""Larger pieces of memory come from the system, and go back to it; glibc has no higher bound."""
+_KEPT_BYTES = 128 << 20
+"""What a process of a pool keeps of the memory that it has freed."""
 _TIMES_ON_STORE = 8
 _WAITING = 2
 """Units for each process that run, or whose results wait for those of earlier ones."""
@@ -259,6 +265,7 @@ def _adopt(shared: _SharedUnits, parent: int) -> None:
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    keep_freed_memory()
     _shared[:] = [shared]
 
 
@@ -288,6 +295,16 @@ def _read_ahead(task: Callable[[Unit], Any], following: Callable[[], Unit | None
                 begin_part(operator, operator.keyed_handles[unit.handle], unit.key_groups)
 
     operator.snapshot.resolver.afterwards(begin)
+
+
+def keep_freed_memory() -> None:
+    """Lets this process use the memory of one unit for the next one. Without it, what is large goes
+    back to the system, and comes again page by page.
+    """
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None)  # of glibc
+    if set_option is not None:
+        set_option(_MMAP_THRESHOLD, _FROM_SYSTEM_BYTES)
+        set_option(_TRIM_THRESHOLD, _KEPT_BYTES)
 
 
 def processes_that_fit(cgroup: Path = CGROUP) -> int:

@@ -10,11 +10,11 @@ from uuid import uuid4
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.errors import PySparkException
+from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import SparkSession
 
 from dstl_core.errors import DstlError
-from dstl_core.savepoint.access.units import Unit
+from dstl_core.savepoint.access.units import Unit, keep_freed_memory
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import (
     SMALL_BYTES,
@@ -32,6 +32,7 @@ _JOB_SECONDS = 5.0
 """Seconds of a Spark job: progress is known when it is done."""
 _MOST_RESULT_BYTES = 64 << 20
 """Bytes of the results of a Spark job, which are in memory here."""
+_MANY_WORKERS = 1 << 10
 _LONGEST_REASON = 300
 _EXCEPTION = "SparkException: "
 _SCHEMA = pa.schema([("place", pa.int64()), ("result", pa.binary())])
@@ -58,6 +59,7 @@ class _RunUnits:
 
     def __call__(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         if self.call not in _KEPT:
+            keep_freed_memory()
             _KEPT.clear()
             _KEPT[self.call] = self.task
         task = _KEPT[self.call]
@@ -84,13 +86,17 @@ class SparkUnits:
 
     @property
     def workers(self) -> int:
-        return parallelism_of(self._spark, SMALL_BYTES + 1)
+        """The cores of the cluster. Spark Connect does not tell them: they may be many."""
+        try:
+            return int(self._spark.sparkContext.defaultParallelism)
+        except PySparkAttributeError:
+            return _MANY_WORKERS
 
     def __call__(
         self, task: Callable[[Unit], Any], units: Sequence[Unit]
     ) -> Generator[tuple[Unit, Any], None, None]:
         call = uuid4().hex
-        count = _UNITS_OF_A_CORE * self.workers
+        count = _UNITS_OF_A_CORE * parallelism_of(self._spark, SMALL_BYTES + 1)
         start = 0
         while start < len(units):
             part = units[start : start + count]

@@ -46,6 +46,11 @@ def test_savepoints_are_written_and_read(seen: dict[str, Any]) -> None:
     assert seen["sql"] == [2]
 
 
+def test_workers_rewrite_a_savepoint(seen: dict[str, Any]) -> None:
+    assert seen["rewritten"]["ok"]
+    assert seen["rewritten"]["entries"] > 0
+
+
 def test_jobs_are_described_by_a_tag(seen: dict[str, Any]) -> None:
     assert seen["described"]
     assert seen["tags left"] == []
