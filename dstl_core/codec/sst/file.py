@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
@@ -154,6 +154,25 @@ class SstFile:
                 expected=f"{smallest} to {largest}",
                 got=key.hex(),
             )
+
+    def check_bounds(self, bounds: Sequence[bytes]) -> None:
+        """Compares the index with what the MANIFEST says: ``check_key`` sees only blocks that are
+        read, and a range without keys has none.
+
+        Args:
+            bounds: For each data block, a key at or above its last one, and at or below the first
+                one of the next block.
+
+        Raises:
+            FormatError: The first or the last block has no key for which somebody would look.
+        """
+        if self._keys is None:
+            return
+        smallest, largest = self._keys
+        outside = [key for key in bounds[:1] if key < smallest]
+        outside += [key for key in bounds[-2:-1] if key > largest]
+        for key in outside:
+            self.check_key(key)
 
     def entries(self, start: bytes, stop: bytes | None) -> Iterator[SstEntry]:
         """Every version of every key in ``[start, stop)``; None for ``stop`` means up to the
@@ -313,6 +332,7 @@ class SstFile:
                     got=end,
                 )
             last_end = end
+        self.check_bounds([key for key, _ in entries])
         return entries
 
     def _index_entries(self) -> Iterator[tuple[bytes, BlockHandle]]:
@@ -338,7 +358,14 @@ class SstFile:
             entry = _entry(internal_key, end, handle.offset)
             if entry.kind != RANGE_DELETION:
                 raise FormatError("A range tombstone has an unknown kind", got=entry.kind)
-            tombstones.append(RangeTombstone(entry.key, end, -entry.newest_first))
+            first, last = entry.key, end
+            if self._keys is not None:
+                # A compaction may have written it into several files as a whole, and only some of
+                # them are there. Beyond its file, it would delete what came later and lost its
+                # sequence number since: RocksDB cuts it, too.
+                smallest, largest = self._keys
+                first, last = max(first, smallest), min(last, largest + b"\0")
+            tombstones.append(RangeTombstone(first, last, -entry.newest_first))
         return tombstones
 
 

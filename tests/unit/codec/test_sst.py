@@ -18,7 +18,7 @@ from dstl_core.codec.sst.block import (
     index_entries,
     unpack_block,
 )
-from dstl_core.codec.sst.file import SstFile
+from dstl_core.codec.sst.file import RangeTombstone, SstFile
 from dstl_core.codec.sst.merge import merged_rows
 from dstl_core.errors import FormatError
 from tests.examples import places
@@ -125,6 +125,28 @@ def test_range_tombstones(tmp_path: Path, seed: int) -> None:
     files = table_files(tmp_path / "db")
     assert any(file.tombstones for file in files)
     assert dict(merged_rows(files, b"", None)) == rows
+
+
+def test_a_range_tombstone_ends_with_its_file(tmp_path: Path) -> None:
+    """As RocksDB reads it: beyond the keys of its file, what it deleted is gone, and what came
+    later may have lost its sequence number.
+    """
+    database = rocksdict.Rdict(str(tmp_path / "db"), options())
+    database[b"\1a"] = database[b"\1z"] = b"deleted"
+    database.delete_range(b"\1", b"\3")
+    database[b"\1m"] = b"kept"
+    database.flush()
+    database.close()
+    other = rocksdict.Rdict(str(tmp_path / "other"), options())
+    other[b"\2"] = b"later"
+    other.flush()
+    other.close()
+    [file], [later] = (
+        [each.read_bytes() for each in (tmp_path / name).glob("*.sst")] for name in ("db", "other")
+    )
+    cut = SstFile(lambda start, end: file[start:end], len(file), (b"\1a", b"\1z"))
+    assert opened(file).tombstones == [RangeTombstone(b"\1", b"\3", 3)]
+    assert dict(merged_rows([cut, opened(later)], b"", None)) == {b"\1m": b"kept", b"\2": b"later"}
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -149,6 +149,7 @@ class TableReader:
         befores = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
         if (starts < befores).any() or (ends > file.data_limit).any() or (ends < starts).any():
             self._refuse_index()
+        file.check_bounds(self.bounds)
         self._first_block = lru_cache(_KEYS_KNOWN)(partial(bisect_left, self.bounds))
         """The number of the first block that may hold a key. Parts that follow each other ask for
         the same keys.

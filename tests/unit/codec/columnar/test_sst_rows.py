@@ -135,6 +135,22 @@ def test_a_key_for_which_nobody_would_look_is_refused(cut):
             read()
 
 
+@pytest.mark.parametrize(("first", "last"), [(1, 2), (0, 1)])
+def test_blocks_for_which_nobody_would_look_are_refused(first, last):
+    """Nobody reads them, so the index has to tell."""
+    groups = [[(bytes([at]) + b"%04d" % row, bytes(60)) for row in range(300)] for at in range(3)]
+    [written] = tables_of(
+        ["n"], 1, [(at, write_section([(0, rows)])) for at, rows in enumerate(groups)], 1 << 20
+    )
+    data = b"".join(written.table.parts)
+    keys = groups[first][0][0], groups[last][-1][0]
+    file = SstFile(lambda start, end: data[start:end], len(data), keys)
+    start, stop = bytes([first]) + b"0100", bytes([first]) + b"0200"
+    for read in (lambda: rows_of([file], 1, 1), lambda: list(file.entries(start, stop))):
+        with pytest.raises(FormatError, match="a key outside those that its MANIFEST says"):
+            read()
+
+
 def test_files_of_one_state_by_flink_are_merged():
     together = {}
     for path in FLINKS:
@@ -192,6 +208,9 @@ class OneBlock:
         return True
 
     def check_key(self, key):
+        pass
+
+    def check_bounds(self, bounds):
         pass
 
 
