@@ -43,6 +43,7 @@ _TIMES_ON_STORE = 8
 _WAITING = 2
 """Units for each process that run, or whose results wait for those of earlier ones."""
 _PAUSE_S = 0.01
+_STOP = signal.SIGUSR1
 
 Result = TypeVar("Result")
 
@@ -172,33 +173,57 @@ def _pooled(
     pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (shared, os.getpid()))
     waiting: deque[Future[tuple[int, Any] | None]] = deque()
     results: dict[int, Any] = {}
-    failure: BaseException | None = None
-    unit = units[0]
+    failures: dict[int, _UnitError] = {}
+    unit, is_done = units[0], False
     try:
         for number, unit in enumerate(units):
             while number not in results:
-                while failure is None and len(waiting) < window:
+                if number in failures:  # results and errors of earlier units come first
+                    raise failures[number].error from failures[number].__cause__
+                while len(waiting) < window:
                     waiting.append(pool.submit(_run))
-                if not waiting:
-                    assert failure is not None
-                    raise failure
                 done = waiting.popleft()
                 error = done.exception()
-                if isinstance(error, BrokenProcessPool):
+                if isinstance(error, _UnitError):
+                    failures[error.number] = error
+                elif error is not None:
                     raise error
-                if error is not None:
-                    failure = failure or error  # results of earlier units come first
                 elif (result := done.result()) is not None:
                     results[result[0]] = result[1]
             yield unit, results.pop(number)
             shared.allow(number + 1 + window)
+        is_done = True
     except BrokenProcessPool as error:
         raise DstlError(
             f"One of {jobs} processes was killed while it read key groups {unit.key_groups}, "
             f"perhaps for want of memory; run it with fewer of them (jobs, --jobs)."
         ) from error
     finally:
+        if not is_done:
+            _stop(pool)
         pool.shutdown(cancel_futures=True)
+
+
+def _stop(pool: ProcessPoolExecutor) -> None:
+    """Has each process of a pool leave the unit that it does: it may be the state of a subtask, for
+    which nobody waits any more.
+    """
+    for process in list((pool._processes or {}).values()):  # noqa: SLF001  # none has a public name
+        if process.is_alive():
+            os.kill(process.pid, _STOP)
+
+
+class _UnitError(Exception):
+    """What a unit has raised in a process of a pool.
+
+    Args:
+        number: Its number.
+        error: The error.
+    """
+
+    def __init__(self, number: int, error: Exception) -> None:
+        super().__init__(number, error)
+        self.number, self.error = number, error
 
 
 def _load_compiler() -> None:
@@ -231,8 +256,10 @@ class _SharedUnits:
         self._ahead: list[int] = []
 
     def allow(self, end: int) -> None:
-        """Lets units up to a number be taken."""
-        self._next_and_end[1] = end
+        """Lets units up to a number be taken. Nobody else writes this word, and no lock is waited
+        for: a process that was killed may have it.
+        """
+        self._next_and_end.get_obj()[1] = end
 
     def take(self) -> int | None:
         """The number of a unit for this process; None if there is none now."""
@@ -256,11 +283,14 @@ class _SharedUnits:
 
 
 _shared: list[_SharedUnits] = []
-"""The units of a process of a pool."""
+"""The units of a process of a pool; none once it is told to stop."""
+_running: list[int] = []
+"""The unit that a process of a pool does now."""
 
 
 def _adopt(shared: _SharedUnits, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
+    signal.signal(_STOP, _leave)
     # If that one is killed, nobody does: this one would wait for ever, and hold its output open.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
@@ -269,15 +299,28 @@ def _adopt(shared: _SharedUnits, parent: int) -> None:
     _shared[:] = [shared]
 
 
+def _leave(*_: object) -> None:
+    """Leaves the unit. What it has begun is undone, and a result that is being sent is sent."""
+    _shared.clear()
+    if _running:
+        raise SystemExit
+
+
 def _run() -> tuple[int, Any] | None:
     """The number and the result of a unit; None if there is none for this process."""
-    shared = _shared[0]
-    number = shared.take()
-    if number is None:
+    shared = next(iter(_shared), None)
+    number = None if shared is None else shared.take()
+    if shared is None or number is None:
         time.sleep(_PAUSE_S)  # another process has taken the unit that is waited for
         return None
-    _read_ahead(shared.task, shared.take_ahead)
-    return number, shared.task(shared.units[number])
+    _running.append(number)
+    try:
+        _read_ahead(shared.task, shared.take_ahead)
+        return number, shared.task(shared.units[number])
+    except Exception as error:
+        raise _UnitError(number, error) from error
+    finally:
+        _running.clear()
 
 
 def _read_ahead(task: Callable[[Unit], Any], following: Callable[[], Unit | None]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import time
 from multiprocessing import get_context
 from pathlib import Path
 from select import select
@@ -166,6 +167,75 @@ def test_an_error_of_a_task_is_raised_as_it_is() -> None:
     with pytest.raises(FormatError, match=r"A record is damaged, at byte 7 \[file:/f\]") as caught:
         done += run_units(task, UNITS, 2)
     assert caught.value.context["offset"] == 7
+
+
+def test_errors_come_in_the_order_of_the_units() -> None:
+    ended = get_context("fork").Event()
+
+    def task(unit: Unit) -> int:
+        group = unit.key_groups.start_key_group
+        if group == 1:
+            assert ended.wait(60)  # until a later unit has failed, in another process
+        if group in (2, 3):
+            ended.set()
+            raise FormatError(f"Record {group} is damaged")
+        return group
+
+    done = []
+    with pytest.raises(FormatError, match="Record 2 is damaged") as caught:
+        for _, result in run_units(task, UNITS, 2):
+            done.append(result)
+    assert done == [0, 1]
+    assert "in task" in str(caught.value.__cause__), "the place in the other process is there"
+
+
+def test_an_error_does_not_wait_for_other_units(tmp_path: Path) -> None:
+    """They may be whole streams of gigabytes. What they have begun is undone."""
+    begun = get_context("fork").Event()
+
+    def task(unit: Unit) -> None:
+        if unit.key_groups.start_key_group == 0:
+            assert begun.wait(60)
+            raise FormatError("A record is damaged")
+        try:
+            begun.set()
+            time.sleep(60)
+            (tmp_path / "waited").touch()
+        finally:
+            (tmp_path / "undone").touch()
+
+    with pytest.raises(FormatError):
+        list(run_units(task, UNITS, 2))
+    assert [each.name for each in tmp_path.iterdir()] == ["undone"]
+
+
+def test_units_that_nobody_wants_any_more_are_left(tmp_path: Path) -> None:
+    def task(unit: Unit) -> None:
+        if unit.key_groups.start_key_group:
+            time.sleep(60)
+            (tmp_path / "waited").touch()
+
+    results = run_units(task, UNITS, 2)
+    next(results)
+    results.close()
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_process_that_is_killed_while_it_takes_a_unit_holds_nobody_up() -> None:
+    def task(unit: Unit) -> None:
+        if unit.key_groups.start_key_group == 1:
+            units._shared[0]._next_and_end.get_lock().acquire()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    child = os.fork()
+    if child == 0:
+        signal.alarm(60)
+        try:
+            list(run_units(task, UNITS, 2))
+        except DstlError:
+            os._exit(0)
+        os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
 def test_a_process_that_is_killed_is_one_sentence() -> None:
