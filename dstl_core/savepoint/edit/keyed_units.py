@@ -191,9 +191,10 @@ def _known_streams(
         own = [unit for unit in whole if unit.handle not in done]
         units = _shared_units(streams, own, workers_of(processes))
         recorded = Recorded(task, files.record.entries, number, SectionsForm(), returns=False)
-        for unit, _ in run_units(recorded, units, processes):
-            target.advance(unit.size // 2)
-            shared[unit.handle] += unit.size // 2
+        with closing(run_units(recorded, units, processes)) as runs:
+            for unit, _ in runs:
+                target.advance(unit.size // 2)
+                shared[unit.handle] += unit.size // 2
     if not is_here:
         whole.sort(key=lambda unit: shared[unit.handle] - unit.size)  # what takes longest is first
     written = [KnownStream(None) for _ in streams]
@@ -204,6 +205,9 @@ def _known_streams(
             if not is_here or (unit.handle in done and not stream.is_mended):
                 target.advance(unit.size - shared[unit.handle])
             written[unit.handle] = stream
+    if callable(processes):  # it may try a task twice
+        parts = range(number + 1, number + 1 + len(streams))
+        target.drop_other_tries(parts, {name for each in written for name in each.files})
     _keep_header(streams, written, target)
     return written
 

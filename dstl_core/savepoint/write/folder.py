@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from itertools import chain, islice
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -303,6 +303,18 @@ class StateFiles:
                 return False
         self.learn_known(files)
         return True
+
+    def drop_other_tries(self, numbers: Container[int], files: Container[str]) -> None:
+        """Deletes what tries of tasks have written that lost, or were ended.
+
+        Args:
+            numbers: Parts of the work, which are done.
+            files: The names of their files.
+        """
+        for status in self.file_io.list_folder(self.folder):
+            name = status.location.name
+            if name not in files and self.names.is_in(name, numbers):
+                self.file_io.delete(status.location)
 
     def discard(self) -> None:
         """Deletes what was written here, after a refusal: nothing names it."""

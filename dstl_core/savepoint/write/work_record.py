@@ -13,7 +13,8 @@ import hashlib
 import os
 import secrets
 import struct
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
 
@@ -46,6 +47,12 @@ _WORDS = {
     _VERSION: ("another version of dstl", "the version"),
 }
 
+TRY: ContextVar[int] = ContextVar("try", default=0)
+"""Which try of its task a process makes. Spark may make two of one at the same time, and may end
+one of them: each has files of its own.
+"""
+_COUNT_BITS, _SCOPE_BITS = 24, 28
+
 
 class FileNames:
     """Names of the new files of one work. They are UUIDs: 64 bits of the work, then the place of
@@ -65,13 +72,13 @@ class FileNames:
         return self._scope
 
     def at(self, number: int) -> FileNames:
-        """The names of a part of the work that has begun."""
+        """The names of a part of the work that has begun, in this try of it."""
         names = FileNames(self.work)
-        names._scope = number
+        names._scope = TRY.get() << _SCOPE_BITS | number
         return names
 
     def new(self) -> str:
-        place = f"{(self._scope << 24) | self._count:016x}"
+        place = f"{(self._scope << _COUNT_BITS) | self._count:016x}"
         self._count += 1
         return f"{self._prefix}{place[:4]}-{place[4:]}"
 
@@ -85,6 +92,13 @@ class FileNames:
         """Whether a name is one of this work."""
         return name.startswith(self._prefix)
 
+    def is_in(self, name: str, numbers: Container[int]) -> bool:
+        """Whether a name is one of some parts of this work, in any try of them."""
+        if not self.has(name):
+            return False
+        place = int(name.removeprefix(self._prefix).replace("-", ""), 16)
+        return (place >> _COUNT_BITS) % (1 << _SCOPE_BITS) in numbers
+
 
 @dataclass(frozen=True)
 class Entry:
@@ -96,7 +110,7 @@ class Entry:
 
 NumberedPiece = tuple[int, bytes | memoryview]
 PIECES = "pieces"
-"""The fact of an entry whose bytes are in a file of their own: its size and its digest."""
+"""The fact of an entry whose bytes are in a file of their own: its size, digest and name."""
 _PIECE = struct.Struct(">IQ")
 _READ_BYTES = 8 << 20
 
@@ -122,8 +136,8 @@ class Entries:
         self.folder = folder
         self.continues = continues
         self.file_io: FileIO = open_file_io(folder, fsync=False)
-        self._read: set[str] = set()
-        """Entries whose pieces were read here."""
+        self._read: dict[str, str] = {}
+        """Entries whose pieces were read here, with the names of their files."""
 
     def keep(
         self, name: str, facts: Mapping[str, Any], parts: Iterable[bytes | memoryview] = ()
@@ -151,8 +165,10 @@ class Entries:
             return None
         start = 8 + int.from_bytes(body[:8], "big")
         facts = parse_json_object(bytes(body[8:start]), _WHAT)
-        if PIECES in facts and self.file_io.size(self._pieces_file(name)) != facts[PIECES][0]:
-            return None  # a power loss can keep an entry without its pieces
+        if PIECES in facts:
+            size, _, own = facts[PIECES]
+            if self.file_io.size(self.folder.child(own)) != size:
+                return None  # a power loss can keep an entry without its pieces
         return Entry(facts, bytes(body[start:]))
 
     def keep_pieces(
@@ -169,7 +185,8 @@ class Entries:
             pieces: Its bytes, each with a number.
             report: What the facts say beside them, once all pieces were read.
         """
-        location = self._pieces_file(name)
+        own = f"{name}-pieces-{TRY.get()}"
+        location = self.folder.child(own)
         digest, size = xxhash.xxh3_128(), 0
 
         def written() -> Iterator[bytes | memoryview]:
@@ -183,7 +200,7 @@ class Entries:
 
         self.file_io.delete(location)  # what a killed run has begun
         self.file_io.write_new(location, written())
-        self.keep(name, {PIECES: [size, digest.hexdigest()], "report": report()})
+        self.keep(name, {PIECES: [size, digest.hexdigest(), own], "report": report()})
 
     def pieces(self, name: str, entry: Entry) -> Iterator[NumberedPiece]:
         """The pieces of an entry of ``keep_pieces``, one at a time.
@@ -191,8 +208,8 @@ class Entries:
         Raises:
             StorageError: They are not those that were kept.
         """
-        location = self._pieces_file(name)
-        total, expected = entry.facts[PIECES]
+        total, expected, own = entry.facts[PIECES]
+        location = self.folder.child(own)
         digest, at, buffer = xxhash.xxh3_128(), 0, b""
         while at < total or buffer:
             more = self.file_io.read_bytes(location, at, min(at + _READ_BYTES, total))
@@ -213,17 +230,13 @@ class Entries:
         if digest.hexdigest() != expected:
             self.forget([name])
             raise gone(location)
-        self._read.add(name)
-
-    def _pieces_file(self, name: str) -> Location:
-        return self.folder.child(f"{name}-pieces")
+        self._read[name] = own
 
     def forget(self, names: Iterable[str]) -> None:
         for name in names:
             self.file_io.delete(self.folder.child(name))
             if name in self._read:
-                self._read.discard(name)
-                self.file_io.delete(self._pieces_file(name))
+                self.file_io.delete(self.folder.child(self._read.pop(name)))
 
 
 class WorkRecord:

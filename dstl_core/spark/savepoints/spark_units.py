@@ -9,12 +9,13 @@ from typing import Any
 from uuid import uuid4
 
 import pyarrow as pa
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import SparkSession
 
 from dstl_core.errors import DstlError
 from dstl_core.savepoint.access.units import Unit, keep_freed_memory
+from dstl_core.savepoint.write.work_record import TRY
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import (
     SMALL_BYTES,
@@ -62,7 +63,8 @@ class _RunUnits:
             keep_freed_memory()
             _KEPT.clear()
             _KEPT[self.call] = self.task
-        task = _KEPT[self.call]
+        task, context = _KEPT[self.call], TaskContext.get()
+        TRY.set(0 if context is None else context.attemptNumber())
         for place in split_numbers(batches):
             try:
                 result: Any = task(self.units[place])

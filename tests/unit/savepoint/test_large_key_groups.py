@@ -123,7 +123,7 @@ def test_a_killed_run_goes_on_with_pieces(tmp_path: Path, monkeypatch: pytest.Mo
         edit.write(out)
         os._exit(1)
     os.waitpid(process, 0)
-    pieces = sorted((out / work_record.WORK_FOLDER).glob("*-pieces"))
+    pieces = sorted((out / work_record.WORK_FOLDER).glob("*-pieces-*"))
     assert len(pieces) == 2
     raw = pieces[0].read_bytes()
     pieces[0].write_bytes(bytes([*raw[:-1], raw[-1] ^ 1]))

@@ -6,7 +6,7 @@ import itertools
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
@@ -180,6 +180,93 @@ def test_a_run_goes_on_after_a_kill_at_any_storage_operation(
     name: str, jobs: int, tmp_path: Path
 ) -> None:
     _survives_kills(name, tmp_path, 1, jobs)
+
+
+class _Speculating:
+    """Runs units here, each in a first try. When one writes, a second try of it begins beside it:
+    it is ended while it writes, or is done first, and counts.
+    """
+
+    def __init__(self, workers: int, ends: bool) -> None:
+        self.workers, self._ends = workers, ends
+        self.seconds = 0
+
+    def __call__(self, task: Callable[[Unit], Any], units: Sequence[Unit]) -> Any:
+        for unit in units:
+            yield unit, self._result(task, unit)
+
+    def _result(self, task: Callable[[Unit], Any], unit: Unit) -> Any:
+        create, second = FsspecFileIO.write_new, list[Any]()
+
+        def write(files: Any, location: Any, data: Any) -> None:
+            def parts() -> Iterator[bytes]:
+                for part in [data] if isinstance(data, bytes) else data:
+                    yield bytes(part)
+                    if not second:
+                        second.append(None)
+                        second[:] = [self._second_try(task, unit, create)]
+
+            create(files, location, parts())
+
+        FsspecFileIO.write_new = write  # type: ignore[method-assign]
+        try:
+            first = task(unit)
+        finally:
+            FsspecFileIO.write_new = create  # type: ignore[method-assign]
+        return first if self._ends or not second else second[0]
+
+    def _second_try(
+        self, task: Callable[[Unit], Any], unit: Unit, create: Callable[..., None]
+    ) -> Any:
+        def run() -> Any:
+            token = work_record.TRY.set(1)
+            try:
+                return task(unit)
+            finally:
+                work_record.TRY.reset(token)
+
+        self.seconds += 1
+        if not self._ends:
+            return run()
+        process = os.fork()
+        if process:
+            assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == _KILLED
+            return None
+
+        def write(files: Any, location: Any, data: Any) -> None:
+            def parts() -> Iterator[bytes]:
+                yield b"begun"
+                os._exit(_KILLED)
+
+            create(files, location, parts())
+
+        FsspecFileIO.write_new = write  # type: ignore[method-assign]
+        try:
+            run()
+        finally:
+            os._exit(1)
+
+
+@pytest.mark.parametrize("ends", [True, False])
+@pytest.mark.parametrize("workers", [1, 8])
+@pytest.mark.parametrize("files", ["canonical", "native"])
+def test_two_tries_of_a_task_do_not_meet(
+    files: str, workers: int, ends: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Spark makes them, where it speculates, or takes an executor for lost."""
+    edit, out = _edit(), tmp_path / "out"
+    if files == "native":
+        edit = _edit("a-rocksdb-canonical", files="copy").with_format("native")
+    monkeypatch.setattr(folders, "DATA_INLINE_THRESHOLD", 100)
+    runner = _Speculating(workers, ends)
+    edit.write(tmp_path / "expected")
+    edit.write(out, jobs=runner)
+    assert runner.seconds
+    one, two = (Snapshot.load(tmp_path / folder) for folder in ("expected", "out"))
+    assert not verify_snapshot(two).findings
+    for operator in one.operators:
+        assert as_lines(two[operator.label].dump()) == as_lines(operator.dump())
+    assert len(_tree(out)) == len(_tree(tmp_path / "expected"))
 
 
 @pytest.mark.parametrize("files", ["canonical", "native"])
