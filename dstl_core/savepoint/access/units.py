@@ -209,7 +209,7 @@ def _stop(pool: ProcessPoolExecutor) -> None:
     which nobody waits any more.
     """
     for process in list((pool._processes or {}).values()):  # noqa: SLF001  # none has a public name
-        if process.is_alive():
+        if process.pid is not None and process.is_alive():
             os.kill(process.pid, _STOP)
 
 
