@@ -24,7 +24,7 @@ to share files: it and the collection see each other, as ``announced_collection`
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -34,6 +34,7 @@ from dstl_core.checkpoint.store.guard import DeletionGuard
 from dstl_core.checkpoint.store.metadata_file import load_metadata_file
 from dstl_core.checkpoint.store.references import references_of
 from dstl_core.checkpoint.store.sharing import (
+    COLLECTION_MS,
     announced_collection,
     is_note,
     snapshot_of_note,
@@ -160,7 +161,8 @@ def collect_garbage(
     """
     root = base if isinstance(base, Location) else Location.parse(base)
     files = file_io if file_io is not None else open_file_io(root)
-    now = (clock or SystemClock()).now_ms()
+    time = clock or SystemClock()
+    now = time.now_ms()
     report = GarbageReport()
     every = list(files_below(files, root))
     folder = real_location(root) if root.is_local else root  # a link may lead to it
@@ -186,17 +188,29 @@ def collect_garbage(
             continue
         report.garbage.append(Garbage(status.location, status.size, status.modified_ms))
     if delete:
-        apart = [
-            garbage.location
-            for garbage in report.garbage
-            if not any(pipeline.folder.contains(garbage.location) for pipeline in pipelines)
-        ]
         known = {status.location for status in every}
-        with announced_collection(files, apart) as notes:
+        begun_ms = time.now_ms()
+        with announced_collection(files, _apart(report, pipelines), begun_ms) as notes:
             late = [note for note in notes if note.location not in known]
             referenced.update(_referenced(files, late, (), report))
-            _delete(files, report, pipelines, others, referenced)
+            _delete(
+                files,
+                report,
+                pipelines,
+                others,
+                referenced,
+                lambda: time.now_ms() - begun_ms < COLLECTION_MS,
+            )
     return report
+
+
+def _apart(report: GarbageReport, pipelines: Sequence[Pipeline]) -> list[Location]:
+    """The garbage that is in no pipeline's folder."""
+    return [
+        garbage.location
+        for garbage in report.garbage
+        if not any(pipeline.folder.contains(garbage.location) for pipeline in pipelines)
+    ]
 
 
 def _checkpoints_around(files: FileIO, folder: Location) -> list[FileStatus]:
@@ -363,6 +377,7 @@ def _delete(
     pipelines: Sequence[Pipeline],
     others: Sequence[Pipeline],
     referenced: FileSet,
+    has_time: Callable[[], bool],
 ) -> None:
     """Deletes the garbage, except files that a checkpoint has referenced since they were found.
 
@@ -373,6 +388,9 @@ def _delete(
         referenced.update(pipeline.store.references.latest())
     unreferenced, report.garbage = report.garbage, []
     for file in unreferenced:
+        if not has_time():  # an edit would soon take the sign of this collection for an old one
+            report.keep("left for another collection")
+            continue
         of = next((each for each in pipelines if each.folder.contains(file.location)), None)
         guard = DeletionGuard(files, of.store.references.latest if of else FileSet)
         if file.location in referenced or not guard.delete(file.location):

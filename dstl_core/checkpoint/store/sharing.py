@@ -6,6 +6,8 @@ garbage in the folder of the files may not see that snapshot; so a note there na
 Each side says what it does before it looks at the other one. Who shares leaves the note, looks for
 a collection, then for the files. A collection leaves a sign, looks for notes, then deletes. So one
 of them sees the other: the collection keeps the files, or nothing is shared.
+
+A killed collection leaves its sign. So a sign counts for a day, and a collection ends long before.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from uuid import uuid4
 
 from dstl_core.errors import (
@@ -36,15 +38,23 @@ _NOTE_NAME = re.compile(r"_dstl_shared_[0-9a-f]{32}\.json")
 _COLLECTION_NAME = re.compile(r"_dstl_collection_[0-9a-f]{32}\.json")
 _WHAT = "A note of shared files"
 _VERSION = 1
+_HOUR_MS = 3_600_000
+COLLECTION_MS = 12 * _HOUR_MS
+"""How long a collection deletes files at most."""
+_SIGN_MS = 24 * _HOUR_MS
+"""The age of a sign whose collection has ended. Clocks may differ by what is left."""
 
 
-def leave_notes(file_io: FileIO, files: Iterable[Location], snapshot: Location) -> None:
+def leave_notes(
+    file_io: FileIO, files: Iterable[Location], snapshot: Location, now_ms: int
+) -> None:
     """Says beside files that a snapshot names them. To say it again changes nothing.
 
     Args:
         file_io: File IO of the files.
         files: The files that the snapshot shares.
         snapshot: Its folder.
+        now_ms: The time.
 
     Raises:
         ConfigError: A file is one of a pipeline of dstl, which does not read notes when it retires
@@ -75,35 +85,53 @@ def leave_notes(file_io: FileIO, files: Iterable[Location], snapshot: Location) 
             raise StorageError(f"A note has other content: {location}; delete it.")
     for folder in folders:
         for status in file_io.list_folder(folder):
-            if _COLLECTION_NAME.fullmatch(status.location.name):
+            if _is_sign(status) and not _is_of_the_past(status, now_ms):
                 raise SavepointError(
                     f"A collection of garbage deletes files in {folder}, so nothing that shares "
                     f"them was published: write again once it has ended, or copy the files "
-                    f"(files='copy', --copy); if it was killed, delete {status.location}."
+                    f"(files='copy', --copy); if it was killed, delete {status.location}, which "
+                    f"counts for {_SIGN_MS // _HOUR_MS} hours."
                 )
 
 
 def take_notes_back(file_io: FileIO, files: Iterable[Location], snapshot: Location) -> None:
-    """Deletes the notes of a snapshot that was not published, unless one of before is there."""
-    if file_io.size(snapshot.child(METADATA_FILE_NAME)) is None:
-        for folder in _places_of_notes(files):
+    """Deletes the notes of a snapshot that was not published, unless one of before is there. One
+    that cannot be deleted stays: why nothing was published counts more.
+    """
+    with suppress(StorageError):
+        is_there = file_io.size(snapshot.child(METADATA_FILE_NAME)) is not None
+        for folder in () if is_there else _places_of_notes(files):
             file_io.delete(folder.child(_name_of_note(snapshot)))
 
 
 @contextmanager
-def announced_collection(file_io: FileIO, files: Iterable[Location]) -> Iterator[list[FileStatus]]:
+def announced_collection(
+    file_io: FileIO, files: Iterable[Location], now_ms: int
+) -> Iterator[list[FileStatus]]:
     """Says beside files that a collection deletes some of them, until it has ended; gives the notes
-    that are there.
+    that are there. Signs of collections that were killed go.
     """
     folders, name = _places_of_notes(files), f"_dstl_collection_{uuid4().hex}.json"
     sign = write_json_object({"version": _VERSION}, "A sign of a collection")
     try:
         for folder in folders:
             file_io.write_new(folder.child(name), sign)
-        yield [note for folder in folders for note in filter(is_note, file_io.list_folder(folder))]
+        every = [status for folder in folders for status in file_io.list_folder(folder)]
+        for status in filter(_is_sign, every):
+            if status.location.name != name and _is_of_the_past(status, now_ms):
+                file_io.delete(status.location)
+        yield [*filter(is_note, every)]
     finally:
         for folder in folders:
             file_io.delete(folder.child(name))
+
+
+def _is_sign(status: FileStatus) -> bool:
+    return _COLLECTION_NAME.fullmatch(status.location.name) is not None
+
+
+def _is_of_the_past(sign: FileStatus, now_ms: int) -> bool:
+    return sign.modified_ms is not None and sign.modified_ms < now_ms - _SIGN_MS
 
 
 def _name_of_note(snapshot: Location) -> str:

@@ -13,8 +13,15 @@ from functools import partial
 from typing import Literal, get_args
 
 from dstl_core.checkpoint.store.sharing import leave_notes, take_notes_back
+from dstl_core.clock import SystemClock
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
-from dstl_core.errors import ConfigError, FormatError, SavepointError, StateFileNotFoundError
+from dstl_core.errors import (
+    ConfigError,
+    FormatError,
+    SavepointError,
+    StateFileNotFoundError,
+    StorageError,
+)
 from dstl_core.model.checkpoint import (
     OperatorState,
     OperatorSubtaskState,
@@ -329,11 +336,11 @@ class KeptState:
         if self._source.folder != self._target.folder:
             files = self._source.file_io
             try:
-                leave_notes(files, self._shared, self._target.folder)
+                leave_notes(files, self._shared, self._target.folder, SystemClock().now_ms())
                 self._sizes.clear()
                 for location, (end, is_whole) in self._shared.items():
                     self._check_size(location, end, exact=is_whole)
-            except (ConfigError, SavepointError):
+            except (ConfigError, SavepointError, StorageError):
                 take_notes_back(files, self._shared, self._target.folder)
                 raise
 

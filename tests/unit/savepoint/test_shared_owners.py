@@ -15,13 +15,14 @@ import pytest
 from dstl_core import Snapshot, edit_savepoint, rewrite_savepoint
 from dstl_core.checkpoint.store import sharing
 from dstl_core.checkpoint.store.guard import DeletionGuard
-from dstl_core.errors import SavepointError
+from dstl_core.errors import SavepointError, StorageError
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.savepoint import gc
 from dstl_core.savepoint.edit import kept_state
 from dstl_core.savepoint.gc import GarbageReport, collect_garbage
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.savepoint.write.folder import SavepointFolder
+from dstl_core.testing.manual import ManualClock
 from tests.golden_files import as_lines, snapshot
 
 CHECKPOINT = "a-rocksdb-checkpoint-incremental"
@@ -196,9 +197,9 @@ def test_a_file_that_went_before_the_note_was_there_is_missed(
     storm = Storm(tmp_path, 7)
     source = storm.load(storm.job / "chk-1")
 
-    def leave_notes(files: Any, shared: Any, snapshot: Any) -> None:
+    def leave_notes(files: Any, shared: Any, *others: Any) -> None:
         Path(max(shared, key=str).path).unlink()
-        sharing.leave_notes(files, shared, snapshot)
+        sharing.leave_notes(files, shared, *others)
 
     monkeypatch.setattr(kept_state, "leave_notes", leave_notes)
     with pytest.raises(SavepointError, match=r"nothing was published: .* got no file"):
@@ -268,3 +269,58 @@ def test_shared_files_are_kept_for_the_checkpoint_beside_their_folder(tmp_path: 
         os.utime(path, (0, 0))
     collect_garbage(str(storm.job / "shared"), flink_job_stopped=True, delete=True)
     assert verify_snapshot(storm.load(storm.job / "chk-1")).findings == []
+
+
+SIGN = f"_dstl_collection_{'0' * 32}.json"
+
+
+@pytest.mark.parametrize("hours", [23, 25])
+def test_the_sign_of_a_killed_collection_counts_for_a_day(tmp_path: Path, hours: int) -> None:
+    late = Late(tmp_path)
+    then = time.time() - hours * 3600
+    for folder in {path.parent for path in late.base.rglob("*") if path.is_file()}:
+        (folder / SIGN).write_text("{}")
+        os.utime(folder / SIGN, (then, then))
+    if hours < 24:
+        with pytest.raises(SavepointError, match=rf"if it was killed, delete .*{SIGN}, which"):
+            late.edit.write(late.out)
+        return
+    late.edit.write(late.out)
+    assert verify_snapshot(late.load(late.out)).findings == []
+    shutil.rmtree(late.out)
+    for path in late.base.rglob("_dstl_shared_*.json"):
+        path.unlink()
+    assert late.collect().deleted > 0
+    assert [path for path in late.signs() if path.parent.name == "shared"] == []
+
+
+class Slow(ManualClock):
+    """Seven hours go by whenever somebody looks."""
+
+    def now_ms(self) -> int:
+        self.advance(7 * 3_600_000)
+        return super().now_ms()
+
+
+def test_a_collection_ends_before_its_sign_counts_no_more(tmp_path: Path) -> None:
+    late, slow = Late(tmp_path), Slow(int(time.time() * 1000))
+    done = collect_garbage(str(late.base), flink_job_stopped=True, delete=True, clock=slow)
+    assert done.deleted == 1
+    assert done.kept["left for another collection"] > 1
+
+
+def test_a_note_that_cannot_be_left_leaves_no_other_note(tmp_path: Path) -> None:
+    """It would stop collections, and the snapshot that it names is not there."""
+    late = Late(tmp_path)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SavepointFolder, "publish", _crash)
+        with pytest.raises(KeyboardInterrupt):
+            late.edit.write(late.out)
+    notes = sorted(late.signs())
+    assert len(notes) > 1
+    for note in notes:
+        note.unlink()
+    notes[-1].mkdir()
+    with pytest.raises(StorageError, match="cannot be shared"):
+        late.edit.write(late.out)
+    assert late.signs() == [notes[-1]]
