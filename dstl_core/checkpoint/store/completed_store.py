@@ -405,6 +405,13 @@ class CompletedCheckpointStore:
             if metadata_sha256(self.file_io_of(folder), folder) == snapshot.metadata_sha256
         ]
 
+    def claimed_and_gone(self) -> list[Location]:
+        """The folders of snapshots that the pipeline has claimed, and whose metadata is no longer
+        there. If who deleted it was killed, files are left.
+        """
+        whole = [*self.claimed_and_there(), self.latest]
+        return [self.folder_of(own) for own in self._read().claimed if own not in whole]
+
     def file_io_of(self, folder: Location) -> FileIO:
         return self._file_io if folder.scheme == self.layout.root.scheme else open_file_io(folder)
 

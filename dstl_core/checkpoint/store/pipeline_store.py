@@ -299,6 +299,10 @@ class PipelineStore:
         """The files that the latest checkpoint needs."""
         return self._store.references.latest()
 
+    def claimed_and_gone(self) -> list[Location]:
+        """Folders of claimed snapshots whose metadata is gone, and of which files may be left."""
+        return self._store.claimed_and_gone()
+
     def claimed_folders(self) -> Sequence[Location]:
         """Folders of snapshots of Flink that the pipeline has claimed."""
         return self._store.claimed_folders()

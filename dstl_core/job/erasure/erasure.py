@@ -22,7 +22,6 @@ from dstl_core.display import command_text
 from dstl_core.errors import (
     CheckpointError,
     ConfigError,
-    DstlError,
     FormatError,
     PathNotAllowedError,
     SavepointError,
@@ -160,11 +159,14 @@ class PipelineKeys:
         source = self._latest()
         try:
             keys = self._keys_of(source)
+            earlier = [*self._earlier(keys)]
+            for gone in self.store.claimed_and_gone():
+                self._check_claimed(f"the metadata of {gone} is gone")
             return KeyTraces(
                 {uid: len(own) for uid, own in keys.items()},
                 entries_in(source, keys),
                 left_in(source, keys),
-                list(self._earlier(keys)),
+                earlier,
                 self._rows(keys).count(),
                 self._in_savepoints(keys),
                 self._unread(),
@@ -277,11 +279,11 @@ class PipelineKeys:
                     yield folder.rsplit("/", 1)[1]
             # A part of it is gone or damaged, or its keys had another type.
             except (StateFileNotFoundError, ConfigError, FormatError) as error:
-                self._check_claimed(folder, error)
+                self._check_claimed(f"{folder} cannot be read ({error.message})")
                 _LOG.warning("%s cannot be read, and an erasure deletes it: %s", folder, error)
                 yield folder.rsplit("/", 1)[1]
 
-    def _check_claimed(self, folder: str, error: DstlError) -> None:
+    def _check_claimed(self, problem: str) -> None:
         """Checks that a checkpoint that cannot be read is not alone in naming files of Flink's.
 
         Raises:
@@ -299,11 +301,11 @@ class PipelineKeys:
                 if any(file.location in needed for file in unnamed.garbage):
                     way_out = "let the pipeline write bases of its own, for it needs some"
                 raise SavepointError(
-                    f"Keys cannot be found: {folder} cannot be read ({error.message}), and it may "
-                    f"name files that the pipeline has claimed from Flink, and that no checkpoint "
-                    f"beside them names; {way_out}, and try again.",
+                    f"Keys cannot be found: {problem}, and it may name files that the pipeline has "
+                    f"claimed from Flink, and that no checkpoint beside them names; {way_out}, and "
+                    f"try again.",
                     location=str(self.store.layout.root),
-                ) from error
+                )
 
     def _in_savepoints(self, keys: Keys) -> dict[str, Entries]:
         """The entries of the keys, by savepoint; only of those that have some.

@@ -27,6 +27,7 @@ from dstl_core import (
 )
 from dstl_core.checkpoint.store.cleaner import CheckpointsCleaner
 from dstl_core.checkpoint.store.completed_store import CompletedCheckpointStore
+from dstl_core.checkpoint.store.guard import DeletionGuard
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore
 from dstl_core.errors import (
     CheckpointError,
@@ -331,6 +332,39 @@ def test_a_claimed_snapshot_goes_after_a_kill_behind_the_record_that_discards_it
     assert keys().find().is_nothing
 
 
+def test_files_of_a_claimed_snapshot_are_found_after_a_kill_behind_its_metadata(
+    tmp_path: Path, run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing names them, and they have the key."""
+    pipeline = Pipeline(Location.parse(tmp_path / "base"))
+    flink = source_of(
+        "a-hashmap-changelog-materialized", tmp_path / "flink", changelog_in_job_folder=True
+    )
+    shutil.copytree(flink.root, tmp_path / "kept")
+    job = started(pipeline, flink, "CLAIM")
+    job.materialize()
+    job.checkpoint()
+    job.close()
+    shutil.copytree(tmp_path / "kept", flink.root, dirs_exist_ok=True)
+    root, local = pipeline.layout.root.path, str(tmp_path / "local")
+    keys = PipelineKeys(root, {"a-keyed": [max(flink.counts)]}, local_copies=local)
+    with monkeypatch.context() as patch:
+        patch.setattr(CompletedCheckpointStore, "subsume", lambda _: [])
+        patch.setattr(DeletionGuard, "delete", _deletes_metadata_alone)
+        with pytest.raises(Killed):
+            keys.erase()
+    assert not (flink.checkpoint / "_metadata").exists()
+    with pytest.raises(
+        SavepointError, match=r"the metadata of .* is gone, and it may name"
+    ) as error:
+        keys.erase()
+    [advised] = re.findall(r"\(dstl (gc file:.+ --delete)\)", str(error.value))
+    assert run(*advised.split()).code == 0
+    assert not [path for path in flink.root.rglob("*") if path.is_file()]
+    keys.erase()
+    assert keys.find().is_nothing
+
+
 def test_tables_behind_and_savepoints_lose_it_too(tmp_path: Path) -> None:
     job, table = job_of(tmp_path), tmp_path / "table.parquet"
     job.run(batch(1), 1)
@@ -424,6 +458,14 @@ def test_a_killed_migration_leaves_nothing_that_is_not_swept(
 
 def _killed(*_: Any, **__: Any) -> None:
     raise Killed
+
+
+def _deletes_metadata_alone(_: DeletionGuard, *files: Location) -> bool:
+    for file in files:
+        if file.name not in ("_metadata", "_dstl.json"):
+            raise Killed
+        Path(file.path).unlink(missing_ok=True)
+    return True
 
 
 def test_the_error_tree_is_kept(tmp_path: Path) -> None:
