@@ -27,7 +27,7 @@ from dstl_core.job.spec.row_hashes import RowHash
 from dstl_core.job.task.event_time import later, latest_time_in
 from dstl_core.job.task.reports import SubtaskReport
 from dstl_core.job.task.subtask import run_epoch_subtask
-from dstl_core.local.placing import in_order, placed_rows
+from dstl_core.local.placing import check_sorts, in_order, placed_rows
 from dstl_core.local.rows import ArrowRows, FileRows, rows_of
 from dstl_core.local.subtask_memory import ROWS_PART, Room, room_of, with_bounded_copies
 
@@ -118,12 +118,7 @@ class LocalEngine:
     ) -> None:
         """As ``Engine.check_input``."""
         check_input(rows.schema, operator, order_by)
-        for column in order_by or ():
-            if pa.types.is_list(rows.schema.field(column).type):
-                raise ConfigError(
-                    f"The column {column!r} of order_by has lists, which only Spark sorts; order "
-                    f"by another column."
-                )
+        check_sorts(rows.schema, order_by or ())
 
     def fingerprint(self, rows: ArrowRows, version: int = FINGERPRINT_VERSION) -> Fingerprint:
         """As ``Engine.fingerprint``."""

@@ -23,7 +23,7 @@ from dstl_core.job.rows.placement import Placement, spooled
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.input_checks import check_names, is_ordered
 from dstl_core.local.local_engine import LocalEngine, copy_of
-from dstl_core.local.placing import sorted_rows
+from dstl_core.local.placing import check_sorts, sorted_rows
 from dstl_core.local.rows import ArrowRows, rows_read_once
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.key_group import KeyGroupRange
@@ -103,6 +103,7 @@ class LocalRows:
         self, key_column: str, key_type: AnySerializer, order_by: Sequence[str]
     ) -> LocalRows:
         """As ``BootstrapRows.last_of_keys``."""
+        check_sorts(self.rows.schema, order_by)
         order = (*order_by, *self._others((*order_by, key_column)))
         return replace(self, last_of=_LastOf(key_column, key_type, order))
 
@@ -202,6 +203,7 @@ class LocalRows:
         """As ``BootstrapRows.write_function``: one subtask after the other."""
         for column in order_by:
             check_column(self, column)
+        check_sorts(self.rows.schema, order_by)
         order = [*order_by, *self._others(order_by)] if order_by else []
         placement = Placement(
             function.key_column, function.key_type, new.parallelism, new.max_parallelism

@@ -7,10 +7,11 @@ from collections.abc import Iterator, Sequence
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.errors import ConfigError
 from dstl_core.job.rows.placement import Placement, spooled
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.fingerprint import FINGERPRINT_COLUMN
-from dstl_core.job.spec.input_checks import is_ordered, needed_columns
+from dstl_core.job.spec.input_checks import check_order, is_ordered, needed_columns
 from dstl_core.job.spec.job_spec import JobSpec
 from dstl_core.job.spec.operators import Operator
 from dstl_core.job.spec.row_hashes import RowHash
@@ -62,6 +63,22 @@ def in_order(rows: Spool, operator: Operator, order_by: Sequence[str]) -> Iterat
         others = (field for field in rows.schema if field.name not in order)
         order += [field.name for field in others if is_ordered(field.type)]
     yield from sorted_rows(rows, order)
+
+
+def check_sorts(schema: pa.Schema, order_by: Sequence[str]) -> None:
+    """Raises ConfigError if rows cannot be sorted by a column here."""
+    check_order(schema, order_by)
+    for column in order_by:
+        if _has_lists(schema.field(column).type):
+            raise ConfigError(
+                f"The column {column!r} of order_by has lists, which only Spark sorts; order by "
+                f"another column."
+            )
+
+
+def _has_lists(kind: pa.DataType) -> bool:
+    parts = (kind.field(at).type for at in range(kind.num_fields))
+    return bool(pa.types.is_list(kind)) or any(map(_has_lists, parts))
 
 
 def sorted_rows(rows: Spool, order: Sequence[str]) -> Iterator[pa.RecordBatch]:

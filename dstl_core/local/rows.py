@@ -17,12 +17,19 @@ from dstl_core.codec.columnar.types.spark_names import spark_name
 from dstl_core.errors import ConfigError
 from dstl_core.job.rows.parquet_files import (
     ROWS_PER_BATCH,
+    batches_of,
     check_calendar,
     files_in,
     open_parquet,
 )
 from dstl_core.job.rows.spool import Spool
-from dstl_core.job.spec.given_rows import arrow_of, in_stored_types, paths_of, stored_schema
+from dstl_core.job.spec.given_rows import (
+    arrow_of,
+    in_stored_types,
+    paths_of,
+    stored_schema,
+    stream_of,
+)
 from dstl_core.job.spec.input_checks import may_become
 from dstl_core.job.spec.read_columns import ALL_COLUMNS, ReadColumns
 from dstl_core.storage.location import Location
@@ -125,26 +132,42 @@ class FileRows(ArrowRows):
     Args:
         files: URLs of the files.
         schema: The columns.
+        names: The columns that a file may have; None: it may have more than the first one has,
+            which are left out.
     """
 
-    def __init__(self, files: Sequence[str], schema: pa.Schema) -> None:
+    def __init__(
+        self, files: Sequence[str], schema: pa.Schema, names: Sequence[str] | None = None
+    ) -> None:
         super().__init__(schema)
         self._files = tuple(files)
+        self._names = names
 
     def _in(self, schema: pa.Schema) -> ArrowRows:
-        return FileRows(self._files, schema)
+        return FileRows(self._files, schema, self._names)
+
+    def without_others(self) -> ArrowRows:
+        """The same rows; a file with a column that the first one lacks is an error."""
+        return FileRows(self._files, self.schema, self.schema.names)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for name in self._files:
             with open_parquet(name) as file:
                 self._check_columns(name, file.schema_arrow)
                 check_calendar(name, file, self.schema.names)
-                for batch in file.iter_batches(ROWS_PER_BATCH, columns=self.schema.names):
+                for batch in batches_of(name, file, self.schema.names):
                     rows = batch.select(self.schema.names)
                     yield in_stored_types(rows, self.schema, f"The file {name}")
 
     def _check_columns(self, name: str, schema: pa.Schema) -> None:
         """Raises ConfigError if a file has not the columns of the first one."""
+        others = [] if self._names is None else sorted({*schema.names} - {*self._names})
+        if others:
+            raise ConfigError(
+                f"The files of one batch have different columns: expected those of "
+                f"{self._files[0]}, got also {others[0]!r} in {name}; write the files anew with "
+                f"the same columns."
+            )
         stored = stored_schema(schema, f"The file {name}")
         for field in self.schema:
             at = stored.get_field_index(field.name)
@@ -177,14 +200,23 @@ class DatasetRows(ArrowRows):
         return DatasetRows(self._dataset, schema, self._what)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        batches = self._dataset.to_batches(
-            columns=self.schema.names,
-            batch_size=ROWS_PER_BATCH,
-            batch_readahead=_READ_AHEAD,
-            fragment_readahead=1,
-        )
-        for batch in batches:
+        for batch in self._read():
             yield in_stored_types(batch, self.schema, self._what)
+
+    def _read(self) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from self._dataset.to_batches(
+                columns=self.schema.names,
+                batch_size=ROWS_PER_BATCH,
+                batch_readahead=_READ_AHEAD,
+                fragment_readahead=1,
+            )
+        except (pa.ArrowException, OSError) as error:
+            problem = " ".join(str(error).split())
+            raise ConfigError(
+                f"{self._what} is a dataset that cannot be read ({problem}); mend its files, or "
+                f"give it the types that they have."
+            ) from error
 
 
 class StreamRows(ArrowRows):
@@ -198,8 +230,8 @@ class StreamRows(ArrowRows):
     def __init__(self, source: Any, what: str) -> None:
         stream = source
         if not isinstance(source, pa.RecordBatchReader):
-            stream = pa.RecordBatchReader.from_stream(source)
-        super().__init__(stored_schema(stream.schema, what))
+            stream = stream_of(source)
+        super().__init__(stored_schema(_without_index(stream.schema), what))
         self.is_read_again = type(source).__module__.partition(".")[0] in _TABLES
         self._source = source
         self._stream: Any = stream
@@ -212,7 +244,7 @@ class StreamRows(ArrowRows):
                 f"{self._what} is a stream, which was read already; give a table or paths of "
                 f"Parquet files, or a new stream each time."
             )
-        for batch in stream or pa.RecordBatchReader.from_stream(self._source):
+        for batch in stream or stream_of(self._source):
             for start in range(0, batch.num_rows, ROWS_PER_BATCH):
                 rows = batch.slice(start, ROWS_PER_BATCH)
                 yield in_stored_types(rows, self.schema, self._what)
@@ -289,8 +321,16 @@ def rows_read_once(rows: Any, what: str) -> ArrowRows:
     if hasattr(rows, "__arrow_c_stream__") and not is_table:
         return StreamRows(rows, what)
     if isinstance(rows, Sequence) and rows and all(isinstance(b, pa.RecordBatch) for b in rows):
-        rows = pa.Table.from_batches(rows)  # they are in memory
-    return rows_of(rows, what, ALL_COLUMNS, 0, None)
+        rows = pa.Table.from_batches(arrow_of(rows) or ())  # they are in memory
+    known = rows_of(rows, what, ALL_COLUMNS, 0, None)
+    return known.without_others() if isinstance(known, FileRows) else known
+
+
+def _without_index(schema: pa.Schema) -> pa.Schema:
+    """The columns without an index of pandas that has no name: rows that are left of others."""
+    known = (schema.pandas_metadata or {}).get("index_columns", ())
+    unnamed = {name for name in known if str(name).startswith("__index_level_")}
+    return pa.schema([field for field in schema if field.name not in unnamed])
 
 
 def _of_files(paths: Sequence[str], reads: ReadColumns) -> FileRows:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import pairwise
+from numbers import Integral
 from typing import ClassVar
 
 from dstl_core.errors import ConfigError
@@ -43,23 +44,32 @@ def assign_to_key_group(java_hash: int, max_parallelism: int) -> int:
 
 def check_max_parallelism(max_parallelism: int) -> int:
     """Returns the argument; raises if it is not within 1..32768."""
-    if not 1 <= max_parallelism <= UPPER_BOUND_MAX_PARALLELISM:
+    if not _is_within_bounds(max_parallelism):
         raise ConfigError(
             f"Maximum parallelism must be between 1 and {UPPER_BOUND_MAX_PARALLELISM}. "
-            f"Found: {max_parallelism}"
+            f"Found: {max_parallelism!r}"
         )
     return max_parallelism
 
 
-def _check_parallelism_bounds(parallelism: int) -> None:
-    if not 1 <= parallelism <= UPPER_BOUND_MAX_PARALLELISM:
-        raise ConfigError(f"Operator parallelism not within bounds: {parallelism}")
+def check_parallelism_bounds(parallelism: int) -> int:
+    """Returns the argument; raises if it is not within 1..32768."""
+    if not _is_within_bounds(parallelism):
+        raise ConfigError(
+            f"Operator parallelism not within bounds: {parallelism!r}; give a whole number within "
+            f"1..{UPPER_BOUND_MAX_PARALLELISM}."
+        )
+    return parallelism
+
+
+def _is_within_bounds(number: object) -> bool:
+    return isinstance(number, Integral) and 1 <= int(number) <= UPPER_BOUND_MAX_PARALLELISM
 
 
 def check_parallelism(parallelism: int, max_parallelism: int, operator: str = "") -> None:
     """Raises unless 1 <= parallelism <= max_parallelism <= 32768; ``operator`` is its name."""
     check_max_parallelism(max_parallelism)
-    _check_parallelism_bounds(parallelism)
+    check_parallelism_bounds(parallelism)
     if parallelism > max_parallelism:
         raise ConfigError(
             f"Maximum parallelism must not be smaller than parallelism: "
@@ -75,7 +85,7 @@ def key_group_prefix_bytes(max_parallelism: int) -> int:
 
 def compute_default_max_parallelism(parallelism: int) -> int:
     """One and a half times the parallelism, rounded up to a power of two, within 128..32768."""
-    _check_parallelism_bounds(parallelism)
+    check_parallelism_bounds(parallelism)
     wanted = parallelism + parallelism // 2
     power = 1 << max(wanted - 1, 0).bit_length()
     return min(max(power, DEFAULT_LOWER_BOUND_MAX_PARALLELISM), UPPER_BOUND_MAX_PARALLELISM)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dstl_core.errors import ConfigError, FormatError
+from dstl_core.errors import ConfigError, DstlError, FormatError
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
@@ -54,6 +54,21 @@ def open_parquet(name: str) -> pq.ParquetFile:
         )
     except pa.ArrowInvalid as error:
         raise FormatError(f"The file is not a Parquet file ({error}).", location=name) from error
+
+
+def batches_of(name: str, file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, some at a time.
+
+    Raises:
+        FormatError: The file is damaged.
+    """
+    try:
+        yield from file.iter_batches(ROWS_PER_BATCH, columns=columns)
+    except DstlError:
+        raise
+    except (pa.ArrowException, OSError) as error:  # Arrow says OSError of bytes that it cannot read
+        problem = " ".join(str(error).split())
+        raise FormatError(f"The Parquet file is damaged ({problem})", location=name) from error
 
 
 def check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> None:

@@ -27,16 +27,47 @@ def paths_of(rows: Any) -> list[str] | None:
 
 
 def arrow_of(rows: Any) -> pa.Table | pa.RecordBatchReader | None:
-    """A table, or a stream that can be read once, of any object of Arrow; None for others."""
+    """A table, or a stream that can be read once, of any object of Arrow; None for others.
+
+    Raises:
+        ConfigError: As ``stream_of``, or batches have different columns.
+    """
     if isinstance(rows, pa.RecordBatch):
         return pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table):
         return rows
     if hasattr(rows, "__arrow_c_stream__"):
-        return pa.RecordBatchReader.from_stream(rows)
+        return stream_of(rows)
     if isinstance(rows, Sequence) and rows and all(isinstance(b, pa.RecordBatch) for b in rows):
+        for at, batch in enumerate(rows):
+            if not batch.schema.equals(rows[0].schema):
+                raise ConfigError(
+                    f"The batches of the rows have different columns: expected "
+                    f"{_shown(rows[0].schema)}, got {_shown(batch.schema)} in batch {at}; give "
+                    f"all of them the same columns."
+                )
         return pa.RecordBatchReader.from_batches(rows[0].schema, iter(rows))
     return None
+
+
+def stream_of(rows: Any) -> pa.RecordBatchReader:
+    """The stream of an object that gives one.
+
+    Raises:
+        ConfigError: It is not one of rows, or Arrow has no type for a column.
+    """
+    try:
+        return pa.RecordBatchReader.from_stream(rows)
+    except (pa.ArrowException, TypeError, ValueError) as error:
+        reason = ": ".join(map(str, reversed(error.args)))
+        raise ConfigError(
+            f"A {type(rows).__name__} cannot be read as rows of Arrow ({reason}); give a table "
+            f"whose columns have different names, and values of one type each."
+        ) from error
+
+
+def _shown(schema: pa.Schema) -> str:
+    return ", ".join(f"{field.name} {field.type}" for field in schema)
 
 
 def stored_schema(

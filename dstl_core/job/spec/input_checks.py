@@ -57,13 +57,7 @@ def check_input(schema: pa.Schema, operator: Operator, order_by: Sequence[str] |
                 f"There is no column {column!r} in the input of {operator.uid!r}; it has: "
                 f"{', '.join(schema.names)}."
             )
-    for column in order_by or ():
-        kind = schema.field(column).type
-        if not is_ordered(kind):
-            raise ConfigError(
-                f"The column {column!r} of order_by has the type {spark_name(kind)}, which has "
-                f"no order; order by another column."
-            )
+    check_order(schema, order_by or ())
     if operator.key_by is not None:
         _check_key(schema.field(operator.key_by), operator.key_type, operator.uid)
         _check_scale(schema.field(operator.key_by), operator.key_scale, operator.uid)
@@ -78,6 +72,17 @@ def check_input(schema: pa.Schema, operator: Operator, order_by: Sequence[str] |
             f"The input of {operator.uid!r} has a column {KEY_INDEX!r}, a name that is reserved in "
             f"the input of functions on columns; rename it."
         )
+
+
+def check_order(schema: pa.Schema, order_by: Sequence[str]) -> None:
+    """Raises ConfigError if the values of a column have no order."""
+    for column in order_by:
+        kind = schema.field(column).type
+        if not is_ordered(kind):
+            raise ConfigError(
+                f"The column {column!r} of order_by has the type {spark_name(kind)}, which has "
+                f"no order; order by another column."
+            )
 
 
 def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | None:

@@ -10,7 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from dstl_core.errors import ConfigError
 
@@ -103,9 +105,46 @@ def as_stored(rows: Rows, schema: pa.Schema) -> Rows:
 def _cast(column: Any, wanted: pa.DataType) -> Any:
     if column.type.equals(wanted):
         return column
+    if isinstance(column, pa.ChunkedArray):
+        return pa.chunked_array([_cast(chunk, wanted) for chunk in column.chunks], wanted)
     if pa.types.is_time(column.type):
         return column.cast(pa.time64("ns")).cast(pa.int64())
+    if pa.types.is_nested(wanted) and _is_cast_in_parts(column.type):
+        return _cast_in_parts(column, wanted)
     return column.cast(wanted)
+
+
+def _is_cast_in_parts(kind: pa.DataType) -> bool:
+    """Whether a type has parts that Arrow's cast gets wrong: a time within it would be a number of
+    its own unit, and a list that is a view an array that reads beyond its memory.
+    """
+    is_wrong = pa.types.is_time(kind) or pa.types.is_list_view(kind)
+    return (
+        is_wrong
+        or pa.types.is_large_list_view(kind)
+        or any(_is_cast_in_parts(kind.field(at).type) for at in range(kind.num_fields))
+    )
+
+
+def _cast_in_parts(column: pa.Array, wanted: pa.DataType) -> pa.Array:
+    mask = column.is_null() if column.null_count else None
+    if pa.types.is_struct(wanted):
+        parts = zip(column.flatten(), wanted, strict=True)
+        cast = [_cast(part, field.type) for part, field in parts]
+        return pa.StructArray.from_arrays(cast, fields=list(wanted), mask=mask)
+    if pa.types.is_map(wanted):
+        column = column.cast(pa.list_(pa.struct([column.type.key_field, column.type.item_field])))
+    sizes = pc.fill_null(pc.list_value_length(column), 0).to_numpy()
+    offsets = pa.array(np.concatenate([[0], np.cumsum(sizes)]), pa.int32())
+    values = column.flatten()
+    if pa.types.is_map(wanted):
+        keys, items = (
+            _cast(values.field(0), wanted.key_type),
+            _cast(values.field(1), wanted.item_type),
+        )
+        return pa.MapArray.from_arrays(offsets, keys, items, type=wanted, mask=mask)
+    values = _cast(values, wanted.value_type)
+    return pa.ListArray.from_arrays(offsets, values, type=wanted, mask=mask)
 
 
 def twins_of(names: Sequence[str]) -> tuple[str, str] | None:

@@ -33,6 +33,8 @@ from dstl_core.state.columns.state_columns import (
     is_queue,
 )
 
+_WINDOW = pa.struct([("start", pa.int64()), ("end", pa.int64())])
+
 
 @dataclass(frozen=True)
 class StateColumns:
@@ -162,9 +164,14 @@ class ColumnRuns:
         self, column: pa.Array, wanted: pa.DataType, state: StateColumns, name: str
     ) -> pa.Array:
         what = f"Column for state {state.meta.name!r}"
+        if is_queue(state.meta) and _has_moments(column.type):
+            raise ConfigError(
+                f"{what} cannot be written: expected milliseconds as whole numbers, got "
+                f"{column.type}; convert it."
+            )
         if state.window_ends is not None and pa.types.is_int64(wanted):
-            ends = column.field(1).to_numpy(zero_copy_only=False)
-            return pa.array(ends - 1, pa.int64())
+            ends = pc.struct_field(fit(column, _WINDOW, what), "end")
+            return pc.subtract(ends, 1)
         if state.ttl_now_ms is not None and name not in ("state_window", "state_namespace"):
             return _with_time(column, wanted, state.ttl_now_ms, what)
         return fit(column, wanted, what)
@@ -206,7 +213,11 @@ def stored_state(
 
 def _with_time(column: pa.Array, wanted: pa.DataType, now_ms: int, what: str) -> pa.Array:
     """Values of a state with a time to live. Values without a time get ``ttl_now_ms``."""
-    if column.type.equals(wanted) or _has_time(column.type):
+    is_other = any(
+        is_kind_of(wanted) and not is_kind_of(column.type)
+        for is_kind_of in (pa.types.is_map, pa.types.is_list)
+    )
+    if column.type.equals(wanted) or _has_time(column.type) or is_other:
         return fit(column, wanted, what)
     if pa.types.is_map(wanted):
         inner = _with_time(column.items, wanted.item_type, now_ms, what)
@@ -233,6 +244,14 @@ def _with_time(column: pa.Array, wanted: pa.DataType, now_ms: int, what: str) ->
     ]
     mask = column.is_null() if column.null_count else None
     return pa.StructArray.from_arrays(values, fields=fields, mask=mask)
+
+
+def _has_moments(kind: pa.DataType) -> bool:
+    """Whether a type has moments, which have another unit than timers: it would be taken for
+    milliseconds.
+    """
+    parts = (kind.field(at).type for at in range(kind.num_fields))
+    return bool(pa.types.is_temporal(kind)) or any(map(_has_moments, parts))
 
 
 def _has_time(arrow_type: pa.DataType) -> bool:

@@ -36,6 +36,7 @@ from dstl_core.functions import (
     WindowFunction,
 )
 from dstl_core.model.handle import OperatorStateMode
+from dstl_core.model.key_group import check_parallelism_bounds
 from dstl_core.savepoint.bootstrap.bootstrap_rows import BootstrapRows, check_column
 from dstl_core.savepoint.bootstrap.column_runs import ColumnRuns, KeyGroupColumn, StateColumns
 from dstl_core.savepoint.bootstrap.keyed_functions import KeyedFunction
@@ -66,9 +67,7 @@ class OneInputStateTransformation:
 
     def set_parallelism(self, parallelism: int) -> OneInputStateTransformation:
         """Sets the number of subtasks of the operator; by default one per core."""
-        if parallelism < 1:
-            raise ConfigError(f"A parallelism must be 1 or more, got {parallelism}.")
-        return replace(self, parallelism=parallelism)
+        return replace(self, parallelism=check_parallelism_bounds(parallelism))
 
     def transform(
         self, function: StateBootstrapFunction | BroadcastStateBootstrapFunction

@@ -16,7 +16,7 @@ from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState
 from dstl_core.model.ids import OperatorID, OperatorIdentifier
 from dstl_core.model.job_vertex import MaxParallelismChange
-from dstl_core.model.key_group import check_max_parallelism
+from dstl_core.model.key_group import check_max_parallelism, check_parallelism_bounds
 from dstl_core.savepoint.edit.changed_elements import PlanLine
 from dstl_core.savepoint.edit.kept_state import (
     Files,
@@ -125,6 +125,8 @@ class EditedSavepoint(SavepointRewriter):
 
     def __post_init__(self) -> None:
         check_max_parallelism(self.max_parallelism)
+        if self.parallelism is not None:
+            check_parallelism_bounds(self.parallelism)
         checked_form(self.form or "canonical")
         if self.form == "native" and self.files == "canonical":
             raise ConfigError(

@@ -317,6 +317,10 @@ class _State:
         return self._present({**keys, VALUE: column})
 
     def _exploded(self, keys: dict[str, pa.Array], column: pa.Array) -> Columns:
+        if column.null_count:  # a null may have elements that nobody sees
+            is_there = column.is_valid()
+            column = column.filter(is_there)
+            keys = {name: each.filter(is_there) for name, each in keys.items()}
         as_lists = pa.list_(pa.int64()) if self._is_queue else column.type
         lists = column.cast(as_lists)
         if pa.types.is_map(lists.type):
