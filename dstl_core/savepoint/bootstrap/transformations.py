@@ -56,6 +56,7 @@ from dstl_core.state.windows.triggers import Trigger
 from dstl_core.state.windows.windowing import WindowAssigner
 
 Selector = str | Callable[[Row], Any]
+_WINDOW_KINDS = ("reducing", "aggregating", "list")
 
 
 @dataclass(frozen=True)
@@ -95,6 +96,12 @@ class OneInputStateTransformation:
             types: Flink types of the columns of broadcast states.
         """
         declared = dict(types or {})
+        for name, pair in (broadcast_state or {}).items():
+            if isinstance(pair, str) or len(pair) != 2:
+                raise ConfigError(
+                    f"Broadcast state {name!r} is wrong: expected the columns of keys and of "
+                    f"values, e.g. ('k', 'v'), got {pair!r}."
+                )
         lists = [
             (name, self.rows.flink_type(name, kind), mode)
             for mode, columns in (
@@ -415,6 +422,11 @@ class WindowedStateTransformation:
                 "Windows from columns are time windows without merging or evictor; use a function."
             )
         keyed = self.keyed
+        if kind.lower() not in _WINDOW_KINDS:
+            raise ConfigError(
+                f"The kind of windows is wrong: expected {', '.join(_WINDOW_KINDS)}, got {kind!r}."
+            )
+        check_column(keyed.rows, window)
         state_type = KeyedStateType(kind.upper())
         value = keyed.rows.flink_type(contents, type)
         namespace = self.assigner.window_serializer

@@ -97,6 +97,7 @@ def test_an_index_of_pandas_is_a_state_if_it_has_a_name(tmp_path: Path) -> None:
     assert values(write(tmp_path / "named", named), "n") == {"a": 1, "b": 2, "c": 3}
 
 
+DAYS = windows.TumblingEventTimeWindows.of(86_400_000)
 WINDOWS = pa.struct([("end", pa.int64()), ("start", pa.int64())])
 
 
@@ -169,6 +170,23 @@ WRONG = {
     "batches of two kinds": (
         lambda: start_with([*ROWS.to_batches(), *ROWS.rename_columns(["k", "m"]).to_batches()]),
         "expected k string, n int64, got k string, m int64 in batch 1; give",
+    ),
+    "windows in no column": (
+        lambda: (
+            start_with(ROWS).key_by("k").window(DAYS, timestamp="n").transform_columns("x", "n")
+        ),
+        "There is no column 'x'; the input has: k, n",
+    ),
+    "windows of no kind": (
+        lambda: (
+            start_with(ROWS).key_by("k").window(DAYS, timestamp="n")
+            .transform_columns("n", "n", kind="sum")
+        ),
+        "expected reducing, aggregating, list, got 'sum'",
+    ),
+    "a broadcast without values": (
+        lambda: start_with(ROWS).transform_columns(broadcast_state={"b": "k"}),  # type: ignore[dict-item]
+        "expected the columns of keys and of values",
     ),
     "nothing": (lambda: start_with(None), "got a NoneType"),
     "rows of Python": (lambda: start_with([{"k": "a"}]), "got a list"),
