@@ -222,9 +222,15 @@ def test_units_that_nobody_wants_any_more_are_left(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_killed_while_it_takes_a_unit_holds_nobody_up() -> None:
+    taken = get_context("fork").Event()
+
     def task(unit: Unit) -> None:
+        if unit.key_groups.start_key_group == 0:
+            assert taken.wait(30)  # what the first result allows, is written after this
         if unit.key_groups.start_key_group == 1:
             units._shared[0]._next_and_end.get_lock().acquire()
+            taken.set()
+            time.sleep(1)
             os.kill(os.getpid(), signal.SIGKILL)
 
     child = os.fork()
