@@ -111,7 +111,7 @@ def test_a_bootstrap_from_parquet_on_s3_is_the_one_from_disk(spark, place, tmp_p
         made = start.key_by("k").transform_columns(types)
         operator = write(spark, tmp_path / f"by-columns-{number}", "op", made)
         dumps.append(sorted(map(str, operator.dump())))
-        assert sorted(start.rows.collect()) == sorted(rows.collect())
+        assert sorted(start.rows.frame.collect()) == sorted(rows.collect())
     assert dumps[0] == dumps[1] and len(dumps[0]) >= 900
 
 
