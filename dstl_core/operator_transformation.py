@@ -6,6 +6,7 @@ from typing import Any
 
 from dstl_core.extras import extra_named
 from dstl_core.local.local_rows import LocalRows
+from dstl_core.savepoint.bootstrap.savepoint_writer import local_engine
 from dstl_core.savepoint.bootstrap.transformations import OneInputStateTransformation
 
 
@@ -42,11 +43,13 @@ class OperatorTransformation:
                 Otherwise, files and folders of files; this needs no Hadoop file system.
 
         Raises:
-            ConfigError: There is no file, or files of another store are in folders of partitions.
+            ConfigError: The engine is neither; there is no file; or files of another store are in
+                folders of partitions.
             FormatError: A file is not a Parquet file.
         """
-        if hasattr(engine, "runner"):
-            return OneInputStateTransformation(LocalRows.of(list(paths)).on_engine(engine))
+        local = local_engine(engine, "bootstrap_with_parquet")
+        if local is not None:
+            return OneInputStateTransformation(LocalRows.of(list(paths)).on_engine(local))
         with extra_named("A bootstrap by a session of Spark"):
             from dstl_core.spark.savepoints.spark_rows import SparkRows
 

@@ -23,6 +23,8 @@ from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, largest_max_p
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.backends.state_backend import StateBackend, check_no_backend
 
+_WRITER = "a SavepointWriter"
+
 
 @dataclass(frozen=True)
 class SavepointWriter(SavepointEdit):
@@ -59,7 +61,7 @@ class SavepointWriter(SavepointEdit):
             ConfigError: A state backend is given, as Flink's method takes it; or it is no engine.
         """
         _check("new_savepoint", state_backend, max_parallelism, parallelism)
-        return cls(max_parallelism, parallelism=parallelism, engine=_local(engine))
+        return cls(max_parallelism, parallelism=parallelism, engine=local_engine(engine, _WRITER))
 
     @classmethod
     def from_existing_savepoint(
@@ -88,26 +90,30 @@ class SavepointWriter(SavepointEdit):
             largest_max_parallelism(snapshot),
             snapshot,
             parallelism=parallelism,
-            engine=_local(engine),
+            engine=local_engine(engine, _WRITER),
         )
 
     def with_operator(
         self, identifier: OperatorIdentifier, transformation: StateBootstrapTransformation
     ) -> SavepointWriter:
         """As ``SavepointEdit.with_operator``; the engine of the writer reads the rows."""
-        if self.engine is not None and hasattr(transformation, "on_engine"):
+        if self.engine is not None:
             transformation = transformation.on_engine(self.engine)
         return super().with_operator(identifier, transformation)
 
 
-def _local(engine: object) -> Any:
-    """The engine of this process; None for a session of Spark, since DataFrames have theirs."""
+def local_engine(engine: object, what: str) -> Any:
+    """The engine of this process; None for a session of Spark, since DataFrames have theirs.
+
+    Raises:
+        ConfigError: It is neither. The sentence says ``what`` takes it.
+    """
     is_object = not isinstance(engine, type)
     if is_object and hasattr(engine, "runner"):
         return engine
     if not is_object or not hasattr(engine, "createDataFrame"):
         raise ConfigError(
-            f"The engine of a SavepointWriter is wrong: expected a SparkSession, as getOrCreate() "
+            f"The engine of {what} is wrong: expected a SparkSession, as getOrCreate() "
             f"returns it, or a LocalEngine(), got {engine!r}."
         )
     return None

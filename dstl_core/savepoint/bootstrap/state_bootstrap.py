@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Self
 
 import pyarrow as pa
 
@@ -29,15 +30,13 @@ MAX_KEYS_SHOWN = 5
 
 
 @dataclass(frozen=True)
-class ColumnBootstrap:
-    """Builds a state from each column; each row is a key, or a key and window."""
+class Bootstrap(ABC):
+    """Builds the state of one operator from rows."""
 
     rows: BootstrapRows
-    runs: ColumnRuns
     parallelism: int | None
-    show_keys: bool = False
 
-    def on_engine(self, engine: Any) -> ColumnBootstrap:
+    def on_engine(self, engine: Any) -> Self:
         """The same by the engine of a writer."""
         return replace(self, rows=self.rows.on_engine(engine))
 
@@ -55,15 +54,29 @@ class ColumnBootstrap:
             ConfigError: A key is null, a column does not fit its type, or key groups are given of
                 another number of key groups.
         """
+        number = self.rows.subtasks(self.parallelism or parallelism, max_parallelism)
+        return self._written(NewOperator(identifier, files, number, max_parallelism))
+
+    @abstractmethod
+    def _written(self, new: NewOperator) -> OperatorState:
+        """Writes the state of an operator, and gives its entry."""
+
+
+@dataclass(frozen=True)
+class ColumnBootstrap(Bootstrap):
+    """Builds a state from each column; each row is a key, or a key and window."""
+
+    runs: ColumnRuns
+    show_keys: bool = False
+
+    def _written(self, new: NewOperator) -> OperatorState:
         groups = self.runs.key_groups
-        if groups is not None and groups.total != max_parallelism:
+        if groups is not None and groups.total != new.max_parallelism:
             raise ConfigError(
                 f"Key groups of column {groups.name!r} cannot be written: they are of "
                 f"max parallelism {groups.total}, and the savepoint has "
-                f"{max_parallelism}; write it with the max parallelism of the template."
+                f"{new.max_parallelism}; write it with the max parallelism of the template."
             )
-        number = self.rows.subtasks(self.parallelism or parallelism, max_parallelism)
-        new = NewOperator(identifier, files, number, max_parallelism)
         try:
             subtasks = self.rows.write_columns(self.runs, new)
         except DuplicateKeyError as error:
@@ -96,55 +109,25 @@ class ColumnBootstrap:
 
 
 @dataclass(frozen=True)
-class KeyedFunctionBootstrap:
+class KeyedFunctionBootstrap(Bootstrap):
     """Passes the rows of a key, in order, to a bootstrap function or a window operation."""
 
-    rows: BootstrapRows
     keyed: KeyedFunction
     order_by: Sequence[str]
-    parallelism: int | None
 
-    def on_engine(self, engine: Any) -> KeyedFunctionBootstrap:
-        """The same by the engine of a writer."""
-        return replace(self, rows=self.rows.on_engine(engine))
-
-    def write_operator(
-        self,
-        identifier: OperatorIdentifier,
-        files: StateFiles,
-        max_parallelism: int,
-        parallelism: int | None = None,
-    ) -> OperatorState:
-        """Writes the state files; returns their entry in ``_metadata``."""
-        number = self.rows.subtasks(self.parallelism or parallelism, max_parallelism)
-        new = NewOperator(identifier, files, number, max_parallelism)
+    def _written(self, new: NewOperator) -> OperatorState:
         return new.state(self.rows.write_function(self.keyed, self.order_by, new))
 
 
 @dataclass(frozen=True)
-class OperatorStateBootstrap:
+class OperatorStateBootstrap(Bootstrap):
     """Builds list, union or broadcast state from rows."""
 
-    rows: BootstrapRows
     make: MakeState
-    parallelism: int | None
     columns: tuple[str, ...] | None = None
     """The columns that are read; None: all."""
 
-    def on_engine(self, engine: Any) -> OperatorStateBootstrap:
-        """The same by the engine of a writer."""
-        return replace(self, rows=self.rows.on_engine(engine))
-
-    def write_operator(
-        self,
-        identifier: OperatorIdentifier,
-        files: StateFiles,
-        max_parallelism: int,
-        parallelism: int | None = None,
-    ) -> OperatorState:
-        """Writes the state files; returns their entry in ``_metadata``."""
-        number = self.rows.subtasks(self.parallelism or parallelism, max_parallelism)
-        new = NewOperator(identifier, files, number, max_parallelism)
+    def _written(self, new: NewOperator) -> OperatorState:
         return new.state(self.rows.write_elements(self.make, self.columns, new))
 
 

@@ -75,8 +75,8 @@ class OneInputStateTransformation:
     ) -> OperatorStateBootstrap:
         """Builds operator state by a function. One task builds broadcast state, in memory."""
         if isinstance(function, BroadcastStateBootstrapFunction):
-            return OperatorStateBootstrap(self.rows, RunBroadcast(function), 1)
-        return OperatorStateBootstrap(self.rows, RunFunction(function), self.parallelism)
+            return OperatorStateBootstrap(self.rows, 1, RunBroadcast(function))
+        return OperatorStateBootstrap(self.rows, self.parallelism, RunFunction(function))
 
     def transform_columns(
         self,
@@ -126,7 +126,7 @@ class OneInputStateTransformation:
         used += [column for columns in (broadcast_state or {}).values() for column in columns]
         make = FromColumns(tuple(lists), tuple(broadcasts))
         parallelism = 1 if broadcasts else self.parallelism
-        return OperatorStateBootstrap(self.rows, make, parallelism, tuple(dict.fromkeys(used)))
+        return OperatorStateBootstrap(self.rows, parallelism, make, tuple(dict.fromkeys(used)))
 
     def key_by(self, column: str, key_type: TypeLike | None = None) -> KeyedStateTransformation:
         """Keys the rows by a column. Its Flink type follows from its own type by default. A tuple
@@ -155,7 +155,7 @@ class KeyedStateTransformation:
             order_by: The order of the rows of a key. All other columns break ties.
         """
         keyed = KeyedFunction(self.key_column, self.key_type, function)
-        return KeyedFunctionBootstrap(self.rows, keyed, order_by, self.parallelism)
+        return KeyedFunctionBootstrap(self.rows, self.parallelism, keyed, order_by)
 
     def transform_columns(
         self,
@@ -247,7 +247,7 @@ class KeyedStateTransformation:
         if has_timers:
             descriptions += _timer_states(timers, key_type)
         runs = ColumnRuns(self.key_column, key_type, tuple(descriptions), options, groups)
-        return ColumnBootstrap(rows, runs, self.parallelism, show_keys)
+        return ColumnBootstrap(rows, self.parallelism, runs, show_keys)
 
     def _without_duplicates(self, on_duplicate: str, order_by: Sequence[str]) -> BootstrapRows:
         if on_duplicate == "error":
@@ -397,7 +397,7 @@ class WindowedStateTransformation:
         )
         operation = WindowOperation(function, _timestamp(self.timestamp))
         by_window = KeyedFunction(keyed.key_column, keyed.key_type, operation)
-        return KeyedFunctionBootstrap(keyed.rows, by_window, order_by, keyed.parallelism)
+        return KeyedFunctionBootstrap(keyed.rows, keyed.parallelism, by_window, order_by)
 
     def transform_columns(
         self,
@@ -444,7 +444,7 @@ class WindowedStateTransformation:
             used = timers if queue is queue_of_windows else {}
             states.append(StateColumns(queue, used, joined=False, window_ends=window))
         runs = ColumnRuns(keyed.key_column, keyed.key_type, tuple(states))
-        return ColumnBootstrap(keyed.rows, runs, keyed.parallelism, show_keys)
+        return ColumnBootstrap(keyed.rows, keyed.parallelism, runs, show_keys)
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,10 @@ DEFAULT_MAX_PARALLELISM = 128
 class StateBootstrapTransformation(Protocol):
     """Builds the state of one operator."""
 
+    def on_engine(self, engine: Any) -> StateBootstrapTransformation:
+        """The same by the engine of a writer."""
+        ...
+
     def write_operator(
         self,
         identifier: OperatorIdentifier,
