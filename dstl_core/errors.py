@@ -84,6 +84,11 @@ def _shortened(message: str) -> str:
     return f"{start} [.. {len(message) - _LONGEST_MESSAGE:,} more ..] {message[-_SHOWN_END:]}"
 
 
+def in_one_line(error: BaseException) -> str:
+    """What an error says, as a part of a sentence."""
+    return " ".join(str(error).split())
+
+
 class DstlError(Exception):
     """Root of the tree. ``context`` maps names to the values in the message."""
 

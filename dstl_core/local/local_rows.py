@@ -10,6 +10,7 @@ from itertools import cycle, islice
 from threading import local
 from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, last_rows
@@ -293,9 +294,6 @@ def _repeated(keys: pa.Array, column: str, key_type: AnySerializer) -> list[Any]
     """The keys that come twice or more."""
     encoded = _encoded_keys(keys, column, key_type)
     index = ByteIndex(encoded.ranges)
-    counts = [0] * len(index)
-    for number in index.numbers.tolist():
-        counts[number] += 1
-    rows = [int(first) for first, count in zip(index.firsts, counts, strict=True) if count > 1]
+    rows = index.firsts[np.bincount(index.numbers, minlength=len(index)) > 1]
     repeated: list[Any] = keys.take(pa.array(rows, pa.int64())).to_pylist()
     return repeated

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 from pyarrow.dataset import Dataset
 
 from dstl_core.codec.columnar.types.spark_names import spark_name
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, StorageError, in_one_line
 from dstl_core.job.rows.parquet_files import (
     ROWS_PER_BATCH,
     batches_of,
@@ -211,11 +211,15 @@ class DatasetRows(ArrowRows):
                 batch_readahead=_READ_AHEAD,
                 fragment_readahead=1,
             )
-        except (pa.ArrowException, OSError) as error:
-            problem = " ".join(str(error).split())
+        except pa.ArrowException as error:
             raise ConfigError(
-                f"{self._what} is a dataset that cannot be read ({problem}); mend its files, or "
-                f"give it the types that they have."
+                f"{self._what} is a dataset that cannot be read ({in_one_line(error)}); mend its "
+                f"files, or give it the types that they have."
+            ) from error
+        except OSError as error:
+            raise StorageError(
+                f"{self._what} is a dataset that its file system did not read "
+                f"({in_one_line(error)}); look at the store, then at the files."
             ) from error
 
 

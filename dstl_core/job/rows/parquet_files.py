@@ -8,7 +8,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from dstl_core.errors import ConfigError, DstlError, FormatError
+from dstl_core.errors import ConfigError, DstlError, FormatError, in_one_line
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
@@ -67,8 +67,9 @@ def batches_of(name: str, file: pq.ParquetFile, columns: Sequence[str]) -> Itera
     except DstlError:
         raise
     except (pa.ArrowException, OSError) as error:  # Arrow says OSError of bytes that it cannot read
-        problem = " ".join(str(error).split())
-        raise FormatError(f"The Parquet file is damaged ({problem})", location=name) from error
+        raise FormatError(
+            f"The Parquet file is damaged ({in_one_line(error)})", location=name
+        ) from error
 
 
 def check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> None:

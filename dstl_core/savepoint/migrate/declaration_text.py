@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, in_one_line
 from dstl_core.flink_text import whole_number
 
 MAX_NESTING = 32
@@ -124,7 +124,7 @@ def read_declaration(text: str) -> Any:
         _refuse_repeats(root)
         return None if root is None else loader.construct_document(root)
     except yaml.YAMLError as error:
-        raise ConfigError(f"it is not YAML: {' '.join(str(error).split())}.") from error
+        raise ConfigError(f"it is not YAML: {in_one_line(error)}.") from error
 
 
 def check_declaration(values: Any) -> None:

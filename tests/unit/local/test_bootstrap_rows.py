@@ -21,7 +21,7 @@ from dstl_core import (
     Types,
     windows,
 )
-from dstl_core.errors import ColumnValueError, ConfigError, FormatError
+from dstl_core.errors import ColumnValueError, ConfigError, FormatError, StorageError
 from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
 from dstl_core.state.tables.descriptor import ListStateDescriptor, MapStateDescriptor
 from tests.command_line import is_one_sentence
@@ -220,12 +220,26 @@ def test_a_damaged_file_is_named(tmp_path: Path) -> None:
         write(tmp_path / "sp", start_with(str(path)).key_by("k").transform_columns())
 
 
-def test_a_dataset_with_other_column_valuesthan_its_schema(tmp_path: Path) -> None:
+def test_a_dataset_with_other_types_than_its_schema(tmp_path: Path) -> None:
     pq.write_table(ROWS, tmp_path / "a.parquet")
     pq.write_table(pa.table({"k": ["c"], "n": ["text"]}), tmp_path / "b.parquet")
     rows = start_with(ds.dataset(tmp_path, format="parquet")).key_by("k").transform_columns()
     with pytest.raises(ConfigError, match=r"is a dataset that cannot be read .*; mend its files"):
         write(tmp_path / "sp", rows)
+
+
+def test_a_dataset_whose_file_is_gone_is_not_called_damaged(tmp_path: Path) -> None:
+    pq.write_table(ROWS, tmp_path / "a.parquet")
+    rows = start_with(ds.dataset(tmp_path, format="parquet")).key_by("k").transform_columns()
+    (tmp_path / "a.parquet").unlink()
+    with pytest.raises(StorageError, match=r"its file system did not read .*a\.parquet.*; look at"):
+        write(tmp_path / "sp", rows)
+
+
+def test_the_class_of_an_engine_reads_no_files(tmp_path: Path) -> None:
+    for engine in (LocalEngine, "local"):
+        with pytest.raises(ConfigError, match=r"^The engine of bootstrap_with_parquet is wrong: "):
+            OperatorTransformation.bootstrap_with_parquet(engine, str(tmp_path))
 
 
 @pytest.mark.parametrize("number", [0, -3, "2", 1.5])
