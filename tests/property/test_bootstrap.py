@@ -99,8 +99,10 @@ def tables(
     names = draw(st.lists(keys, unique_by=repr, max_size=12))
     columns = {"k": pa.array(names, key_arrow)}
     for at, (_, arrow_type, values) in enumerate(chosen):
-        own = draw(st.lists(st.none() | values, min_size=len(names), max_size=len(names)))
-        columns[f"s{at}"] = pa.array(own, arrow_type)
+        values_of_state = draw(
+            st.lists(st.none() | values, min_size=len(names), max_size=len(names))
+        )
+        columns[f"s{at}"] = pa.array(values_of_state, arrow_type)
     max_parallelism = draw(st.sampled_from(max_parallelisms))
     parallelism = draw(st.integers(1, min(4, max_parallelism)))
     rows_per_batch = draw(st.integers(1, 13))
@@ -137,9 +139,9 @@ def bootstrapped(case: Any, folder: Path) -> Snapshot:
     key_type, types, table, max_parallelism, parallelism, rows_per_batch = case
     metas = tuple(_state_of(f"s{at}", each) for at, each in enumerate(types))
     states = tuple(StateColumns(meta, {meta.name: meta.name}, joined=True) for meta in metas)
-    own = ColumnRuns("k", key_type, states)
+    runs = ColumnRuns("k", key_type, states)
     target = SavepointFolder(folder)
-    encode = _EncodeRuns(own, str(target.folder), max_parallelism)
+    encode = _EncodeRuns(runs, str(target.folder), max_parallelism)
     index = [
         Row(row)
         for batch in table.to_batches(rows_per_batch)

@@ -130,8 +130,8 @@ class NewStream:
 
     def keyed(self, sections: Iterable[StreamSection]) -> KeyedStream:
         prefix_bytes = key_group_prefix_bytes(self.max_parallelism)
-        own = self.header, self.key_groups, prefix_bytes
-        return KeyedStream(*own, sections, has_order=self.needs_order)
+        what = self.header, self.key_groups, prefix_bytes
+        return KeyedStream(*what, sections, has_order=self.needs_order)
 
     def empty(self) -> KeyedStream:
         return self.keyed([b""] * len(self.key_groups))
@@ -141,7 +141,7 @@ def units_of_range(place: int, key_groups: KeyGroupRange, size: int) -> list[Uni
     """Divides key groups that have some size into units, by the bytes that are read at once."""
     total = len(key_groups)
     count = max(1, min(total, -(-size // BYTES_AT_ONCE)))
-    return [Unit(place, own, size * len(own) // total) for own in divided(key_groups, count)]
+    return [Unit(place, part, size * len(part) // total) for part in divided(key_groups, count)]
 
 
 def _ignore(report: Any) -> None:
@@ -188,8 +188,8 @@ def _known_streams(
     done = {unit.handle for unit in whole if known.has(unit.handle)}
     shared = dict.fromkeys(range(len(streams)), 0)
     if files.record is not None:
-        own = [unit for unit in whole if unit.handle not in done]
-        units = _shared_units(streams, own, workers_of(processes))
+        missing = [unit for unit in whole if unit.handle not in done]
+        units = _shared_units(streams, missing, workers_of(processes))
         recorded = Recorded(task, files.record.entries, number, SectionsForm(), returns=False)
         with closing(run_units(recorded, units, processes)) as runs:
             for unit, _ in runs:
@@ -308,8 +308,8 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output
         if not isinstance(result, Streamed):
             return result
         assert stream is not None  # it has units
-        own = result.sections(unit.key_groups)
-        return Sections([*map(_whole if stream.needs_order else _measured, own)])
+        sections = result.sections(unit.key_groups)
+        return Sections([*map(_whole if stream.needs_order else _measured, sections)])
 
     for unit, result in trial.results(tried, units):
         parts.setdefault(unit.handle, {}).update(zip(unit.key_groups, result.parts, strict=True))
@@ -323,10 +323,10 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output
     headers = [0 if stream is None else _header_size(stream.header) for stream in streams]
 
     def write(files: StateFiles) -> int:
-        for place, own in parts.items():
+        for place, tried_ones in parts.items():
             stream = streams[place]
             assert stream is not None  # it has units
-            sections = (own.get(key_group, b"") for key_group in stream.key_groups)
+            sections = (tried_ones.get(key_group, b"") for key_group in stream.key_groups)
             files.add_keyed_stream(stream.keyed(sections), keep_header=True)
         return sum(headers[place] for place in parts)
 
@@ -401,15 +401,15 @@ def range_sections(
     sources: Sequence[StatesOf],
     header: KeyedBackendHeader,
     max_parallelism: int,
-    own: KeyGroupRange,
+    key_groups: KeyGroupRange,
     only: KeyedStateHandle | None = None,
     digests: RecordDigests | None = None,
 ) -> KeyedSections:
     """The records of some key groups, which stay where they are. The caller closes it."""
     # One operator has every key once; two operators may have equal timers.
-    sections = KeyedSections(header, own, max_parallelism, check_duplicates=len(sources) > 1)
+    sections = KeyedSections(header, key_groups, max_parallelism, check_duplicates=len(sources) > 1)
     for source in sources:
-        add_states(sections, source, max_parallelism, own, only, digests)
+        add_states(sections, source, max_parallelism, key_groups, only, digests)
     return sections
 
 
@@ -421,17 +421,17 @@ def copied_sections(
     """The task that copies records as bytes."""
     stream = streams[unit.handle]
     assert stream is not None  # it has units
-    first, own, digests = sources[0], unit.key_groups, RecordDigests()
-    is_streamed = len(sources) == 1 and is_large(first.operator, own, stream.source)
+    first, key_groups, digests = sources[0], unit.key_groups, RecordDigests()
+    is_streamed = len(sources) == 1 and is_large(first.operator, key_groups, stream.source)
     if is_streamed and stream.needs_order:
-        is_streamed = are_in_order(first, own, stream.source)
+        is_streamed = are_in_order(first, key_groups, stream.source)
     if is_streamed:
-        pieces = _copied_pieces(first, stream, own, digests)
+        pieces = _copied_pieces(first, stream, key_groups, digests)
         return Streamed(pieces, lambda: [_left_out(sources), digests.states])
     with range_sections(
-        sources, stream.header, stream.max_parallelism, own, stream.source, digests
+        sources, stream.header, stream.max_parallelism, key_groups, stream.source, digests
     ) as sections:
-        parts = [sections.section_pieces(key_group) for key_group in own]
+        parts = [sections.section_pieces(key_group) for key_group in key_groups]
     return Sections(parts, [_left_out(sources), digests.states])
 
 
@@ -531,7 +531,7 @@ def _runs_of(result: tuple[list[StateRuns], Any] | Streamed) -> Iterable[StateRu
 
 def streamed_runs(runs: Iterable[StateRuns], report: Callable[[], Any]) -> Streamed:
     """What a unit of a shuffle gives that is too large for memory."""
-    return Streamed(((0, b"".join(packed_runs(own))) for own in runs), report)
+    return Streamed(((0, b"".join(packed_runs(run))) for run in runs), report)
 
 
 def write_sections(
@@ -542,17 +542,17 @@ def write_sections(
         headers = len(ranges) * _header_size(sections.header)
 
         def write(files: StateFiles) -> int:
-            for own in ranges:
-                files.add_keyed_stream(sections.stream(own), keep_header=True)
+            for key_groups in ranges:
+                files.add_keyed_stream(sections.stream(key_groups), keep_header=True)
             return headers
 
         output.trial.write(write, headers)
         return [None] * len(ranges)
     handles, names = Handles(), output.target.names
     known = RecordedStreams(output.target, names.begin())
-    for place, own in enumerate(ranges):
+    for place, key_groups in enumerate(ranges):
         names.begin()
-        stream = known.written(place, partial(_write_sections, sections, own))
+        stream = known.written(place, partial(_write_sections, sections, key_groups))
         handles.append(known.take(stream))
         portion.reach((1 + (place + 1) / len(ranges)) / 2)
     names.begin()

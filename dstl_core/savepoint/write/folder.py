@@ -122,15 +122,15 @@ class StateFiles:
         """The same files, for native keyed state that becomes a part of another handle: only its
         table files are stored.
         """
-        own = copy.copy(self)
-        own.form, own.lists_are_inline = "native", True
-        return own
+        files = copy.copy(self)
+        files.form, files.lists_are_inline = "native", True
+        return files
 
     def of_thread(self) -> StateFiles:
         """The same files for another thread, with names of its own."""
-        own = copy.copy(self)
-        own.names = self.names.part()
-        return own
+        files = copy.copy(self)
+        files.names = self.names.part()
+        return files
 
     def at(self, number: int) -> StateFiles:
         """The same files, for a part of the work that has begun: another process, or this one,
@@ -325,8 +325,8 @@ class StateFiles:
     def add_keyed_state(self, state: KeyedState) -> StoredKeyedHandle | None:
         """Stores the state of one subtask."""
         if self.form == "native":
-            own = state.raw_sections()
-            return None if own is None else self._native(own)
+            sections = state.raw_sections()
+            return None if sections is None else self._native(sections)
         raw, offsets = state.write_canonical()
         return KeyGroupsSavepointStateHandle(offsets, self.add_stream(raw)) if raw else None
 

@@ -166,8 +166,8 @@ class Entries:
         start = 8 + int.from_bytes(body[:8], "big")
         facts = parse_json_object(bytes(body[8:start]), _WHAT)
         if PIECES in facts:
-            size, _, own = facts[PIECES]
-            if self.file_io.size(self.folder.child(own)) != size:
+            size, _, file = facts[PIECES]
+            if self.file_io.size(self.folder.child(file)) != size:
                 return None  # a power loss can keep an entry without its pieces
         return Entry(facts, bytes(body[start:]))
 
@@ -185,8 +185,8 @@ class Entries:
             pieces: Its bytes, each with a number.
             report: What the facts say beside them, once all pieces were read.
         """
-        own = f"{name}-pieces-{TRY.get()}"
-        location = self.folder.child(own)
+        file = f"{name}-pieces-{TRY.get()}"
+        location = self.folder.child(file)
         digest, size = xxhash.xxh3_128(), 0
 
         def written() -> Iterator[bytes | memoryview]:
@@ -200,7 +200,7 @@ class Entries:
 
         self.file_io.delete(location)  # what a killed run has begun
         self.file_io.write_new(location, written())
-        self.keep(name, {PIECES: [size, digest.hexdigest(), own], "report": report()})
+        self.keep(name, {PIECES: [size, digest.hexdigest(), file], "report": report()})
 
     def pieces(self, name: str, entry: Entry) -> Iterator[NumberedPiece]:
         """The pieces of an entry of ``keep_pieces``, one at a time.
@@ -208,8 +208,8 @@ class Entries:
         Raises:
             StorageError: They are not those that were kept.
         """
-        total, expected, own = entry.facts[PIECES]
-        location = self.folder.child(own)
+        total, expected, file = entry.facts[PIECES]
+        location = self.folder.child(file)
         digest, at, buffer = xxhash.xxh3_128(), 0, b""
         while at < total or buffer:
             more = self.file_io.read_bytes(location, at, min(at + _READ_BYTES, total))
@@ -230,7 +230,7 @@ class Entries:
         if digest.hexdigest() != expected:
             self.forget([name])
             raise gone(location)
-        self._read[name] = own
+        self._read[name] = file
 
     def forget(self, names: Iterable[str]) -> None:
         for name in names:

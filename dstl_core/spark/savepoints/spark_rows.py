@@ -199,8 +199,8 @@ class _RunKeyed:
             key_groups = compute_key_group_range_for_operator_index(
                 self.max_parallelism, self.parallelism, subtask
             )
-            own = (batch.drop_columns([SUBTASK_COLUMN]) for batch in rows)
-            state = self.function.state(key_groups, self.max_parallelism, own)
+            values = (batch.drop_columns([SUBTASK_COLUMN]) for batch in rows)
+            state = self.function.state(key_groups, self.max_parallelism, values)
             handle = files.add_keyed_state(state)
             yield SubtaskReport.of_keyed(subtask, handle, files.written.values()).to_batch()
 

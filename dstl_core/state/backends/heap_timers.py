@@ -67,10 +67,10 @@ class HeapTimers:
         parts, offsets, position = [], [], 0
         for key_group in self._key_groups:
             is_empty = key_group not in with_timers
-            own = b"" if is_empty else write_raw_timers(self._services(key_group))
+            services = b"" if is_empty else write_raw_timers(self._services(key_group))
             offsets.append(NO_OFFSET if is_empty else position)
-            position += len(own)
-            parts.append(own)
+            position += len(services)
+            parts.append(services)
         stream = add_stream(b"".join(parts))
         ranges = KeyGroupRangeOffsets(self._key_groups, tuple(offsets))
         return KeyGroupsStateHandle(ranges, stream, str(uuid4()))

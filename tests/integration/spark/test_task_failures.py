@@ -132,7 +132,7 @@ def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
     """Speculation: both attempts of every task write, and the driver takes one report of each."""
     meta = StateMetaInfoSnapshot.key_value("n", KeyedStateType.VALUE, Types.LONG)
     states = (StateColumns(meta, {"n": "n"}, joined=True),)
-    own = ColumnRuns("k", Types.STRING, states)
+    runs = ColumnRuns("k", Types.STRING, states)
     batches = [
         pa.RecordBatch.from_pydict(
             {
@@ -143,7 +143,7 @@ def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):
         for first in (0, 3000, 6000)
     ]
     folder = SavepointFolder(tmp_path / "sp")
-    encode = _EncodeRuns(own, str(folder.folder), 128)
+    encode = _EncodeRuns(runs, str(folder.folder), 128)
     attempts = [[list(encode([batch])) for batch in batches] for _ in range(2)]
     # The first attempt of the first task won, the second one of the others.
     taken = [attempts[0][0], attempts[1][1], attempts[1][2]]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import shutil
 import signal
-import time
 from multiprocessing import get_context
 from pathlib import Path
 from select import select
@@ -191,7 +190,7 @@ def test_errors_come_in_the_order_of_the_units() -> None:
 
 def test_an_error_does_not_wait_for_other_units(tmp_path: Path) -> None:
     """They may be whole streams of gigabytes. What they have begun is undone."""
-    begun = get_context("fork").Event()
+    begun, never = get_context("fork").Event(), get_context("fork").Event()
 
     def task(unit: Unit) -> None:
         if unit.key_groups.start_key_group == 0:
@@ -199,7 +198,7 @@ def test_an_error_does_not_wait_for_other_units(tmp_path: Path) -> None:
             raise FormatError("A record is damaged")
         try:
             begun.set()
-            time.sleep(60)
+            never.wait(60)
             (tmp_path / "waited").touch()
         finally:
             (tmp_path / "undone").touch()
@@ -210,9 +209,11 @@ def test_an_error_does_not_wait_for_other_units(tmp_path: Path) -> None:
 
 
 def test_units_that_nobody_wants_any_more_are_left(tmp_path: Path) -> None:
+    never = get_context("fork").Event()
+
     def task(unit: Unit) -> None:
         if unit.key_groups.start_key_group:
-            time.sleep(60)
+            never.wait(60)
             (tmp_path / "waited").touch()
 
     results = run_units(task, UNITS, 2)
@@ -222,7 +223,7 @@ def test_units_that_nobody_wants_any_more_are_left(tmp_path: Path) -> None:
 
 
 def test_a_process_that_is_killed_while_it_takes_a_unit_holds_nobody_up() -> None:
-    taken = get_context("fork").Event()
+    taken, come = get_context("fork").Event(), get_context("fork").Event()
 
     def task(unit: Unit) -> None:
         if unit.key_groups.start_key_group == 0:
@@ -230,14 +231,15 @@ def test_a_process_that_is_killed_while_it_takes_a_unit_holds_nobody_up() -> Non
         if unit.key_groups.start_key_group == 1:
             units._shared[0]._next_and_end.get_lock().acquire()
             taken.set()
-            time.sleep(1)
+            assert come.wait(30)
             os.kill(os.getpid(), signal.SIGKILL)
 
     child = os.fork()
     if child == 0:
         signal.alarm(60)
         try:
-            list(run_units(task, UNITS, 2))
+            for _ in run_units(task, UNITS, 2):
+                come.set()
         except DstlError:
             os._exit(0)
         os._exit(1)
