@@ -302,17 +302,21 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output
         for unit in units_of_range(place, stream.key_groups, stream.size)
     ]
     parts: dict[int, dict[int, StreamSection]] = {}
+    in_pieces: set[Unit] = set()
 
     def tried(unit: Unit) -> Sections:
         stream, result = streams[unit.handle], task(unit)
         if not isinstance(result, Streamed):
             return result
         assert stream is not None  # it has units
+        in_pieces.add(unit)
         sections = result.sections(unit.key_groups)
         return Sections([*map(_whole if stream.needs_order else _measured, sections)])
 
     for unit, result in trial.results(tried, units):
         parts.setdefault(unit.handle, {}).update(zip(unit.key_groups, result.parts, strict=True))
+        if unit in in_pieces:
+            trial.keeps_pieces(sum(map(_size_of, result.parts)))
 
     if trial.files.form == "native":
         for place, sections in parts.items():

@@ -168,11 +168,9 @@ class RewritingPlan:
         source = "" if self.source is None else self.source.file.sha256
         decided = [self.kind, self.form, self.files, keep_compression, self.plan]
         plan = None if self.plan is None else plan_digest(decided)
-        begins = self.plan is not None and self.source_size >= RECORDED_FROM_BYTES
         if folder.scheme == "memory":
             jobs = 1  # what another process writes there is not here
-        hands_over = jobs_for(self.source_size, jobs) != 1  # processes share a stream by its record
-        record = open_record(folder, source, plan, begins=begins or hands_over)
+        record = open_record(folder, source, plan, begins=self._is_recorded(jobs))
         target, is_done = None, False
         try:
             if record is not None:
@@ -205,6 +203,11 @@ class RewritingPlan:
         finally:
             if record is not None:
                 record.close(is_done=is_done)
+
+    def _is_recorded(self, jobs: Jobs) -> bool:
+        """Whether units are kept while it is written. Processes share a stream by its record."""
+        is_shared = jobs_for(self.source_size, jobs) != 1  # a wrong number is refused first
+        return is_shared or (self.plan is not None and self.source_size >= RECORDED_FROM_BYTES)
 
     def _write(
         self,
@@ -269,7 +272,7 @@ class RewritingPlan:
         output = Output(files, self._kept(files), jobs, keep_compression, trial)
         for step in self.steps:
             step.written(output)
-        told = trial.forecast(self.source_size, jobs)
+        told = trial.forecast(self.source_size, jobs, is_recorded=self._is_recorded(jobs))
         check_room(files.folder, told.written + told.beside)
         return told
 

@@ -35,7 +35,8 @@ class Forecast:
     """What a rewriting takes.
 
     Args:
-        read: Bytes that it reads: state of the source, what it wrote, and temporary files.
+        read: Bytes that it reads: state of the source, what it wrote, temporary files, and pieces
+            that it has kept.
         written: Bytes of state of the result.
         memory: Bytes of memory of a process.
         temporary: Bytes in the folder for temporary files.
@@ -136,6 +137,7 @@ class Trial:
     temporary: int = 0
     beside: int = 0
     held: int = 0
+    pieces: float = 0
     _scale: float = 1.0
 
     def results(
@@ -188,15 +190,26 @@ class Trial:
         """
         self.held = max(self.held, min(size, HELD_BYTES) - tried)
 
-    def forecast(self, source_size: int, jobs: Jobs) -> Forecast:
-        """What all takes."""
+    def keeps_pieces(self, size: int) -> None:
+        """Takes what units gave that is too large for memory: it is read from the record."""
+        self.pieces += size * self._scale
+
+    def forecast(self, source_size: int, jobs: Jobs, *, is_recorded: bool) -> Forecast:
+        """What all takes.
+
+        Args:
+            source_size: Bytes of the state that is read.
+            jobs: The number of processes, or what runs units.
+            is_recorded: Whether units are kept.
+        """
         new = round(self.written) + self.files.new_bytes
         copied = self.files.copied_bytes
         processes = jobs_for(source_size, jobs)
         count = processes if isinstance(processes, int) else None
+        pieces = round(self.pieces) if is_recorded else 0
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         return Forecast(
-            read=source_size + _READ_BACK * new + copied + self.temporary,
+            read=source_size + _READ_BACK * new + copied + self.temporary + pieces,
             written=new + copied,
             memory=self.held + (peak if sys.platform == "darwin" else peak << 10),
             temporary=self.temporary,

@@ -13,7 +13,8 @@ import pyarrow as pa
 import pytest
 
 from dstl_core import AggregateOperator, LocalEngine, Snapshot, StatefulJob, aggregates
-from dstl_core.savepoint.edit import keyed_units, trial
+from dstl_core.savepoint.edit import keyed_units, rewriting, trial
+from dstl_core.savepoint.read import stored_records
 from dstl_core.storage import local_files
 from tests.command_line import run
 from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, snapshot
@@ -41,6 +42,26 @@ def _written(folder: Path) -> int:
     return sum(operator.state.state_size for operator in Snapshot.load(folder).operators)
 
 
+def _told_and_read(
+    command: list[str], run: Any, monkeypatch: pytest.MonkeyPatch
+) -> tuple[dict[str, Any], int]:
+    """The forecast of a command, and the bytes that it reads."""
+    _, text, _ = run(*command, "--dry-run", "--json")
+    assert not Path(command[2]).exists()
+    read, read_regular = 0, local_files.read_regular
+
+    def counted(path: str, start: int, end: int | None) -> bytes:
+        nonlocal read
+        data = read_regular(path, start, end)
+        read += len(data)
+        return data
+
+    with monkeypatch.context() as context:
+        context.setattr(local_files, "read_regular", counted)
+        run(*command)
+    return json.loads(text)["forecast"], read
+
+
 @pytest.mark.parametrize(
     ("options", "share"),
     [
@@ -59,25 +80,29 @@ def test_the_bytes_that_a_real_run_reads_and_writes(
 ) -> None:
     monkeypatch.setattr(keyed_units, "BYTES_AT_ONCE", 150_000)  # three of some units
     source, out = str(snapshot(SOURCE)) if "--copy" in options else even, tmp_path / "out"
-    _, text, _ = run("rewrite", source, str(out), *options, "--dry-run", "--json")
-    assert not out.exists()
-    told = json.loads(text)["forecast"]
-    read = 0
-
-    def counted(path: str, start: int, end: int | None) -> bytes:
-        nonlocal read
-        data = read_regular(path, start, end)
-        read += len(data)
-        return data
-
-    read_regular = local_files.read_regular
-    monkeypatch.setattr(local_files, "read_regular", counted)
-    run("rewrite", source, str(out), *options)
+    told, read = _told_and_read(["rewrite", source, str(out), *options], run, monkeypatch)
     assert told["bytes_read"] == pytest.approx(read, rel=0.25)
     assert told["bytes_written"] == pytest.approx(_written(out), rel=share)
     assert told["is_exact"] == ("--copy" in options)
     assert told["processes"] == 1
     assert 10 << 20 < told["memory"] < 8 << 30
+
+
+def test_pieces_of_large_key_groups_are_read_once_more(
+    tmp_path: Path, run: Any, even: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A unit that is too large for memory is kept in pieces, and the file is made of them."""
+    native = str(tmp_path / "native")
+    run("rewrite", even, native, "--format", "native")
+    reads = []
+    for name, large in (("whole", 1 << 30), ("pieces", 10_000)):
+        monkeypatch.setattr(stored_records, "LARGE_BYTES", large)
+        monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
+        command = ["rewrite", native, str(tmp_path / name), "--canonical"]
+        told, read = _told_and_read(command, run, monkeypatch)
+        assert told["bytes_read"] == pytest.approx(read, rel=0.25)
+        reads.append(read)
+    assert reads[1] > reads[0] + 0.8 * _written(tmp_path / "pieces")
 
 
 def test_the_temporary_file_that_a_real_run_has(
