@@ -11,7 +11,6 @@ import os
 import signal
 import sys
 import time
-from collections import deque
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
@@ -20,6 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from multiprocessing import current_process, get_context
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from dstl_core.errors import DAMAGED, ConfigError, DstlError
@@ -171,7 +171,8 @@ def _pooled(
     window = _WAITING * jobs
     shared = _SharedUnits(task, units, window)
     pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (shared, os.getpid()))
-    waiting: deque[Future[tuple[int, Any] | None]] = deque()
+    submitted = 0
+    completed: SimpleQueue[Future[tuple[int, Any] | None]] = SimpleQueue()
     results: dict[int, Any] = {}
     failures: dict[int, _UnitError] = {}
     unit, is_done = units[0], False
@@ -180,9 +181,9 @@ def _pooled(
             while number not in results:
                 if number in failures:  # results and errors of earlier units come first
                     raise failures[number].error from failures[number].__cause__
-                while len(waiting) < window:
-                    waiting.append(pool.submit(_run))
-                done = waiting.popleft()
+                for _ in range(window - submitted):
+                    pool.submit(_run).add_done_callback(completed.put)
+                done, submitted = completed.get(), window - 1
                 error = done.exception()
                 if isinstance(error, _UnitError):
                     failures[error.number] = error
@@ -194,6 +195,7 @@ def _pooled(
             shared.allow(number + 1 + window)
         is_done = True
     except BrokenProcessPool as error:
+        is_done = True  # the pool ends the others
         raise DstlError(
             f"One of {jobs} processes was killed while it read key groups {unit.key_groups}, "
             f"perhaps for want of memory; run it with fewer of them (jobs, --jobs)."
@@ -210,7 +212,8 @@ def _stop(pool: ProcessPoolExecutor) -> None:
     """
     for process in list((pool._processes or {}).values()):  # noqa: SLF001  # none has a public name
         if process.pid is not None and process.is_alive():
-            os.kill(process.pid, _STOP)
+            with suppress(ProcessLookupError):  # it has ended since
+                os.kill(process.pid, _STOP)
 
 
 class _UnitError(Exception):
@@ -290,6 +293,7 @@ _running: list[int] = []
 
 def _adopt(shared: _SharedUnits, parent: int) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a pool ends its others so when one is killed
     signal.signal(_STOP, _leave)
     # If that one is killed, nobody does: this one would wait for ever, and hold its output open.
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
