@@ -8,16 +8,13 @@ from dstl_core.testing.faulty_file_io import (
 )
 from dstl_core.testing.manual import ManualClock, ManualScheduler
 from dstl_core.testing.memory_file_io import MemoryFileIO
-from dstl_core.testing.simulation import CheckpointSimulation, SimulationError
 
 __all__ = [
-    "CheckpointSimulation",
     "Fault",
     "FaultyFileIO",
     "ManualClock",
     "ManualScheduler",
     "MemoryFileIO",
-    "SimulationError",
     "scripted_faults",
     "seeded_faults",
 ]

@@ -30,7 +30,7 @@ from dstl_core.state.backends.state_changelog import ChangelogTruncateHelper
 from dstl_core.state.restore.carry_over import CarriedState, carry_over
 from dstl_core.state.restore.compaction import compact_log
 from dstl_core.storage.commit_log import CommitLog
-from dstl_core.testing import CheckpointSimulation, SimulationError
+from tests.simulation.checkpoint_simulation import CheckpointSimulation, SimulationError
 
 SEEDS_TO_FIND_A_BUG = 600
 SOAK_SEEDS = 20_000

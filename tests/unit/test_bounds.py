@@ -213,7 +213,6 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/spark/savepoints/spark_units.py:_LONGEST_REASON": Sum.SHOWN,
     "dstl_core/spark/savepoints/spark_units.py:_MOST_RESULT_BYTES": Sum.PACE,
     "dstl_core/storage/file_systems.py:_LONGEST_REASON": Sum.SHOWN,
-    "dstl_core/testing/simulated_job.py:MAX_PARALLELISM": Sum.NAME,
     "dstl_dagster/charts.py:MAX_POINTS": Sum.SHOWN,
     "dstl_dagster/charts.py:_MAX_LABEL": Sum.SHOWN,
     "dstl_dagster/checks/snapshot_check.py:MAX_SHOWN": Sum.SHOWN,

@@ -274,13 +274,11 @@ EXPORTED = {
         "open_file_io",
     ],
     "testing": [
-        "CheckpointSimulation",
         "Fault",
         "FaultyFileIO",
         "ManualClock",
         "ManualScheduler",
         "MemoryFileIO",
-        "SimulationError",
         "scripted_faults",
         "seeded_faults",
     ],

@@ -162,7 +162,6 @@ SILENT = {
     "dstl_core.storage.multipart": "a second error, while the first one is raised",
     "dstl_core.storage.publish_once": "a second error, after the first one",
     "dstl_core.storage.signed_reads": "the file system reads the same, and its error says why",
-    "dstl_core.testing.simulation": "the simulation makes the errors",
     "dstl_dagster.resources.spark_resource": "the question is whether the session answers",
 }
 """Modules that catch any error and do not pass it on, and why it is no answer to a question."""
@@ -186,7 +185,6 @@ ANSWERED = {
     "dstl_core.scheduling": "a thread that others wait for goes on",
     "dstl_core.state.backends.materialization": "the future gets the error",
     "dstl_core.testing.manual": "the test gets the error",
-    "dstl_core.testing.simulated_job": "the checkpoint is declined",
     "dstl_dagster.checks.store_checks": "raised when the other checks are done",
     "dstl_dagster.pipelines.epoch_metadata": "the metadata of the commit says so",
     "dstl_dagster.pipelines.epochs": "a warning of the run; the epoch is committed, its log stays",

@@ -36,7 +36,7 @@ from dstl_core.storage.location import METADATA_FILE_NAME, JobLayout, Location
 from dstl_core.testing.faulty_file_io import Fault, FaultyFileIO
 from dstl_core.testing.manual import ManualClock, ManualScheduler
 from dstl_core.testing.memory_file_io import MemoryFileIO
-from dstl_core.testing.simulated_job import (
+from tests.simulation.simulated_job import (
     MAX_PARALLELISM,
     OPERATOR,
     TIMEOUT_MS,
@@ -346,7 +346,7 @@ class CheckpointSimulation:
         """Checks new commits, and the files of all retained checkpoints."""
         log = self._observer
         log.refresh()
-        for record in log._log.records_after(self._seen_records):  # noqa: SLF001  # looks inside
+        for record in log._log.records_after(self._seen_records):
             self._seen_records += 1
             if record.type == "claim":
                 self._holder = record.owner
@@ -369,7 +369,7 @@ class CheckpointSimulation:
             self._fail(f"the metadata of checkpoint {checkpoint.checkpoint_id} is missing")
         known = self._named.get(checkpoint.metadata_sha256)
         if known is None or known[0] is not raw:
-            cleaner = self._observer._cleaner  # noqa: SLF001  # looks inside
+            cleaner = self._observer._cleaner
             files = cleaner.own_files(self._observer.load(checkpoint))
             known = self._named[checkpoint.metadata_sha256] = raw, sorted(map(str, files))
         return known[1]
