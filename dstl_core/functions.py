@@ -356,7 +356,6 @@ class WindowFunction(RichFunction):
         return ListStateDescriptor(WINDOW_CONTENTS, self.type)
 
     def element_of(self, row: Row) -> Any:
-        """The element of a row."""
         if self.element is None:
             return row
         return row[self.element] if isinstance(self.element, str) else self.element(row)
@@ -445,7 +444,6 @@ class WindowReadContext:
         return self._timers.processing_time_timers
 
     def trigger_state(self, descriptor: StateDescriptor) -> Any:
-        """State of the trigger for this window."""
         return self.window_state(descriptor)
 
     def window_state(self, descriptor: StateDescriptor) -> Any:

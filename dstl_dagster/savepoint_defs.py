@@ -229,7 +229,6 @@ class _Savepoint:
     def copies(
         self, rewrite: Rewrite | None, upgrade: Upgrade | None, migrate: Migrate | None
     ) -> list[dg.AssetsDefinition]:
-        """The assets that are copies of the savepoint."""
         for edit, kind in ((rewrite, Rewrite), (upgrade, Upgrade), (migrate, Migrate)):
             _check_edit(self.name, edit, kind)
         assets = []
@@ -287,7 +286,6 @@ class _Savepoint:
         return build_snapshot_checks(self.key, self.source, [*every, *more])
 
     def migrated_checks(self, migrate: Migrate | None) -> list[dg.AssetChecksDefinition]:
-        """Checks of the migrated savepoint."""
         if migrate is None:
             return []
         checks: list[SnapshotCheck] = [VerifyCheck(blocking=True)]

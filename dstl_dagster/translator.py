@@ -113,7 +113,6 @@ class RenamedParts(DagsterDstlTranslator):
         self._keys = keys
 
     def get_asset_spec(self, data: DstlTranslatorData) -> dg.AssetSpec:
-        """The spec of one part."""
         spec = self._translator.get_asset_spec(data)
         return spec.replace_attributes(key=self._keys.get(spec.key, spec.key))
 

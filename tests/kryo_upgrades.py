@@ -36,7 +36,6 @@ class ValueUpgrade:
         self._changes = TypeChanges(FlinkTypes(KryoClasses(Dialect.KRYO_5, layouts)))
 
     def type_of(self, snapshot: bytes) -> AnySerializer:
-        """The type of a snapshot."""
         return SnapshotContext(self._registry).read_snapshot(DataInput(snapshot))
 
     def change(self, snapshot: bytes) -> tuple[AnySerializer, TypeChange]:

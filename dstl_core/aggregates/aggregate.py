@@ -107,7 +107,6 @@ class Aggregate(ABC):
 
     @property
     def how(self) -> str:
-        """The name of the aggregate."""
         return self.__class__.__name__
 
     @property
@@ -123,7 +122,6 @@ class Aggregate(ABC):
 
     @property
     def values(self) -> tuple[str, ...]:
-        """The columns of its values."""
         return () if self.column is None else (self.column,)
 
     @property

@@ -124,7 +124,6 @@ class Merge(ABC):
 
     @property
     def final_type(self) -> pa.DataType:
-        """The type of ``final``."""
         return self.types[0]
 
     def final(self, held: Columns) -> pa.Array:

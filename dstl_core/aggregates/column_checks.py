@@ -46,7 +46,6 @@ def kind_of(kind: pa.DataType) -> str | None:
 
 
 def is_number(kind: pa.DataType) -> bool:
-    """Whether values of a type are numbers."""
     return kind_of(kind) in ("integer", "float", "decimal")
 
 

@@ -75,7 +75,6 @@ class RowsOfKeys:
 
     @property
     def present(self) -> RowsOfKeys:
-        """The rows with a value."""
         return self.where(self.column.is_valid()) if self.column.null_count else self
 
     def of(self, values: pa.Array) -> RowsOfKeys:

@@ -273,7 +273,6 @@ def _texts(values: pa.Array, text_of: Callable[[Any], str]) -> pa.Array:
 
 
 def _java_text(number: float) -> str:
-    """The text of ``Double.toString``."""
     if isfinite(number):
         return java_double_text(number)
     return "NaN" if isnan(number) else "Infinity" if number > 0 else "-Infinity"

@@ -74,7 +74,6 @@ def _text_of(line: str | tuple[str, str]) -> str:
 
 
 def complain(sentence: str) -> None:
-    """Writes one sentence to stderr."""
     sys.stderr.write(f"dstl: {printable(sentence)}\n")
 
 

@@ -92,7 +92,6 @@ class RawValue(NamedTuple):
 
 
 def multiset_count() -> LogicalType:
-    """The type of the counts of a multiset."""
     return LogicalType("INT", nullable=False)
 
 

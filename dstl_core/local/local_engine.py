@@ -96,32 +96,26 @@ class LocalEngine:
         return LocalRunner(self, name)
 
     def batch_of(self, rows: Any, what: str, reads: ReadColumns = ALL_COLUMNS) -> ArrowRows:
-        """As ``Engine.batch_of``."""
         batch = rows_of(rows, what, reads, self.rows_bytes, self.temp_folder)
         check_names(batch.schema.names, what)
         return batch
 
     def columns_of(self, rows: ArrowRows) -> dict[str, str]:
-        """As ``Engine.columns_of``."""
         return {field.name: spark_name(field.type) for field in rows.schema}
 
     def select(self, rows: ArrowRows, names: Sequence[str]) -> ArrowRows:
-        """As ``Engine.select``."""
         return rows.select(names)
 
     def in_types(self, rows: ArrowRows, types: Mapping[str, str]) -> ArrowRows | None:
-        """As ``Engine.in_types``."""
         return rows.in_types({name: number_type(text) for name, text in types.items()})
 
     def check_input(
         self, rows: ArrowRows, operator: Operator, order_by: Sequence[str] | None
     ) -> None:
-        """As ``Engine.check_input``."""
         check_input(rows.schema, operator, order_by)
         check_sorts(rows.schema, order_by or ())
 
     def fingerprint(self, rows: ArrowRows, version: int = FINGERPRINT_VERSION) -> Fingerprint:
-        """As ``Engine.fingerprint``."""
         if version != FINGERPRINT_VERSION:
             raise ConfigError(
                 f"An older release of dstl committed this input: only Spark computes its "
@@ -132,7 +126,6 @@ class LocalEngine:
         return sum(hashes, Fingerprint(0, 0))
 
     def latest_time(self, rows: ArrowRows, column: str) -> int | None:
-        """As ``Engine.latest_time``."""
         latest: int | None = None
         for batch in rows.batches():
             latest = later(latest, latest_time_in(batch, column))
@@ -143,11 +136,9 @@ class LocalEngine:
         return None
 
     def to_arrow(self, rows: ArrowRows) -> pa.Table:
-        """As ``Engine.to_arrow``."""
         return rows.to_arrow()
 
     def read(self, files: Sequence[str], schema: pa.Schema) -> ArrowRows:
-        """As ``Engine.read``."""
         return FileRows(files, stored_arrow_schema(schema))
 
 
@@ -180,7 +171,6 @@ class LocalRunner:
     def per_subtask(
         self, run: RunTask, task: TaskSpec, subtasks: Sequence[int], description: str
     ) -> list[SubtaskReport]:
-        """As ``TaskRunner.per_subtask``."""
         task, room = self._bounded(task, dict.fromkeys(subtasks, 0))
 
         def call(subtask: int, stopped: Event) -> SubtaskReport:
@@ -197,7 +187,6 @@ class LocalRunner:
         epoch: EpochSpec,
         description: str,
     ) -> list[SubtaskReport]:
-        """As ``TaskRunner.apply``."""
         engine = self.engine
         placed = placed_rows(
             rows, operator, order_by, task.job, engine.rows_bytes, engine.temp_folder

@@ -154,7 +154,6 @@ class AggregatedWindows(RichFunction):
 
     @property
     def merges(self) -> tuple[Merge, ...]:
-        """The aggregates."""
         return self.merge.merges
 
     @property
@@ -278,12 +277,10 @@ class AggregatedWindowOperator:
         return self._output(keys.filter(chosen), bounds[fires], accumulators.filter(chosen))
 
     def _store(self, places: Places, accumulators: pa.Array) -> None:
-        """Stores the accumulators of windows."""
         if len(places):
             self._contents.put_at(places, accumulators, distinct=True)
 
     def _register(self, windows: Places, bounds: Bounds) -> None:
-        """Registers the timers of windows, which have none."""
         if len(windows):
             ended = _last(bounds) <= self.timers.current_watermark
             timers = self._timers_of(windows, bounds, ended)
@@ -378,7 +375,6 @@ class AggregatedWindowOperator:
 
 
 def window_column(bounds: Bounds) -> pa.Array:
-    """Windows as a column."""
     columns = [pa.array(bounds[:, at]) for at in (0, 1)]
     return pa.StructArray.from_arrays(columns, fields=list(_WINDOW_TYPE))
 

@@ -49,7 +49,6 @@ class OperatorSetup:
         return OperatorID.for_uid(self.uid)
 
     def key_groups(self, subtask: int) -> KeyGroupRange:
-        """The key groups that a subtask owns."""
         return compute_key_group_range_for_operator_index(
             self.max_parallelism, self.parallelism, subtask
         )

@@ -153,7 +153,6 @@ class KeyedSnapshots(Generic[Log]):
             self.changelog.notify_checkpoint_complete(checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Notes that the checkpoint was aborted."""
         if self.changelog is not None:
             self.changelog.notify_checkpoint_aborted(checkpoint_id)
 

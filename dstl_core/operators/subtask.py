@@ -262,7 +262,6 @@ class OperatorSubtask:
     def process_columns(
         self, keys: pa.Array, rows: pa.RecordBatch, until_ms: int
     ) -> pa.RecordBatch | None:
-        """As ``AggregatedWindowOperator.add_columns``."""
         if not isinstance(self._operator, AggregatedWindowOperator):
             raise InvariantViolation("an operator on rows got columns")
         return self._operator.add_columns(keys, rows, until_ms)
@@ -290,7 +289,6 @@ class OperatorSubtask:
 
     @property
     def changelog(self) -> ChangelogKeyedStateBackend | None:
-        """The changelog of its keyed state."""
         return None if self._snapshots is None else self._snapshots.changelog
 
     @property
@@ -385,7 +383,6 @@ class OperatorSubtask:
         self._tell("notify_checkpoint_complete", checkpoint_id)
 
     def notify_checkpoint_aborted(self, checkpoint_id: int) -> None:
-        """Notes that the checkpoint was aborted."""
         if self._snapshots is not None:
             self._snapshots.notify_checkpoint_aborted(checkpoint_id)
         self._tell("notify_checkpoint_aborted", checkpoint_id)

@@ -121,7 +121,6 @@ class WindowOperator:
         return batch.keys
 
     def process_rows(self, keys: Sequence[Any], rows: Iterable[NumberedRow]) -> list[Any]:
-        """As ``KeyedProcessOperator.process_rows``."""
         output: list[Any] = []
         for number, row, timestamp in rows:
             self._backend.slot = number

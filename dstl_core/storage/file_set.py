@@ -60,7 +60,6 @@ class FileSet:
         self.add_all(places)
 
     def add_all(self, places: Iterable[Location]) -> None:
-        """Adds the files at these places."""
         folders: dict[tuple[str, str], Location] = {}
         for place in places:
             path, name = posixpath.split(place.path)

@@ -86,7 +86,6 @@ class Location:
         return other.path == root or other.path.startswith(root + "/")
 
     def relative_to(self, root: Location) -> str:
-        """The path relative to ``root``."""
         return posixpath.relpath(self.path, root.path)
 
     def __str__(self) -> str:

@@ -150,7 +150,6 @@ class DstlResourcesComponent(dg.Component, dg.Resolvable):
     ] = None
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The resources."""
         storage = self.storage.build()
         resources: dict[str, Any] = {
             "storage": storage,

@@ -268,7 +268,6 @@ class UploadsModel(dg.Model, dg.Resolvable):
 
 
 def asset_key_of(text: str) -> dg.AssetKey:
-    """An asset key from ``a/b``."""
     if not text.strip("/"):
         raise ConfigError("An asset key is empty; write it as a/b.")
     return dg.AssetKey(text.split("/"))

@@ -119,7 +119,6 @@ class SavepointComponent(dg.Component, dg.Resolvable):
         return translated(self.translation, data, unique_keys=self.unique_keys)
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The definitions of the savepoint."""
         options = {name: getattr(self, name) for name in _OPTIONS}
         return build_savepoint_defs(self.name, translator=ComponentTranslator(self), **options)
 

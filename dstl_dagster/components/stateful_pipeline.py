@@ -313,7 +313,6 @@ class StatefulPipelineComponent(dg.Component, dg.Resolvable):
         )
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The definitions of the pipeline."""
         owner = f"pipeline {self.name!r}"
         check_options(owner, type(self), vars(self), but=_OTHERS)
         check_options(f"the events of {owner}", EventsModel, vars(self.events))

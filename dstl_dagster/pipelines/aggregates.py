@@ -72,7 +72,6 @@ class AggregatingJob:
 
     @property
     def operator(self) -> AggregateOperator:
-        """The operator of the job."""
         from dstl_core.job.spec.operators import AggregateOperator
 
         windows = {} if self.windows is None else vars(self.windows)
@@ -88,7 +87,6 @@ class AggregatingJob:
 
     @property
     def outputs(self) -> list[str]:
-        """The names of what the operator gives."""
         from dstl_core.job.spec.operators import output_names_of
 
         return output_names_of(self.operator)

@@ -94,7 +94,6 @@ class StateSample:
         return metadata
 
     def largest(self) -> dict[str, Any]:
-        """The largest keys, as a table."""
         return {"dstl/largest_keys": show.rows_table(_largest(self.rows, self._numeric))}
 
     @property

@@ -28,7 +28,6 @@ def checkpoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
 
 
 def savepoint_of(pipeline: StatefulPipeline) -> SnapshotSource:
-    """The latest savepoint of a pipeline."""
     check_options("savepoint_of", savepoint_of, locals())
     return TypedSource(
         lambda storage: latest_savepoint(pipeline, storage), lambda: pipeline.registry

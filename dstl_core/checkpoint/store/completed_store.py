@@ -219,7 +219,6 @@ class CompletedCheckpointStore:
         return self._read().commits()
 
     def commit_of(self, checkpoint_id: int) -> CompletedCheckpoint | None:
-        """The commit of a checkpoint id."""
         return self._read().commit(checkpoint_id)
 
     @property

@@ -18,7 +18,6 @@ class CheckpointIDCounter:
         self._next = 1
 
     def get(self) -> int:
-        """The next id."""
         return max(self._next, self._store.next_checkpoint_id())
 
     def get_and_increment(self) -> int:

@@ -115,7 +115,6 @@ class PipelineStore:
         return list(islice(commits, count))[::-1]
 
     def commit_of(self, checkpoint_id: int) -> CompletedCheckpoint | None:
-        """The commit of a checkpoint id."""
         self._store.refresh()
         return self._store.commit_of(checkpoint_id)
 
@@ -173,7 +172,6 @@ class PipelineStore:
         self._file_io.publish_once(self._lease(run_id), write_json_object(content, "A lease"))
 
     def end(self, run_id: str) -> None:
-        """Deletes the lease of a run."""
         self._file_io.delete(self._lease(run_id))
 
     def _lease(self, run_id: str) -> Location:

@@ -276,7 +276,6 @@ class RecordedCheckpoints:
                 yield CompletedCheckpoint.of(record)
 
     def commit(self, checkpoint_id: int) -> CompletedCheckpoint | None:
-        """The commit of an id."""
         for commit in self.commits():
             if commit.checkpoint_id <= checkpoint_id:
                 return commit if commit.checkpoint_id == checkpoint_id else None

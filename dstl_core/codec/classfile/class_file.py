@@ -124,7 +124,6 @@ class ClassFile:
         return parse_class_signature(self.signature)
 
     def type_of(self, member: Member) -> JavaType:
-        """The type of a field of this class."""
         return parse_field_type(member.descriptor, member.signature)
 
 

@@ -350,7 +350,6 @@ def pair_of(old: AnySerializer) -> tuple[AnySerializer, AnySerializer] | None:
 
 
 def element_of(serializer: AnySerializer) -> AnySerializer | None:
-    """The type of the elements of a collection."""
     match serializer:
         case (
             ScalaCollectionSerializer()

@@ -334,8 +334,6 @@ def opaque_text(java_class: str, raw: bytes) -> JsonValue:
 
 
 def readers_of(*kinds: type[AnySerializer]) -> dict[str, SnapshotReader]:
-    """The readers of types whose snapshots have one version, by snapshot class."""
-
     def reader(kind: type[AnySerializer]) -> SnapshotReader:
         def read(data: DataInput, version: int, context: SnapshotContext) -> AnySerializer:
             check_snapshot_version(data, kind, version)

@@ -118,7 +118,6 @@ def date_time_text(millis: int, nano_of_milli: int = 0) -> str:
 
 
 def instant_text(seconds: int, nanos: int) -> str:
-    """The text of ``Instant.toString``."""
     days, rest = divmod(seconds, 86400)
     date = civil_from_days(days)
     time = LocalTime(rest // 3600, rest // 60 % 60, rest % 60, nanos)

@@ -66,7 +66,6 @@ class ScalaCaseClassSerializer(CompositeSerializer[tuple[Any, ...]]):
 
     @property
     def field_names(self) -> tuple[str, ...]:
-        """A name for each field."""
         return self.names or tuple(f"_{at}" for at in range(1, len(self.fields) + 1))
 
     @property

@@ -96,7 +96,6 @@ class InputWindows(ABC):
     # --------------------------------------------------------------------------- committed
 
     def in_order(self, keys: Iterable[str]) -> list[str]:
-        """Sorts keys by the start of their windows."""
         return sorted(keys, key=lambda key: self.window(key).start)
 
     def read(self) -> CommittedWindows:
@@ -178,7 +177,6 @@ class CommittedWindows:
         return "start" if key == self.windows.start_id(key) else "key"
 
     def input_id(self, key: str) -> str:
-        """Returns the input id of a window."""
         return self.windows.start_id(key) if self.naming() == "start" else key
 
     def notes(self, key: str) -> dict[str, Any]:

@@ -203,7 +203,6 @@ class JobCoordinator:
             return search(self._store.commits())
 
     def commit_of(self, checkpoint_id: int) -> CompletedCheckpoint | None:
-        """The commit of a checkpoint id."""
         with self._lock:
             self._store.refresh()
             return self._store.commit_of(checkpoint_id)

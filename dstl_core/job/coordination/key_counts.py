@@ -40,7 +40,6 @@ def keys_kept(parent: CompletedCheckpoint, operators: Iterable[Operator]) -> Map
 
 
 def _counting(operators: Iterable[Operator]) -> dict[str, tuple[str, ...]]:
-    """The names of the states of each operator that counts its keys."""
     return {
         operator.uid: tuple(state.name for state in operator.function.states)
         for operator in operators

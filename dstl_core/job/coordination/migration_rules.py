@@ -136,7 +136,6 @@ class MigrationRules:
         """The aggregates that get the values of all inputs, by uid of the operator."""
 
     def declaration(self, *, allow_lost: bool) -> dict[str, Any]:
-        """The declaration for ``Migration.of``."""
         old = {operator.operator_id: operator for operator in self._source.operators}
         operators: dict[str, Any] = {}
         start_empty: list[str] = []

@@ -81,7 +81,6 @@ def set_back(path: str, why: str) -> ConfigError:
 
 
 def foreign_table(path: str, reader: str) -> ConfigError:
-    """The error for a table that something else has filled."""
     return ConfigError(
         f"The table {path} has rows, and it does not say that {reader} filled it: something else "
         f"did, or by other keys, or the pipeline began anew; give the path of a new table."

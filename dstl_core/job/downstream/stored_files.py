@@ -89,7 +89,6 @@ def read_schema(file: Location) -> pa.Schema:
 
 
 def read_rows(file: Location) -> pa.Table:
-    """All rows of a file."""
     with _opened(file) as parquet:
         return parquet.read().replace_schema_metadata(None)
 
@@ -102,7 +101,6 @@ def inserted_rows(file: Location) -> int | None:
 
 
 def first_rows(file: Location, count: int) -> list[dict[str, Any]]:
-    """The first rows of a file."""
     with _opened(file) as parquet:
         batch = next(parquet.iter_batches(batch_size=count), None)
         return [] if batch is None else batch.to_pylist()

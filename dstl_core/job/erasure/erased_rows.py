@@ -194,7 +194,6 @@ def _key_columns(selector: str) -> list[str]:
 
 
 def _as_column(keys: Sequence[Any], wanted: pa.DataType, name: str, column: str) -> pa.Array:
-    """Keys as values of a column."""
     is_text = pa.types.is_string(wanted) or pa.types.is_large_string(wanted)
     try:
         texts = all(isinstance(key, str) for key in keys)

@@ -145,7 +145,6 @@ class PipelineKeys:
 
     @cached_property
     def store(self) -> PipelineStore:
-        """The pipeline."""
         return PipelineStore.in_folder(self.folder, clock=self.clock)
 
     def find(self) -> KeyTraces:

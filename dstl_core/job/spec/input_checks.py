@@ -96,7 +96,6 @@ def needed_columns(operator: Operator, order_by: Sequence[str]) -> set[str] | No
 
 
 def is_ordered(kind: pa.DataType) -> bool:
-    """Whether values of a type have an order."""
     fields = (kind.field(at).type for at in range(kind.num_fields))
     return not kinds.is_map(kind) and all(map(is_ordered, fields))
 

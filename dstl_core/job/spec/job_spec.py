@@ -90,7 +90,6 @@ class JobSpec:
         return registry
 
     def key_groups(self, subtask: int) -> KeyGroupRange:
-        """The key groups that a subtask owns."""
         return compute_key_group_range_for_operator_index(
             self.max_parallelism, self.parallelism, subtask
         )

@@ -505,7 +505,6 @@ def output_names_of(operator: Operator) -> list[str]:
 
 
 def output_columns_of(operators: Iterable[Operator]) -> dict[str, tuple[str, ...]]:
-    """The columns of the outputs of operators, by name."""
     named = (
         (name, schema)
         for operator in operators

@@ -22,7 +22,6 @@ Handle = TypeVar("Handle")
 
 
 def encode_assigned(state: PrioritizedOperatorSubtaskState) -> bytes:
-    """The bytes of a state."""
     out = DataOutput()
     out.write_bool(state.is_restored)
     out.write_i64(state.restored_checkpoint_id or 0)

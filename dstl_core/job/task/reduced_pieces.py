@@ -28,7 +28,6 @@ class ReducedPieces(Generic[Piece]):
         self._most = MOST_BYTES
 
     def add(self, piece: Piece) -> None:
-        """Adds a piece."""
         self._pieces.append(piece)
         if len(self._pieces) > 1 and sum(map(self._size, self._pieces)) > self._most:
             self._pieces = [self._join(self._pieces)]

@@ -127,7 +127,6 @@ class SubtaskReport(WorkFacts):
 
     @cached_property
     def subtask_state(self) -> OperatorSubtaskState:
-        """Its state, decoded."""
         return decode_state(self.state)
 
     @property

@@ -72,7 +72,6 @@ class RowSubtask:
 
     @property
     def keyed(self) -> KeyedStateBackend | None:
-        """The keyed state of the subtask."""
         return self._subtask.keyed
 
     @property

@@ -34,7 +34,6 @@ class NewOperator:
     max_parallelism: int
 
     def key_groups(self, subtask: int) -> KeyGroupRange:
-        """The key groups of a subtask."""
         return compute_key_group_range_for_operator_index(
             self.max_parallelism, self.parallelism, subtask
         )

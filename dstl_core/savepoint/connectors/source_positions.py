@@ -194,7 +194,6 @@ def _at(
 
 
 def sources_of(snapshot: Snapshot) -> Iterator[SourceState]:
-    """The sources of a snapshot."""
     for operator in snapshot.operators:
         source_state = SourceState.of(operator)
         if source_state is not None:

@@ -215,7 +215,6 @@ class Recoded:
         return serialize_key(self._new, key)
 
     def next(self, data: DataInput) -> bytes:
-        """The bytes of the next value of an input."""
         convert = self._convert
         if convert is None:
             return data.read_value(self._old)

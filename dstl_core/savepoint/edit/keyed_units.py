@@ -217,7 +217,6 @@ def _processes(streams: Sequence[NewStream | None], jobs: Jobs) -> int | UnitRun
 
 
 def _whole_units(streams: Sequence[NewStream | None]) -> list[Unit]:
-    """A unit for each stream."""
     return [
         Unit(place, stream.key_groups, stream.size)
         for place, stream in enumerate(streams)

@@ -30,9 +30,7 @@ OP_LIST, OP_UNION, OP_BROADCAST = "op-list", "op-union", "op-broadcast"
 class StateForms(Protocol):
     """How states are shown whose stored form is not what the job sees."""
 
-    def key_text(self, key_type: AnySerializer, key: Any) -> JsonValue:
-        """The text form of a key."""
-        ...
+    def key_text(self, key_type: AnySerializer, key: Any) -> JsonValue: ...
 
     def shown(
         self, name: str, kind: str, value_type: AnySerializer, value: Any

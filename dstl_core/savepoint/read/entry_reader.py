@@ -107,7 +107,6 @@ class EntryReader:
         return (entry for entry in self._keyed() if isinstance(entry, KeyedEntry))
 
     def timer_entries(self) -> Iterator[TimerEntry]:
-        """The timers."""
         for entry in self._keyed():
             if isinstance(entry, TimerEntry):
                 yield entry
@@ -208,7 +207,6 @@ class EntryReader:
         key_group: int,
         types: tuple[AnySerializer, AnySerializer],
     ) -> TimerEntry:
-        """An entry of a timer; ``types`` are those of its key and its namespace."""
         return TimerEntry(
             self._operator.label,
             kind,

@@ -355,7 +355,6 @@ class OperatorCatalog:
         return frozenset[str]().union(*(reader.misplaced() for reader in readers))
 
     def has_state(self, name: str) -> bool:
-        """Whether the operator has a state of this name."""
         stored = self.stored_name(name)
         return any(info.name == stored for info in self.states + self.operator_states)
 

@@ -155,7 +155,6 @@ class _Queues:
         self.sections: dict[int, bytes] = {}
 
     def add(self, key_group: int, services: Sequence[RawTimers]) -> None:
-        """Adds the timers of one key group."""
         runs: dict[int, list[tuple[bytes, bytes]]] = {}
         prefix = key_group.to_bytes(self._prefix_bytes, "big")
         for service in services:

@@ -188,7 +188,6 @@ class AgeCounts:
         self._expired = self._expired_bytes = 0
 
     def add(self, stamps: Int64s, sizes: Int64s | None) -> None:
-        """Adds time stamps of values, and the bytes of each."""
         self._times.add(stamps, sizes)
         if self._ttl is not None:
             expired = stamps <= self._at - self._ttl

@@ -151,7 +151,6 @@ class Entries:
         self.file_io.replace(self.folder.child(name), [digest.digest(), *body])
 
     def names(self) -> set[str]:
-        """The names of all entries."""
         return {status.location.name for status in self.file_io.list_folder(self.folder)}
 
     def get(self, name: str) -> Entry | None:

@@ -88,7 +88,6 @@ def arrow_type_from_spark(spark_type: T.DataType) -> pa.DataType:
 
 
 def arrow_schema_from_spark(schema: T.StructType) -> pa.Schema:
-    """The Arrow schema of a Spark schema."""
     return pa.schema([(each.name, arrow_type_from_spark(each.dataType)) for each in schema])
 
 

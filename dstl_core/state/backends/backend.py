@@ -140,11 +140,9 @@ class KeyedStateBackend:
 
     @property
     def current_key(self) -> bytes:
-        """The bytes of the current key."""
         return self._key if self._batch is None else self._batch.key_bytes(self.slot)
 
     def scope(self, namespace: bytes) -> bytes:
-        """The bytes of the current key and a namespace."""
         if self._batch is not None and namespace == VOID_NAMESPACE:
             return self._batch.places.scopes[self.slot]
         return self.current_key + namespace

@@ -22,13 +22,9 @@ class CurrentKey(Protocol):
     """The number of the current key in the present batch; -1 outside a batch."""
 
     @property
-    def current_key(self) -> bytes:
-        """The bytes of the current key."""
-        ...
+    def current_key(self) -> bytes: ...
 
-    def scope(self, namespace: bytes) -> bytes:
-        """The bytes of the current key and a namespace."""
-        ...
+    def scope(self, namespace: bytes) -> bytes: ...
 
     @property
     def current_key_group(self) -> int:

@@ -55,7 +55,6 @@ class StateAccess(KeyedStateBackend):
         self._place(key_group, key_bytes)
 
     def registered_tables(self) -> list[StateTable[Any]]:
-        """The tables of the registered states."""
         return [self.state.tables[name, False] for name in self._registered]
 
     def get_or_create_keyed_state(

@@ -46,11 +46,9 @@ class HeapTimers:
         """Timers without their key group, by key group and queue."""
 
     def has(self, state_id: int) -> bool:
-        """Whether a state is a queue of timers."""
         return state_id in self._queues
 
     def add(self, state_id: int, spans: Int64s) -> None:
-        """Adds timers of a queue."""
         name = self._queues[state_id].name
         for start, end in spans[:, [scan.KEY_START, scan.KEY_END]].tolist():
             stored = ctypes.string_at(start, end - start)

@@ -44,7 +44,6 @@ def is_kind(meta: StateMetaInfoSnapshot, kind: KeyedStateType) -> bool:
 
 
 def namespace_type(meta: StateMetaInfoSnapshot) -> AnySerializer:
-    """The type of the namespace of a state, or of the timers of a queue."""
     if is_queue(meta):
         timer: TimerSerializer = part_of(meta, TimerSerializer)
         return timer.namespace

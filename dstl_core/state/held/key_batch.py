@@ -140,7 +140,6 @@ class KeyBatch:
 
     @property
     def keys(self) -> list[Any]:
-        """The keys, as values of their type."""
         if self._keys is None:
             kind = self.distinct.type
             if pa.types.is_signed_integer(kind) or pa.types.is_string(kind):
@@ -153,7 +152,6 @@ class KeyBatch:
         return self._keys
 
     def key_bytes(self, number: int) -> bytes:
-        """The bytes of a key."""
         return self.places.scopes[number][: -len(VOID_NAMESPACE)]
 
 
@@ -165,7 +163,6 @@ def places_of_keys(
 
 
 def bytes_list(rows: EncodedRows) -> list[bytes]:
-    """The bytes of each encoded row."""
     if not len(rows):
         return []
     base = rows.data.address

@@ -25,7 +25,6 @@ class _Unresolvable(Exception):
 
 
 def can_read_avro(old: AvroSerializer, new: AvroSerializer) -> bool:
-    """Whether the new schema can read values of the old one."""
     try:
         _check(old, old.schema, new, new.schema, set())
     except _Unresolvable:

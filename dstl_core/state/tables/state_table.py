@@ -342,12 +342,10 @@ class ListTable(_OfScopes):
             return key, namespace, OpaqueValue(name, stored, error.what)
 
     def read_elements(self, stored: bytes) -> list[Any]:
-        """The elements of a stored list."""
         element = self.element
         return [element.deserialize(data) for data in self._walk(stored)]
 
     def split_elements(self, stored: bytes) -> list[bytes]:
-        """The bytes of each element of a stored list."""
         element = self.element
         return [data.read_value(element) for data in self._walk(stored)]
 

@@ -54,9 +54,7 @@ class Groups(Protocol):
 
     def add_many(
         self, groups: dict[int, Group], key_groups: Sequence[int], elements: Sequence[bytes]
-    ) -> None:
-        """Adds elements."""
-        ...
+    ) -> None: ...
 
     def remove_many(
         self, groups: dict[int, Group], key_groups: Sequence[int], elements: Sequence[bytes]

@@ -53,7 +53,6 @@ class WindowAssigner(ABC):
 
     @property
     def last_time(self) -> int:
-        """The last one."""
         return MAX_TIMESTAMP
 
     def time_error(self) -> ConfigError:

@@ -55,7 +55,6 @@ def run(storage, instance):
 
 
 def shown(done: dg.ExecuteInProcessResult) -> dict[str, Any]:
-    """The metadata of the checkpoint."""
     [event] = [
         event.materialization
         for event in done.get_asset_materialization_events()

@@ -54,7 +54,6 @@ def test_flink_reads_the_default_of_each_type_of_field(tmp_path: Path) -> None:
 
 
 def value_bytes(snapshot: Snapshot) -> bytes:
-    """The bytes of the one value."""
     handles = snapshot["op"].keyed_handles
     state = restore_keyed_state(handles, KeyGroupRange(0, 127), 128, snapshot.resolver)
     [table] = state.tables.values()

@@ -335,7 +335,6 @@ class Sources:
 
     @property
     def flink_1(self) -> FlinkChecker:
-        """Flink 1.20."""
         if self._flink_1 is None:
             work = self._folder / "flink-1"
             work.mkdir()

@@ -31,7 +31,6 @@ def job_of(base, name, wanted, schema, engine=None):
 
 
 def states(job):
-    """The states of each key."""
     return {row.state_key: row.asDict() for row in state_rows(job.latest_path(), "u")}
 
 

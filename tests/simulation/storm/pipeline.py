@@ -53,7 +53,6 @@ State = dict[int, tuple[int, list[int]]]
 
 
 def rows_of(seed: int, number: int) -> list[dict[str, int]]:
-    """The rows of an input."""
     random = Random(f"{seed} {number}")
     return [
         {"key": random.randrange(KEYS), "value": random.randrange(1, 1_000_000), "input": number}

@@ -116,7 +116,6 @@ class Changelog:
 
 
 def handle_of(future: FsPersistFuture) -> ChangelogStateHandleStream:
-    """The handle of a persist that is done."""
     assert future.done()
     return future.result(0).job_manager_owned_snapshot
 

@@ -198,7 +198,6 @@ class StateEncoder:
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
-        """The columns of the state, with their types."""
         layouts = {**self._keys.layouts, **(self._values.layouts if self._values else {})}
         return {name: each.arrow_type for name, each in layouts.items() if not _is_void(each)}
 

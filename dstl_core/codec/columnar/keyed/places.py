@@ -131,7 +131,6 @@ class Items:
 
     @property
     def rows(self) -> Int64s:
-        """The row of each item."""
         return np.repeat(np.arange(len(self.firsts) - 1), self.counts)
 
 

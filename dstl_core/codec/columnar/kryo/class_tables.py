@@ -105,7 +105,6 @@ class NotInTablesError(Exception):
 
 
 def primitive_kind(type_name: str) -> int | None:
-    """The kind of a primitive type."""
     return _PRIMITIVE_KINDS.get(type_name)
 
 

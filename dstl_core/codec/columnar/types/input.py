@@ -43,7 +43,6 @@ Column: TypeAlias = "pa.Array[Any] | pa.ChunkedArray[Any]"
 
 
 def one_array(column: Column) -> pa.Array:
-    """A column as one array."""
     array_of_chunks: Any = (
         column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     )

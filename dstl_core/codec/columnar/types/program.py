@@ -69,7 +69,6 @@ class Program:
 
     @property
     def operations(self) -> frozenset[int]:
-        """The operations of the program."""
         return frozenset(self.words[:, 0].tolist())
 
     def bind(self, columns: Int64s) -> Int64s:

@@ -240,7 +240,6 @@ def push(c: int, walk: int, depth: int, first: int, second: int, third: int, fou
 
 @kernel
 def slot_of(body: int, part: int) -> int:
-    """The slot of a part."""
     kind = get64(body)
     at = 0
     if kind == FIELDS or kind == DATE_TIME or kind == ZONED or kind == OFFSET_TIME:

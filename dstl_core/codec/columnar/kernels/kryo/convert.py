@@ -186,7 +186,6 @@ def open_build(c: int, node: int, entry: int) -> int:
 
 @kernel
 def part_of(node: int, part: int) -> int:
-    """The node of a part."""
     kind = get64(node)
     at = 0
     if kind == POJO or kind == TUPLE or ROW <= kind <= ASSEMBLED:
