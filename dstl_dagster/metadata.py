@@ -13,7 +13,6 @@ from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.state_size import StateSize
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.report.snapshot_report import SnapshotReport
-from dstl_core.state.columns.state_columns import is_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -151,7 +150,7 @@ def column_schema(snapshot: Snapshot, uid: str) -> dg.TableSchema:
     columns += [
         dg.TableColumn(info.name, f"{info.kind} {info.type}")
         for info in operator.states
-        if not is_queue(info.meta)
+        if not info.meta.is_queue
     ]
     return dg.TableSchema(columns)
 

@@ -117,7 +117,7 @@ def _read_metadata_change(data: DataInput, registry: SerializerRegistry) -> Meta
 def _read_described_state(data: DataInput, context: SnapshotContext) -> MetadataChange:
     state = read_state_meta(data, context)
     has_ttl, default = False, None
-    if state.backend_state_type is not BackendStateType.PRIORITY_QUEUE:
+    if not state.is_queue:
         has_ttl = data.read_bool("has TTL")
         if has_ttl:
             read_java_object(data)

@@ -19,7 +19,6 @@ from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer
 from dstl_core.codec.snappy_frames import decompress_frames, frames_end
 from dstl_core.codec.state_meta import (
-    BackendStateType,
     KeyedBackendHeader,
     KeyedStateType,
     StateMetaInfoSnapshot,
@@ -116,7 +115,7 @@ def _read_entry(
     data: DataInput, key_serializer: AnySerializer, state_id: int, meta: StateMetaInfoSnapshot
 ) -> HeapEntry | None:
     value_serializer = meta.value_serializer
-    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+    if meta.is_queue:
         return HeapEntry(state_id, data.read_value(value_serializer))
     namespace = data.read_value(meta.namespace_serializer)
     scope = data.read_value(key_serializer) + namespace

@@ -91,7 +91,7 @@ class RecordFormat:
 
     @property
     def is_queue(self) -> bool:
-        return self.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+        return self.meta.is_queue
 
     @property
     def kind(self) -> KeyedStateType | None:

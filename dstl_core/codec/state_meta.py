@@ -115,6 +115,11 @@ class StateMetaInfoSnapshot:
         )
 
     @property
+    def is_queue(self) -> bool:
+        """Whether the state is a queue of timers."""
+        return self.backend_state_type is BackendStateType.PRIORITY_QUEUE
+
+    @property
     def keyed_state_type(self) -> KeyedStateType:
         text = dict(self.options).get(KEYED_STATE_TYPE, "UNKNOWN")
         try:
@@ -190,7 +195,7 @@ def _read_keyed_header(data: DataInput, context: SnapshotContext) -> KeyedBacken
     for _ in range(count):
         at = data.position
         state = read_state_meta(data, context)
-        name = (state.name, state.backend_state_type is BackendStateType.PRIORITY_QUEUE)
+        name = (state.name, state.is_queue)
         if name in states:
             raise FormatError("A header describes a state twice", offset=at, got=state.name)
         states[name] = state

@@ -28,7 +28,6 @@ from dstl_core.savepoint.purge.check_purged import found_in_tables
 from dstl_core.savepoint.purge.purge import TIME_BYTES, Purge
 from dstl_core.savepoint.read.handle_forms import logs_of
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.state.columns.state_columns import is_queue
 
 
 def records_of(operator: OperatorSnapshot, purge: Purge, handle: KeyedStateHandle) -> int:
@@ -66,7 +65,7 @@ def _marked(part: ChangeSpans, metas: dict[int, StateMetaInfoSnapshot], purge: P
         # The key, or a timer, comes after the state id.
         spans = changes.batch.spans[:, scan.VALUE_START : scan.VALUE_END + 1]
         meta = metas.get(state_id)
-        if meta is None or not is_queue(meta):
+        if meta is None or not meta.is_queue:
             count += int(purge.marks.of(spans, 0).sum())
         elif operation is StateChangeOperation.ADD_ELEMENT:
             bounds = [bound for row in spans for bound in _timers(row, changes, meta)]

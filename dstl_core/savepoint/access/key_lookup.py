@@ -15,7 +15,6 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entries import KeyedEntry, TimerEntry, Unreadable
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
-from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.kernel_sizes import are_read_by_kernels
 from dstl_core.state.restore.rocksdb import load_rows, open_table_files, read_meta_header
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -93,7 +92,7 @@ class KeyLookup:
         keys = [
             starting_with(prefix + key) for key in sorted(self._wanted[key_groups.start_key_group])
         ]
-        queues = {meta.name for meta in header.states if is_queue(meta)}
+        queues = {meta.name for meta in header.states if meta.is_queue}
 
         def wanted(family: str) -> Sequence[KeyRange]:
             if self._state not in (None, family):

@@ -9,7 +9,6 @@ from dstl_core.codec.kryo.kryo_serializer import ReadableKryoSerializer
 from dstl_core.codec.metadata.checkpoint_kind import checkpoint_kind
 from dstl_core.codec.serializers import AnySerializer, UnknownSerializer
 from dstl_core.codec.serializers.opaque import KryoSerializer, ValueClassSerializer
-from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import DAMAGED, PathNotAllowedError
 from dstl_core.model.handle import StreamStateHandle
 from dstl_core.savepoint.read.operator_catalog import StateInfo
@@ -108,7 +107,7 @@ def operator_summary(operator: OperatorSnapshot) -> dict[str, Any]:
 
 def _state_summary(info: StateInfo) -> dict[str, Any]:
     summary = {"name": info.name, "kind": info.kind, "type": info.type}
-    if info.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE:
+    if not info.meta.is_queue:
         summary["namespace"] = info.meta.namespace_serializer.type_name
     return summary
 

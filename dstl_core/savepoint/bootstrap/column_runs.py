@@ -30,7 +30,6 @@ from dstl_core.state.columns.state_columns import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
     is_kind,
-    is_queue,
 )
 
 _WINDOW = pa.struct([("start", pa.int64()), ("end", pa.int64())])
@@ -164,7 +163,7 @@ class ColumnRuns:
         self, column: pa.Array, wanted: pa.DataType, state: StateColumns, name: str
     ) -> pa.Array:
         what = f"Column for state {state.meta.name!r}"
-        if is_queue(state.meta) and _has_moments(column.type):
+        if state.meta.is_queue and _has_moments(column.type):
             raise ConfigError(
                 f"{what} cannot be written: expected milliseconds as whole numbers, got "
                 f"{column.type}; convert it."
@@ -181,7 +180,7 @@ def checks_duplicates(header: KeyedBackendHeader, form: KeyedForm) -> bool:
     """Whether keys that come twice are looked for, or joined, before they are written. Files of
     RocksDB are sorted, and keys that come twice then follow each other.
     """
-    joins = (is_queue(meta) or is_kind(meta, KeyedStateType.LIST) for meta in header.states)
+    joins = (meta.is_queue or is_kind(meta, KeyedStateType.LIST) for meta in header.states)
     return form == "canonical" or any(joins)
 
 

@@ -33,7 +33,6 @@ from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.timer_queues import with_readable_timers
 from dstl_core.state.columns.progress import Advance, Portion, no_progress
-from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.temporary_files import in_temporary_files, let_go
 
 BYTES_AT_ONCE = 32 << 20
@@ -330,7 +329,7 @@ class _OperatorDiff:
 def _states(operator: OperatorSnapshot | None) -> dict[tuple[str, bool], StateInfo]:
     if operator is None:
         return {}
-    return {(info.name, is_queue(info.meta)): info for info in operator.states}
+    return {(info.name, info.meta.is_queue): info for info in operator.states}
 
 
 # ------------------------------------------------------------------------------- keyed state
@@ -426,7 +425,7 @@ def _values(spans: Int64s) -> Int64s:
 
 
 def _scopes(side: Side) -> Ranges:
-    if is_queue(side.info.meta):
+    if side.info.meta.is_queue:
         return _stored_keys(side)
     return side.records.scopes
 

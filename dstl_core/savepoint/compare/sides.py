@@ -31,7 +31,7 @@ from dstl_core.savepoint.read.stored_records import (
     stored_size,
 )
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
-from dstl_core.state.columns.state_columns import is_kind, is_queue
+from dstl_core.state.columns.state_columns import is_kind
 from dstl_core.state.tables.keyed_state import types_of
 
 Line = dict[str, Any]
@@ -212,7 +212,7 @@ class Side:
         meta = self.info.meta.as_key_value()
         record_format = RecordFormat(meta, self.key_type)
         key_group = self.records.key_group(rows[0])
-        if is_queue(meta):
+        if meta.is_queue:
             return self._timer(record_format, rows[0], key_group).to_line()
         pairs = []
         for row in rows:

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog, StateInfo
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.compatibility import compatibility_of
@@ -89,9 +88,9 @@ def _of_operator(one: OperatorCatalog, other: OperatorCatalog) -> Iterator[Struc
         before, after = ours.get(place), theirs.get(place)
         if before is not None and after is not None:
             yield from _of_state(label, before, after)
-        elif before is not None and not _is_queue(before.meta):
+        elif before is not None and not before.meta.is_queue:
             yield _state("removed", label, before)
-        elif after is not None and not _is_queue(after.meta):
+        elif after is not None and not after.meta.is_queue:
             yield _state("added", label, after)
 
 
@@ -102,7 +101,7 @@ def _of_state(label: str, before: StateInfo, after: StateInfo) -> Iterator[Struc
         )
         return
     was, now = before.meta.as_key_value(), after.meta.as_key_value()
-    if _is_queue(was) or _is_queue(now):
+    if was.is_queue or now.is_queue:
         return  # timers have the types of their operator's key and windows
     yield from _type(label, "type", was.value_serializer, now.value_serializer, after)
     names = {name for meta in (was, now) for name, _ in meta.serializers} & set(_PARTS)
@@ -137,11 +136,7 @@ def _type(
 
 def _states(operator: OperatorCatalog) -> dict[tuple[str, bool, bool], StateInfo]:
     keyed, listed = operator.states, operator.operator_states
-    return {(info.name, _is_queue(info.meta), info in listed): info for info in (*keyed, *listed)}
-
-
-def _is_queue(meta: StateMetaInfoSnapshot) -> bool:
-    return meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+    return {(info.name, info.meta.is_queue, info in listed): info for info in (*keyed, *listed)}
 
 
 def _state(change: Change, label: str, info: StateInfo) -> StructureDifference:

@@ -25,7 +25,6 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.state_meta import (
     VALUE_SERIALIZER,
-    BackendStateType,
     StateMetaInfoSnapshot,
 )
 from dstl_core.errors import UnreadableValueError, error_context
@@ -114,7 +113,7 @@ def _new_meta(
     if conversion is not None:
         return conversion.meta(meta)
     timer = meta.value_serializer
-    if not isinstance(timer, TimerSerializer) or not _is_queue(meta):
+    if not isinstance(timer, TimerSerializer) or not meta.is_queue:
         return meta
     new = {VALUE_SERIALIZER: replace(timer, key=key.new)}
     return replace(
@@ -185,7 +184,7 @@ class _Rekeyed:
                 counts[meta.name] += pair is not None
             if pair is None:
                 return None
-            if _is_queue(meta):
+            if meta.is_queue:
                 key_group, key = self._timer(meta, record.key)
             else:
                 key_group, key = self._stored_key(meta, pair[0])
@@ -214,7 +213,3 @@ class _Rekeyed:
         assert self._key.convert is not None  # the type of the key changes
         key = self._key.convert(old)
         return assign_to_key_group(self._key.new.java_hash(key), self._total), key
-
-
-def _is_queue(meta: StateMetaInfoSnapshot) -> bool:
-    return meta.backend_state_type is BackendStateType.PRIORITY_QUEUE

@@ -234,7 +234,7 @@ class SavepointUpgrade(SavepointRewriter):
     def _conversion(self, operator: OperatorSnapshot, info: StateInfo) -> StateConversion | None:
         """How a state changes; None if it stays as it is."""
         meta = info.meta
-        if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+        if meta.is_queue:
             return None
         if has_scala(meta):
             return self._types_of_new_job.conversion(operator, info)
@@ -299,8 +299,7 @@ class SavepointUpgrade(SavepointRewriter):
         types = [serializer for _, serializer in meta.serializers]
         if key is not None and meta.backend_state_type in _KEYED:
             # Timers hold the key, too, and get its new type.
-            is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-            types = [key.new] if is_queue else [*types, key.new]
+            types = [key.new] if meta.is_queue else [*types, key.new]
         elif operator.key_type is not None and meta.backend_state_type in _KEYED:
             types.append(operator.key_type.serializer)
         for stored_type in types:

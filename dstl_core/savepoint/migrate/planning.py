@@ -49,7 +49,7 @@ from dstl_core.savepoint.migrate.old_states import OldStates, missing_state, sto
 from dstl_core.savepoint.read.job_classes import read_protos
 from dstl_core.savepoint.read.operator_catalog import StateInfo
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
-from dstl_core.state.columns.state_columns import is_queue, namespace_type
+from dstl_core.state.columns.state_columns import namespace_type
 from dstl_core.state.tables.same_bytes import pojo_classes, same_bytes
 
 _SCALAR_KINDS = ("value", "reducing", "aggregating")
@@ -334,7 +334,7 @@ class _Planning:
         from dstl_core.codec.declared_type import parse_type
 
         meta = info.meta
-        if is_queue(meta) and plan.key_type is not None:
+        if meta.is_queue and plan.key_type is not None:
             timer = meta.value_serializer
             if isinstance(timer, TimerSerializer):
                 timer = replace(timer, key=plan.key_type)

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from dstl_core.codec.serializers import AnySerializer, key_groups_of, serialize_key
-from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import SavepointError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
@@ -104,8 +104,7 @@ class Purge:
         """The records that stay. Keys of spans start after their key group."""
         number = 0
         if self.keys:
-            is_timer = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-            gone = self.marks.of(batch.spans, TIME_BYTES if is_timer else 0)
+            gone = self.marks.of(batch.spans, TIME_BYTES if meta.is_queue else 0)
             number = int(gone.sum())
             batch = batch.take(~gone) if number else batch
         rule = self.rules.get(meta.name)

@@ -42,7 +42,6 @@ from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, StreamStat
 from dstl_core.savepoint.purge.purge import TIME_BYTES, Purge
 from dstl_core.savepoint.write.folder import StateFiles
 from dstl_core.savepoint.write.table_parts import Kept
-from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.open_tables import HandleTables, OpenTables
 from dstl_core.state.restore.rocksdb import (
     TableFile,
@@ -208,7 +207,7 @@ class PurgedTables:
     def _holds(self, tables: HandleTables, manifest: bytes) -> bool:
         """Whether a MANIFEST names a stored key of one of the keys."""
         names = {family.id: family.name for family in read_manifest(manifest).families.values()}
-        queues = {meta.name for meta in tables.header.states if is_queue(meta)}
+        queues = {meta.name for meta in tables.header.states if meta.is_queue}
         stored, of_timers = KeyPrefixes(self.purge.stored_keys), KeyPrefixes(self.purge.keys)
         skipped = self.purge.prefix_bytes + TIME_BYTES
         return any(
@@ -227,7 +226,7 @@ class PurgedTables:
         """
         if not self.purge.keys:
             return
-        queues = {meta.name for meta in tables.header.states if is_queue(meta)}
+        queues = {meta.name for meta in tables.header.states if meta.is_queue}
         of_keys = KeyPrefixes(self.purge.stored_keys)
         for family, members in tables.families.items():
             gone = KeyPrefixes(timers[family]) if family in queues else of_keys
@@ -236,7 +235,7 @@ class PurgedTables:
 
     def _stored_timers(self, tables: HandleTables) -> dict[str, set[bytes]]:
         """The stored timers of the keys, by state. All timers of their key groups are read."""
-        queues = (meta.name for meta in tables.header.states if self.purge.keys and is_queue(meta))
+        queues = (meta.name for meta in tables.header.states if self.purge.keys and meta.is_queue)
         return {
             name: set().union(*map(self._timers, tables.families.get(name, ()))) for name in queues
         }

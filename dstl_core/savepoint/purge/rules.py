@@ -31,7 +31,7 @@ from dstl_core.savepoint.expressions.condition import Condition, mask_of
 from dstl_core.savepoint.expressions.sql_cast import OPTIONS
 from dstl_core.savepoint.expressions.value_conversion import Conversion, Values, kind_of
 from dstl_core.savepoint.read.entries import Expiry
-from dstl_core.state.columns.state_columns import is_kind, is_queue
+from dstl_core.state.columns.state_columns import is_kind
 
 Mask = npt.NDArray[np.bool_]
 
@@ -144,7 +144,7 @@ def value_type_of(meta: StateMetaInfoSnapshot) -> AnySerializer:
 
 def has_ttl(meta: StateMetaInfoSnapshot) -> bool:
     """Whether values of a state have the time of their last access."""
-    return not is_queue(meta) and isinstance(value_type_of(meta.as_key_value()), TtlSerializer)
+    return not meta.is_queue and isinstance(value_type_of(meta.as_key_value()), TtlSerializer)
 
 
 def _scope(

@@ -39,7 +39,6 @@ from dstl_core.state.columns.state_columns import (
     KEY_COLUMN,
     KEY_GROUP_COLUMN,
     VALUE_COLUMN,
-    is_queue,
     namespace_column,
 )
 from dstl_core.state.tables.keyed_state import types_of
@@ -161,7 +160,7 @@ class StateChangeReader:
         )
 
     def _is_own(self, meta: StateMetaInfoSnapshot) -> bool:
-        if meta.name != self._meta.name or is_queue(meta) != is_queue(self._meta):
+        if meta.name != self._meta.name or meta.is_queue != self._meta.is_queue:
             return False
         if types_of(meta.as_key_value()) != types_of(self._meta):
             raise RestoreError(f"State {meta.name!r} changes its type within the changelog.")

@@ -23,7 +23,7 @@ from dstl_core.codec.serializers import (
     deserialize_bounded,
     value_text,
 )
-from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, RestoreError, UnreadableValueError, error_context
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
@@ -141,7 +141,7 @@ def _parts(
         return parts | {"value": meta.value_serializer.type_name}
     parts["operation"] = parsed.operation.name
     body = parsed.body
-    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+    if meta.is_queue:
         return parts | {"value": _queue_value(parsed.operation, body, meta.value_serializer)}
     if key is None:
         raise RestoreError("The type of the key is unknown; give it (key_types, --key-type).")

@@ -15,7 +15,7 @@ from dstl_core.codec.serializers import (
 )
 from dstl_core.codec.serializers.runtime import Timer
 from dstl_core.codec.serializers.strings import string_java_hash
-from dstl_core.codec.state_meta import KEY_SERIALIZER, BackendStateType, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import KEY_SERIALIZER, StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, UnreadableValueError, error_context
 from dstl_core.model.checkpoint import KEY_DECIMALS
 from dstl_core.model.handle import (
@@ -162,7 +162,7 @@ class EntryReader:
         meta = table.meta
         with error_context(operator=self._operator.label, state=meta.name):
             for key, namespace, value in table.entries(key_group):
-                if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+                if meta.is_queue:
                     yield self._timer(meta, key_group, value)
                 else:
                     yield self._entry(table, key_group, key, namespace, value)
@@ -227,10 +227,9 @@ class EntryReader:
 
     def _unreadable(self, state: KeyedState, lost: LostEntries) -> Unreadable:
         meta = lost.meta
-        queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-        kind = "timer" if queue else meta.keyed_state_type.value.lower()
+        kind = "timer" if meta.is_queue else meta.keyed_state_type.value.lower()
         entry = None
-        if lost.scope and not queue:
+        if lost.scope and not meta.is_queue:
             table = state.tables[meta.name, False]
             key, namespace = table.codec.decode_scope(lost.scope)
             value = OpaqueValue(meta.value_serializer.opaque_class, b"")

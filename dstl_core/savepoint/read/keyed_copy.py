@@ -40,7 +40,6 @@ from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf, merged_header
 from dstl_core.savepoint.read.stored_records import handle_parts, open_part_records
 from dstl_core.state.columns.keyed_sections import KeyedSections, StateRuns
-from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.stored_key_groups import StoredRecords
 from dstl_core.state.tables.keyed_state import (
     StateKey,
@@ -352,7 +351,7 @@ class _Copy:
         key_type = stored.header.key_serializer
         meta = stored.header.states[state]
         spans = records.spans.copy()
-        if is_queue(meta):
+        if meta.is_queue:
             if not isinstance(meta.value_serializer, TimerSerializer):
                 raise NotInColumnsError
             spans[:, scan.KEY_START] += TIMESTAMP_BYTES

@@ -71,7 +71,6 @@ from dstl_core.state.columns.state_columns import (
     VALUE_COLUMN,
     WINDOW_COLUMN,
     WINDOW_TYPES,
-    is_queue,
     namespace_type,
     role_names,
 )
@@ -426,7 +425,7 @@ class _Keyed:
     def _is_column(self, info: StateInfo) -> bool:
         has_namespace = namespace_type(info.meta) == (self._namespace or VoidNamespaceSerializer())
         return has_namespace and (
-            not is_queue(info.meta) or info.name in (self.options.columns or ())
+            not info.meta.is_queue or info.name in (self.options.columns or ())
         )
 
     def _is_taken(self, name: str) -> bool:
@@ -536,7 +535,7 @@ class _Windows(_Keyed):
         for info in self.operator.states:
             kind = namespace_type(info.meta)
             if (
-                not is_queue(info.meta)
+                not info.meta.is_queue
                 and isinstance(kind, WINDOW_TYPES)
                 and kind not in namespace_types
             ):

@@ -21,7 +21,6 @@ from dstl_core.codec.pyflink.states import PREFIX, PythonStates, key_in_row
 from dstl_core.codec.serializers import AnySerializer, SerializerRegistry
 from dstl_core.codec.state_meta import (
     KEY_SERIALIZER,
-    BackendStateType,
     KeyedBackendHeader,
     StateMetaInfoSnapshot,
 )
@@ -100,7 +99,7 @@ class StateInfo:
 
 def kind_of(meta: StateMetaInfoSnapshot) -> str:
     """The kind of a keyed state as text: value, list, map, .., event-timer, proc-timer, queue."""
-    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+    if meta.is_queue:
         if meta.name.startswith(EVENT_TIMERS):
             return EVENT_TIMER
         return PROC_TIMER if meta.name.startswith(PROCESSING_TIMERS) else "queue"

@@ -15,7 +15,6 @@ import pyarrow as pa
 
 from dstl_core.codec.serializers import TimerSerializer, VoidNamespaceSerializer
 from dstl_core.codec.serializers.window_types import TimeWindowSerializer
-from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError
 from dstl_core.model.handle import ChangelogStateBackendHandle
 from dstl_core.model.key_group import KeyGroupRange
@@ -43,7 +42,7 @@ from dstl_core.savepoint.read.timer_queues import with_timer_services
 from dstl_core.savepoint.read.window_entries import MERGING_SETS, WindowEntry, windows_of
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS, USER_TIMERS
 from dstl_core.state.columns.arrow_values import column_of_values, column_type
-from dstl_core.state.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN, is_queue
+from dstl_core.state.columns.state_columns import KEY_COLUMN, KEY_GROUP_COLUMN
 
 
 def open_table(
@@ -170,7 +169,7 @@ def _void_states(infos: Sequence[StateInfo]) -> list[str]:
     return [
         info.name
         for info in infos
-        if not is_queue(info.meta)
+        if not info.meta.is_queue
         and isinstance(info.meta.namespace_serializer, VoidNamespaceSerializer)
     ]
 
@@ -184,7 +183,7 @@ def _timer_columns(infos: Sequence[StateInfo]) -> dict[str, str]:
         (PROCESSING_TIMERS + USER_TIMERS, "processing_time_timers"),
     ):
         for info in infos:
-            if info.name != stored or not is_queue(info.meta):
+            if info.name != stored or not info.meta.is_queue:
                 continue
             timer = info.meta.value_serializer
             if not isinstance(timer, TimerSerializer):
@@ -250,7 +249,7 @@ class _WindowRows(RowWiseTable):
         self._own: dict[str, StateInfo] = {}
         self._global: dict[str, StateInfo] = {}
         for info in operator.states:
-            if info.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+            if info.meta.is_queue:
                 continue
             if not isinstance(info.meta.namespace_serializer, VoidNamespaceSerializer):
                 self._own[info.name] = info

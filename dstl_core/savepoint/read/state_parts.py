@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from dstl_core.codec.serializers import AnySerializer
-from dstl_core.codec.state_meta import BackendStateType, KeyedBackendHeader, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import KeyedBackendHeader, StateMetaInfoSnapshot
 from dstl_core.errors import SavepointError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
@@ -84,13 +84,9 @@ def merged_header(sources: Sequence[StatesOf]) -> KeyedBackendHeader | None:
             known = metas.get(key)
             if known is None:
                 metas[key] = meta
-            elif not (_is_queue(meta) and types_of(known) == types_of(meta)):
+            elif not (meta.is_queue and types_of(known) == types_of(meta)):
                 raise SavepointError(
                     f"Two operators that become one both have a state {meta.name!r} "
                     f"({describe_state(known)}); leave one of them out."
                 )
     return None if key_type is None else KeyedBackendHeader(key_type, tuple(metas.values()))
-
-
-def _is_queue(meta: StateMetaInfoSnapshot) -> bool:
-    return meta.backend_state_type is BackendStateType.PRIORITY_QUEUE

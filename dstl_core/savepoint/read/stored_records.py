@@ -29,7 +29,6 @@ from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.read.entry_reader import key_group_ranges
 from dstl_core.savepoint.read.handle_forms import lacks_base
 from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
-from dstl_core.state.columns.state_columns import is_queue
 from dstl_core.state.restore.into_sections import KeyGroupsOpener
 from dstl_core.state.restore.stored_key_groups import StoredKeyGroups, StoredRecords
 
@@ -158,7 +157,7 @@ def _opener(operator: OperatorCatalog, handle: KeyedStateHandle) -> KeyGroupsOpe
 def state_id(stored: StoredRecords, meta: StateMetaInfoSnapshot) -> int | None:
     """The id of a state in one handle, or None if the handle does not have it."""
     for at, state in enumerate(stored.header.states):
-        if state.name == meta.name and is_queue(state) == is_queue(meta):
+        if state.name == meta.name and state.is_queue == meta.is_queue:
             return at
     return None
 

@@ -20,7 +20,6 @@ from dstl_core.codec.state_meta import (
     KEY_SERIALIZER,
     NAMESPACE_SERIALIZER,
     VALUE_SERIALIZER,
-    BackendStateType,
 )
 from dstl_core.display import option_text
 from dstl_core.savepoint.read.operator_catalog import StateInfo
@@ -181,10 +180,9 @@ class DescribedJobCheck:
                     state.kind,
                 )
                 meta = types[state.name]
-                is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-                if not is_queue and line.verdict <= Verdict.AFTER_MIGRATION:
+                if not meta.is_queue and line.verdict <= Verdict.AFTER_MIGRATION:
                     line = self._with_hidden(line, operator)
-                kind = None if is_queue else self._may_swap(meta.value_serializer)
+                kind = None if meta.is_queue else self._may_swap(meta.value_serializer)
                 if line.verdict <= Verdict.AFTER_MIGRATION and kind is not None:
                     line = replace(line, verdict=Verdict.UNKNOWN, reason=_swapped(kind))
                 yield line

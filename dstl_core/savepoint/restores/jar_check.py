@@ -233,7 +233,7 @@ class JarCheck:
             return replace(line, reason="dropped as asked")
         is_same = self._unchanged.has(label, info.name)
         try:
-            if info.meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+            if info.meta.is_queue:
                 if not is_same:
                     self._check_timers(info, function)
                 return line

@@ -308,7 +308,7 @@ def _states(
     fates += [
         StateFate(info.name, info.kind, "dropped", Compatibility(Verdict(0)))
         for info in stored.values()
-        if info.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE
+        if not info.meta.is_queue
     ]
     return fates
 

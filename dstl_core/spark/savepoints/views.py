@@ -10,7 +10,6 @@ from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 
 from dstl_core.codec.serializers import VoidNamespaceSerializer
-from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import UNREADABLE
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_LIST, OP_UNION
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
@@ -56,7 +55,7 @@ def _tables(operator: OperatorSnapshot) -> dict[str, dict[str, str]]:
     for info in operator_states:
         kind = _OPERATOR_KINDS[info.kind]
         tables[f"{base}_{info.name}_{kind}"] = {"kind": kind, "state": info.name}
-    values = [s for s in states if s.meta.backend_state_type is not BackendStateType.PRIORITY_QUEUE]
+    values = [s for s in states if not s.meta.is_queue]
     void = [s for s in values if isinstance(s.meta.namespace_serializer, VoidNamespaceSerializer)]
     if void:
         tables[f"{base}_keyed"] = {"kind": "keyed"}

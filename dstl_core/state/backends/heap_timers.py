@@ -14,7 +14,7 @@ from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.raw_timers import StoredTimers, raw_timer, write_raw_timers
 from dstl_core.codec.serializers import TimerSerializer
-from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.model.handle import (
     NO_OFFSET,
     KeyGroupRangeOffsets,
@@ -91,7 +91,7 @@ class HeapTimers:
 
 def _is_queue_of_timers(meta: StateMetaInfoSnapshot) -> bool:
     return (
-        meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+        meta.is_queue
         and meta.name.startswith(_DOMAINS)
         and isinstance(meta.value_serializer, TimerSerializer)
     )

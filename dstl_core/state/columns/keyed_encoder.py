@@ -55,7 +55,6 @@ from dstl_core.state.columns.state_columns import (
     LIST_INDEX_COLUMN,
     LIST_VALUE_COLUMN,
     is_kind,
-    is_queue,
     role_names,
 )
 
@@ -216,7 +215,7 @@ class _State:
             self.encoder.columns[VALUE]
         )
         self._is_map = is_kind(meta, KeyedStateType.MAP)
-        self._is_queue = is_queue(meta)
+        self._is_queue = meta.is_queue
 
     @property
     def key_arrow_type(self) -> pa.DataType:

@@ -39,7 +39,7 @@ from dstl_core.errors import DuplicateKeyError, InvariantViolation, StorageError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.key_group import KeyGroupRange, key_group_prefix_bytes
 from dstl_core.state.columns.run_places import RunPlaces
-from dstl_core.state.columns.state_columns import is_kind, is_queue
+from dstl_core.state.columns.state_columns import is_kind
 from dstl_core.state.columns.stored_hashes import StoredHashes
 from dstl_core.temporary_files import in_temporary_files, let_go
 
@@ -329,7 +329,7 @@ class KeyedSections:
             index = ByteIndex(_stored_keys(own))
             if len(index) == len(own):
                 continue
-            if is_queue(meta):
+            if meta.is_queue:
                 firsts = own.take(index.firsts)  # Flink's queue holds each timer once
                 repeated[state_id] = [(key, b"") for key in _keys(firsts, self.prefix_bytes)]
             elif is_kind(meta, KeyedStateType.LIST):

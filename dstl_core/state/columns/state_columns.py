@@ -17,7 +17,7 @@ from dstl_core.codec.serializers.window_types import (
     GlobalWindowSerializer,
     TimeWindowSerializer,
 )
-from dstl_core.codec.state_meta import BackendStateType, KeyedStateType, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 
 KEY_COLUMN = "state_key"
 WINDOW_COLUMN = "state_window"
@@ -34,17 +34,12 @@ WINDOW_TYPES = (TimeWindowSerializer, GlobalWindowSerializer, CountWindowSeriali
 """Types of namespaces that are windows; SQL's window types are subclasses."""
 
 
-def is_queue(meta: StateMetaInfoSnapshot) -> bool:
-    """Whether a state is a queue of timers."""
-    return meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
-
-
 def is_kind(meta: StateMetaInfoSnapshot, kind: KeyedStateType) -> bool:
-    return not is_queue(meta) and meta.keyed_state_type is kind
+    return not meta.is_queue and meta.keyed_state_type is kind
 
 
 def namespace_type(meta: StateMetaInfoSnapshot) -> AnySerializer:
-    if is_queue(meta):
+    if meta.is_queue:
         timer: TimerSerializer = part_of(meta, TimerSerializer)
         return timer.namespace
     return meta.namespace_serializer

@@ -124,7 +124,7 @@ def _sampled(
 
 
 def _timer_of(state: StateMetaInfoSnapshot) -> TimerSerializer | None:
-    if state.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+    if state.is_queue:
         serializer = state.value_serializer
         return serializer if isinstance(serializer, TimerSerializer) else None
     return None

@@ -31,7 +31,7 @@ StateKey = tuple[str, bool]
 
 
 def state_key(meta: StateMetaInfoSnapshot) -> StateKey:
-    return meta.name, meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
+    return meta.name, meta.is_queue
 
 
 class LostEntries(NamedTuple):

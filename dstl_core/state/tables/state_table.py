@@ -23,7 +23,7 @@ from dstl_core.codec.serializers import (
     VoidNamespaceSerializer,
     deserialize_bounded,
 )
-from dstl_core.codec.state_meta import BackendStateType, StateMetaInfoSnapshot
+from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, FormatError, InvariantViolation, UnreadableValueError
 from dstl_core.state.tables.store import HEAP, Groups, Shape
 from dstl_core.state.tables.ttl import TtlPolicy
@@ -61,11 +61,10 @@ class StateTable(ABC, Generic[Stored]):
         """Why an entry could not be restored, by key group and scope. A scope of None stands for
         any number of entries of the key group. Lost entries are not in ``groups``.
         """
-        is_queue = meta.backend_state_type is BackendStateType.PRIORITY_QUEUE
         self.codec = CompositeKeyCodec(
             prefix_bytes,
             key_serializer,
-            VoidNamespaceSerializer() if is_queue else meta.namespace_serializer,
+            VoidNamespaceSerializer() if meta.is_queue else meta.namespace_serializer,
         )
 
     def group(self, key_group: int) -> MutableMapping[bytes, Stored]:

@@ -28,7 +28,7 @@ def create_table(
 
 
 def _kind_of(meta: StateMetaInfoSnapshot) -> type[StateTable[Any]]:
-    if meta.backend_state_type is BackendStateType.PRIORITY_QUEUE:
+    if meta.is_queue:
         return QueueTable
     if meta.backend_state_type is not BackendStateType.KEY_VALUE:
         raise FormatError(

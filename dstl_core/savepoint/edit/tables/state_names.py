@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from dstl_core.codec.state_meta import BackendStateType
 from dstl_core.errors import ConfigError, NoSuchStateError, SavepointError, error_context
 from dstl_core.model.checkpoint import OperatorState
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle
@@ -80,7 +79,7 @@ def _check_state(operator: OperatorSnapshot, state: str, new: str | None) -> Non
             f"Operator {operator.label!r} has no keyed state {state!r}; it has: {known}.",
             location=str(operator.snapshot.folder),
         )
-    if new is not None and metas[state].backend_state_type is BackendStateType.PRIORITY_QUEUE:
+    if new is not None and metas[state].is_queue:
         raise SavepointError(
             f"Timers {state!r} of operator {operator.label!r} cannot get another name: Flink makes "
             f"the name itself."
