@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence, Set
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
@@ -139,6 +139,10 @@ def run_units(
     A pool holds at most ``2 * jobs`` results. Its processes are forks, so that they share what is
     loaded: the metadata and the compiler. This process only waits for them.
 
+    A task with an attribute ``in_sequence``, places of handles, wants one process of a pool to do
+    the units of such a handle, one after the other. A process that has nothing else to do takes
+    some from the end, but not the last one. Its results come as they are done, and must be small.
+
     Args:
         task: What to do. A result is pickled, unless one process does all.
         units: The units.
@@ -170,40 +174,50 @@ def _pooled(
         _load_compiler()
     window = _WAITING * jobs
     shared = _SharedUnits(task, units, window)
+    in_order = shared.has_order
     pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (shared, os.getpid()))
     submitted = 0
     completed: SimpleQueue[Future[tuple[int, Any] | None]] = SimpleQueue()
     results: dict[int, Any] = {}
     failures: dict[int, _UnitError] = {}
-    unit, is_done = units[0], False
+    number, is_done = 0, False
     try:
-        for number, unit in enumerate(units):
-            while number not in results:
-                if number in failures:  # results and errors of earlier units come first
-                    raise failures[number].error from failures[number].__cause__
+        for number in range(len(units)):
+            while (done := _next(results, number, in_order=in_order)) is None:
+                # Results and errors of earlier units come first.
+                if (failed := _next(failures, number, in_order=in_order)) is not None:
+                    raise failures[failed].error from failures[failed].__cause__
                 for _ in range(window - submitted):
                     pool.submit(_run).add_done_callback(completed.put)
-                done, submitted = completed.get(), window - 1
-                error = done.exception()
+                future, submitted = completed.get(), window - 1
+                error = future.exception()
                 if isinstance(error, _UnitError):
                     failures[error.number] = error
                 elif error is not None:
                     raise error
-                elif (result := done.result()) is not None:
+                elif (result := future.result()) is not None:
                     results[result[0]] = result[1]
-            yield unit, results.pop(number)
+            yield units[done], results.pop(done)
             shared.allow(number + 1 + window)
         is_done = True
     except BrokenProcessPool as error:
         is_done = True  # the pool ends the others
         raise DstlError(
-            f"One of {jobs} processes was killed while it read key groups {unit.key_groups}, "
-            f"perhaps for want of memory; run it with fewer of them (jobs, --jobs)."
+            f"One of {jobs} processes was killed while it read key groups "
+            f"{units[number].key_groups}, perhaps for want of memory; run it with fewer of them "
+            f"(jobs, --jobs)."
         ) from error
     finally:
         if not is_done:
             _stop(pool)
         pool.shutdown(cancel_futures=True)
+
+
+def _next(waiting: Mapping[int, object], number: int, *, in_order: bool) -> int | None:
+    """The number of what comes next; None if it does not wait yet."""
+    if in_order:
+        return number if number in waiting else None
+    return next(iter(waiting), None)
 
 
 def _stop(pool: ProcessPoolExecutor) -> None:
@@ -245,24 +259,35 @@ def _load_compiler() -> None:
 
 class _SharedUnits:
     """The units of a pool, of which each process takes the next one when it is free, or when the
-    store has nothing to do for it.
+    store has nothing to do for it. Processes take runs of units, most of which have one.
 
     Args:
         task: What to do with each.
         units: The units.
-        end: The number of the first one that may not be taken yet.
+        end: The number of the first one that may not be taken yet, if they have an order.
     """
 
     def __init__(self, task: Callable[[Unit], Any], units: Sequence[Unit], end: int) -> None:
         self.task, self.units = task, units
+        self._runs = _runs_of(task, units)
+        self.has_order = len(self._runs) == len(units)
+        """Whether results come in the order of the units."""
+        end = end if self.has_order else len(units)
         self._next_and_end = get_context("fork").Array("q", [0, end])
+        """The next run, and the first one that may not be taken yet."""
+        bounds = [bound for run in self._runs for bound in (run.start, run.stop - 1)]
+        self._bounds = get_context("fork").RawArray("q", bounds)
+        """Of each run, the next unit, and the end of those that anybody may take."""
+        self._run: int | None = None
+        """The run of this process."""
         self._ahead: list[int] = []
 
     def allow(self, end: int) -> None:
         """Lets units up to a number be taken. Nobody else writes this word, and no lock is waited
         for: a process that was killed may have it.
         """
-        self._next_and_end.get_obj()[1] = end
+        if self.has_order:
+            self._next_and_end.get_obj()[1] = end
 
     def take(self) -> int | None:
         """The number of a unit for this process; None if there is none now."""
@@ -278,11 +303,47 @@ class _SharedUnits:
 
     def _taken(self) -> int | None:
         with self._next_and_end.get_lock():
-            number, end = self._next_and_end[:]
-            if number >= min(end, len(self.units)):
-                return None
-            self._next_and_end[0] = number + 1
-        return int(number)
+            number = None if self._run is None else self._next_of(self._run)
+            if number is not None:
+                return number
+            run, end = self._next_and_end[:]
+            if run < min(end, len(self._runs)):
+                self._next_and_end[0], self._run = run + 1, run
+                return self._next_of(run)
+            return None if self.has_order else self._from_another()
+
+    def _next_of(self, run: int) -> int | None:
+        """The next unit of a run; None if it is done."""
+        at, end = self._bounds[2 * run : 2 * run + 2]
+        last = self._runs[run].stop - 1
+        if at > last:
+            return None
+        number = at if at < end else last
+        self._bounds[2 * run] = number + 1
+        return number
+
+    def _from_another(self) -> int | None:
+        """A unit from the end of the run with most of them; never its last one."""
+        starts, ends = self._bounds[0::2], self._bounds[1::2]
+        left = [end - start for start, end in zip(starts, ends, strict=True)]
+        run = max(range(len(left)), key=left.__getitem__)
+        if left[run] < 1:
+            return None
+        number = int(ends[run]) - 1
+        self._bounds[2 * run + 1] = number
+        return number
+
+
+def _runs_of(task: Callable[[Unit], Any], units: Sequence[Unit]) -> list[range]:
+    """Numbers of units that one process does, one after the other."""
+    in_sequence: Set[int] = getattr(task, "in_sequence", frozenset())
+    runs: list[range] = []
+    for number, unit in enumerate(units):
+        if runs and unit.handle in in_sequence and unit.handle == units[number - 1].handle:
+            runs[-1] = range(runs[-1].start, number + 1)
+        else:
+            runs.append(range(number, number + 1))
+    return runs
 
 
 _shared: list[_SharedUnits] = []

@@ -27,13 +27,17 @@ from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.restore.kernel_sizes import SMALL_BYTES, are_read_by_kernels
 from dstl_core.state.tables.keyed_state import KeyedState
 from dstl_core.state.tables.state_table import MapTable, StateTable
+from dstl_core.storage.location import Location
+from dstl_core.storage.written_files import DigestOfReads
 
 if TYPE_CHECKING:
     from dstl_core.savepoint.read.stored_columns import StateDecoders
 
+NO_FILES: Mapping[int, Mapping[Location, str]] = {}
 NO_FILE = (PathNotAllowedError, StateFileNotFoundError)
 FAULTS = (*UNREADABLE, *NO_FILE)
 """Faults of the snapshot. Any other error of the store ends the check: it is no finding."""
+UNREADABLE_GROUPS = "unreadable key groups"
 MAX_FINDINGS_OF_A_KIND = 5
 """Number of findings to show per operator and state; further ones are only counted."""
 
@@ -64,6 +68,11 @@ class RangeReport:
         if self.counts[state, kind] <= MAX_FINDINGS_OF_A_KIND:
             self.findings.append((state, kind, problem))
 
+    def forget(self, kind: str) -> None:
+        """Leaves out what was found of a kind."""
+        self.findings = [finding for finding in self.findings if finding[1] != kind]
+        self.counts = Counter({key: count for key, count in self.counts.items() if key[1] != kind})
+
     def to_json(self) -> dict[str, Any]:
         """A report without findings as JSON values."""
         return {
@@ -87,6 +96,16 @@ class RangeReport:
         )
 
 
+def digest_problem(location: Location, sha256: str, read: str) -> str | None:
+    """What is wrong with a file whose bytes have another sha256."""
+    if read == sha256:
+        return None
+    return (
+        f"the bytes of a file differ from what was written: expected sha256 {sha256}, got {read}: "
+        f"{location}"
+    )
+
+
 UNREAD = "unread"
 """The cause of a note about values, beside the state."""
 
@@ -102,13 +121,16 @@ class ReportForm:
 
 
 class RangeCheck:
-    """Checks ranges of one operator; it keeps nothing of one for the next.
+    """Checks ranges of one operator. It keeps nothing of one for the next, but the sha256 of a file
+    as far as it was read: with the last key groups of a handle, the files of the handle are
+    compared with what was written. What this process has not read of them is read then.
 
     Args:
         operator: The operator.
         copies: Handles whose records are not decoded, if kernels read them: their digests are
             compared with those of the records of which they are copies.
         is_sampled: Whether it is enough to decode some of the values without a columnar form.
+        files: The sha256 of files, by the place of a handle.
     """
 
     def __init__(
@@ -117,9 +139,13 @@ class RangeCheck:
         copies: Set[KeyedStateHandle] = frozenset(),
         *,
         is_sampled: bool = False,
+        files: Mapping[int, Mapping[Location, str]] = NO_FILES,
     ) -> None:
         self._operator = operator
         self.reads_all_of = operator
+        self.in_sequence = frozenset(files)
+        self._files = files
+        self._reads: dict[Location, DigestOfReads] = {}
         self._copies = copies
         self._is_sampled = is_sampled
         self._decoders: StateDecoders | None = None
@@ -131,6 +157,40 @@ class RangeCheck:
             self._decoders = StateDecoders(EXACT_OPTIONS)
 
     def __call__(self, unit: Unit) -> RangeReport:
+        files = self._files.get(unit.handle)
+        if files is None:
+            return self._records(unit)
+        resolver = self._operator.snapshot.resolver
+        for location in files:
+            self._reads.setdefault(location, DigestOfReads())
+        resolver.on_read = self._take
+        try:
+            report = self._records(unit)
+        finally:
+            resolver.on_read = None
+        handle = self._operator.keyed_handles[unit.handle]
+        if unit.key_groups.end_key_group == handle.key_group_range.end_key_group:
+            for location, sha256 in files.items():
+                self._compare(report, location, sha256)
+        return report
+
+    def _take(self, location: Location, start: int, data: bytes) -> None:
+        if location in self._reads:
+            self._reads[location].add(start, data)
+
+    def _compare(self, report: RangeReport, location: Location, sha256: str) -> None:
+        """Compares a file with the sha256 that its writer recorded."""
+        reads = self._reads.pop(location)
+        try:
+            problem = digest_problem(
+                location, sha256, reads.sha256(self._operator.snapshot.file_io, location)
+            )
+        except FAULTS as error:
+            problem = str(error)
+        if problem is not None:
+            report.found("digest", problem)
+
+    def _records(self, unit: Unit) -> RangeReport:
         handle, key_groups = self._operator.keyed_handles[unit.handle], unit.key_groups
         report = RangeReport()
         try:
@@ -143,7 +203,7 @@ class RangeCheck:
             self._entries(report, self._restore(handle, key_groups), key_groups)
         except NO_FILE as error:
             report.lacks_files = True
-            report.found("unreadable key groups", str(error))
+            report.found(UNREADABLE_GROUPS, str(error))
         except FAULTS:
             # The range has a problem; checking one key group after the other locates it.
             report = RangeReport()

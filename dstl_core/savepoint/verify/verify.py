@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Callable, Iterator, Set
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -32,24 +33,25 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.access.summary import streams_of
-from dstl_core.savepoint.access.units import Jobs, jobs_for, run_units, units_to_count
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_to_count
 from dstl_core.savepoint.read.entries import summarize, unread_part
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.verify.range_check import (
     FAULTS,
     MAX_FINDINGS_OF_A_KIND,
     UNREAD,
+    UNREADABLE_GROUPS,
     RangeCheck,
     RangeReport,
     ReportForm,
+    digest_problem,
     unread_values,
 )
 from dstl_core.savepoint.write.recorded_runner import RecordedRunner, record_in
-from dstl_core.savepoint.write.work_record import WorkRecord, plan_digest
 from dstl_core.storage.handle_resolver import ResolvedStream
 from dstl_core.storage.location import METADATA_FILE_NAME, SIDECAR_FILE_NAME, Location
 from dstl_core.storage.read_ahead import begun
-from dstl_core.storage.written_files import DigestOfReads, sha256_of
+from dstl_core.storage.written_files import sha256_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,8 +166,7 @@ def verify_snapshot(
         if record is not None:
             jobs = RecordedRunner(record, jobs, ReportForm())
         for operator in snapshot.operators:
-            known = self_checking, copies
-            check = _OperatorCheck(operator, report, on_progress, jobs, record, *known)
+            check = _OperatorCheck(operator, report, on_progress, jobs, self_checking, copies)
             check.is_sampled = is_sampled
             check.run()
             report.operators += 1
@@ -213,11 +214,6 @@ class _reported:
         return True
 
 
-def _digest_entry(location: Location, sha256: str) -> str:
-    """The entry of a record which says that a file has the bytes that were written."""
-    return f"file-{plan_digest([str(location), sha256])}"
-
-
 class _OperatorCheck:
     """Checks one operator."""
 
@@ -227,7 +223,6 @@ class _OperatorCheck:
         report: Report,
         on_progress: Callable[[int], None],
         jobs: Jobs,
-        record: WorkRecord | None,
         self_checking: Set[StreamStateHandle],
         copies: Set[KeyedStateHandle],
     ) -> None:
@@ -239,11 +234,9 @@ class _OperatorCheck:
         self._report = report
         self._on_progress = on_progress
         self._jobs = jobs
-        self._record = record
         self._counts: Counter[tuple[str | None, str]] = Counter()
-        self._digested: set[Location] = set()
-        self._unread: dict[Location, tuple[str, DigestOfReads]] = {}
-        """Files whose bytes are compared with their sha256 while their records are read."""
+        self._sha256: dict[Location, str] = {}
+        """Of files whose bytes are compared with it."""
         self._noted: set[tuple[str, ...]] = set()
 
     def run(self) -> None:
@@ -251,16 +244,7 @@ class _OperatorCheck:
         self._files()
         for subtask in self._operator.state.subtasks:
             self._channels(subtask)
-        resolver = self._operator.snapshot.resolver
-        resolver.on_read = self._take if self._unread else None
-        try:
-            self._keyed()
-        finally:
-            resolver.on_read = None
-        for location, (expected, digest) in self._unread.items():
-            with _reported(self._report, Finding("", self._operator.label)):
-                read = digest.sha256(self._operator.snapshot.file_io, location)
-                self._compare(location, expected, read)
+        self._keyed()
         self._operator_state()
         for (state, kind), count in self._counts.items():
             if count > MAX_FINDINGS_OF_A_KIND:
@@ -327,7 +311,8 @@ class _OperatorCheck:
                 if size is not None:
                     snapshot.resolver.note_size(place.location, size)
                 if self._file(place.location, size, end, exact=stream in whole):
-                    self._digest(stream, place.location)
+                    self._note_digest(stream, place.location)
+        self._report.digests_checked += len(self._sha256)
 
     def _file(self, location: Location, size: int | None, end: int | None, *, exact: bool) -> bool:
         if size is None:
@@ -342,47 +327,43 @@ class _OperatorCheck:
             return True
         return False
 
-    def _digest(self, stream: StreamStateHandle, location: Location) -> None:
-        """Compares a file with the size and sha256 that its writer recorded, if any."""
+    def _note_digest(self, stream: StreamStateHandle, location: Location) -> None:
+        """Keeps the sha256 that the writer of a file recorded, if any."""
         sidecar = self._operator.snapshot.file.sidecar
         match stream:
             case FileStateHandle(path) | RelativeFileStateHandle(path):
                 known = None if sidecar is None else sidecar.files.get(path)
             case _:
                 known = None
-        if known is None or location in self._digested or stream in self._self_checking:
-            return
-        self._digested.add(location)
-        self._report.digests_checked += 1
-        entries = None if self._record is None else self._record.entries
-        entry = _digest_entry(location, known.sha256)
-        if entries is not None and entries.get(entry) is not None:
-            return
-        if self._runs_here:
-            self._unread[location] = known.sha256, DigestOfReads()
-        else:
-            digest = sha256_of(self._operator.snapshot.file_io, location)
-            self._compare(location, known.sha256, digest)
+        if known is not None and stream not in self._self_checking:
+            self._sha256[location] = known.sha256
 
-    @property
-    def _runs_here(self) -> bool:
-        """Whether this process reads all keyed state, one unit after the other."""
-        jobs = self._jobs.jobs if isinstance(self._jobs, RecordedRunner) else self._jobs
-        return jobs_for(self._operator.keyed_size, jobs) == 1
+    def _digests_of_handles(self) -> dict[int, dict[Location, str]]:
+        """The files that are compared while their records are read, by the place of the last handle
+        that has them.
+        """
+        resolver = self._operator.snapshot.resolver
+        places: dict[Location, int] = {}
+        for place, handle in enumerate(self._operator.keyed_handles):
+            for stream in keyed_state_streams(handle):
+                with suppress(*FAULTS):  # which are findings already
+                    location = resolver.resolve(stream).location
+                    if location in self._sha256:
+                        places[location] = place
+        files: dict[int, dict[Location, str]] = {}
+        for location, place in places.items():
+            files.setdefault(place, {})[location] = self._sha256[location]
+        return files
 
-    def _take(self, location: Location, start: int, data: bytes) -> None:
-        if location in self._unread:
-            self._unread[location][1].add(start, data)
-
-    def _compare(self, location: Location, expected: str, digest: str) -> None:
-        if digest != expected:
-            self._found(
-                "digest",
-                f"the bytes of a file differ from what was written: expected sha256 "
-                f"{expected}, got {digest}: {location}",
-            )
-        elif self._record is not None:
-            self._record.entries.keep(_digest_entry(location, expected), {})
+    def _compare_digests(self, of_keyed: Set[Location]) -> None:
+        """Compares the other files with what was written."""
+        for location, sha256 in self._sha256.items():
+            if location not in of_keyed:
+                with _reported(self._report, Finding("", self._operator.label)):
+                    read = sha256_of(self._operator.snapshot.file_io, location)
+                    problem = digest_problem(location, sha256, read)
+                    if problem is not None:
+                        self._found("digest", problem)
 
     def _whole_streams(self) -> Iterator[StreamStateHandle]:
         """Yields streams whose handle covers a whole file, i.e. no segments of merged files."""
@@ -422,7 +403,9 @@ class _OperatorCheck:
 
     def _keyed(self) -> None:
         operator = self._operator
-        check = RangeCheck(operator, self._copies, is_sampled=self.is_sampled)
+        files = self._digests_of_handles()
+        self._compare_digests({location for of_handle in files.values() for location in of_handle})
+        check = RangeCheck(operator, self._copies, is_sampled=self.is_sampled, files=files)
         subtasks = [
             subtask.index
             for subtask in operator.state.subtasks
@@ -430,13 +413,20 @@ class _OperatorCheck:
         ]
         lacking: set[int] = set()
         jobs = jobs_for(operator.keyed_size, self._jobs)
-        for unit, part in run_units(check, units_to_count(operator), jobs):
-            # All key groups of a handle are in its files.
-            if not (part.lacks_files and unit.handle in lacking):
+        units, at = units_to_count(operator), 0
+        waiting: dict[Unit, RangeReport] = {}
+        for done, result in run_units(check, units, jobs):
+            self._on_progress(done.size)
+            waiting[done] = result
+            while at < len(units) and units[at] in waiting:  # findings have an order
+                unit, at = units[at], at + 1
+                part = waiting.pop(unit)
+                if part.lacks_files:
+                    # All key groups of a handle are in its files.
+                    if unit.handle in lacking:
+                        part.forget(UNREADABLE_GROUPS)
+                    lacking.add(unit.handle)
                 self._add(part, subtasks[unit.handle])
-            if part.lacks_files:
-                lacking.add(unit.handle)
-            self._on_progress(unit.size)
         with _reported(self._report, Finding("", operator.label)):
             self._add(check.raw_timers(), None)
         if check.takes_digests:

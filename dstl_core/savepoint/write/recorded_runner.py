@@ -63,17 +63,18 @@ class RecordedRunner:
         keeps = entries.continues and self.record.keeps_checks
         kept = [entries.get(name) if keeps else None for name in names]
         missing = [unit for unit, entry in zip(units, kept, strict=True) if entry is None]
+        name_of = dict(zip(units, names, strict=True))
         results = run_units(task, missing, jobs_for(sum(unit.size for unit in missing), self.jobs))
         with closing(results):
-            for unit, name, entry in zip(units, names, kept, strict=True):
+            for unit, entry in zip(units, kept, strict=True):
                 if entry is not None:
                     yield unit, self.form.result(entry.facts)
                     continue
-                _, result = next(results)
+                done, result = next(results)
                 facts = self.form.facts(result)
                 if facts is not None:
-                    entries.keep(name, facts)
-                yield unit, result
+                    entries.keep(name_of[done], facts)
+                yield done, result
 
 
 @contextmanager

@@ -115,27 +115,53 @@ def test_the_bytes_of_the_state_are_read_once(
     assert size < files.bytes < 1.3 * size
 
 
-@pytest.mark.parametrize("keeps", [False, True])
-def test_one_reading_checks_records_and_digests(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps: bool
-) -> None:
-    """Of what dstl wrote, compressed and not. A wrong byte is found wherever it is."""
+@pytest.fixture(params=[False, True], ids=["compressed", "not compressed"])
+def two_files(
+    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Path:
+    """Two files that dstl wrote, of several units."""
     monkeypatch.setattr(range_check, "are_read_by_kernels", lambda size: True)
     monkeypatch.setattr(entry_reader, "BYTES_AT_ONCE", 128 << 10)
     edit = edit_savepoint(Snapshot.load(TABLES))
-    edit.with_files("canonical").write(tmp_path, keep_compression=keeps)
-    snapshot, files = counted_snapshot(tmp_path)
+    edit.with_files("canonical").write(tmp_path, keep_compression=request.param)
+    return tmp_path
+
+
+def test_one_reading_checks_records_and_digests(two_files: Path) -> None:
+    snapshot, files = counted_snapshot(two_files)
     report = verify_snapshot(snapshot)
     assert report.findings == []
     assert report.digests_checked == 2
-    written = [file for file in tmp_path.iterdir() if not file.name.startswith("_")]
+    written = [file for file in two_files.iterdir() if not file.name.startswith("_")]
     size = sum(file.stat().st_size for file in written)
     assert size < files.bytes < 1.1 * size
-    raw = written[0].read_bytes()
+
+
+@pytest.mark.parametrize("jobs", [1, 2])
+def test_a_wrong_byte_is_one_finding_that_names_the_file(two_files: Path, jobs: int) -> None:
+    """Wherever it is: also where the record has no checksum, and in what another process reads."""
+    snapshot = Snapshot.load(two_files)
+    report = verify_snapshot(snapshot, jobs=jobs)
+    assert (report.findings, report.digests_checked) == ([], 2)
+    assert report.entries == ENTRIES
+    [file, other] = [file for file in two_files.iterdir() if not file.name.startswith("_")]
+    raw = file.read_bytes()
     for at in (len(raw) // 3, len(raw) - 1):
-        written[0].write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
-        problems = [finding.problem for finding in verify_snapshot(snapshot).findings]
-        assert any("expected sha256" in problem for problem in problems)
+        file.write_bytes(raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :])
+        problems = [finding.problem for finding in verify_snapshot(snapshot, jobs=jobs).findings]
+        [digest] = [problem for problem in problems if "expected sha256" in problem]
+        assert digest.endswith(str(file))
+        assert other.name not in digest
+
+
+def test_files_are_compared_where_others_are_missing(two_files: Path) -> None:
+    [first, second] = [file for file in two_files.iterdir() if not file.name.startswith("_")]
+    first.unlink()
+    raw = second.read_bytes()
+    second.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    problems = [finding.problem for finding in verify_snapshot(Snapshot.load(two_files)).findings]
+    assert sum("expected sha256" in problem for problem in problems) == 1
+    assert any(first.name in problem for problem in problems)
 
 
 def test_parts_of_a_range_are_merged_from_one_read(monkeypatch: pytest.MonkeyPatch) -> None:

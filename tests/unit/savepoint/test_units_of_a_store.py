@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Iterator
+from copy import copy
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,3 +136,30 @@ def test_units_are_taken_once_and_within_the_window() -> None:
     assert (shared.take(), shared.take()) == (1, None)
     shared.allow(9)
     assert (shared.take(), shared.take()) == (2, None)
+
+
+class _InSequence:
+    """A task that wants one process to do the units of the handles 1 and 2."""
+
+    in_sequence = frozenset({1, 2})
+
+    def __call__(self, unit: Unit) -> None:
+        return None
+
+
+def test_units_of_a_handle_are_taken_in_sequence() -> None:
+    every = [Unit(handle, KeyGroupRange(at, at), 1) for handle in range(3) for at in range(2)]
+    first = _SharedUnits(_InSequence(), every, 1)
+    second = copy(first)  # as another process has it
+    taken = [(first.take(), second.take()) for _ in range(3)]
+    assert taken == [(0, 1), (2, 4), (3, 5)]
+    assert (first.take(), second.take()) == (None, None)
+
+
+def test_a_process_without_units_takes_some_from_the_end_of_a_sequence() -> None:
+    every = [Unit(1, KeyGroupRange(at, at), 1) for at in range(6)]
+    first = _SharedUnits(_InSequence(), every, 1)
+    second = copy(first)
+    taken = [(first.take(), second.take()) for _ in range(3)]
+    assert taken == [(0, 4), (1, 3), (2, None)]
+    assert (second.take(), first.take(), first.take()) == (None, 5, None), "who began it, ends it"
