@@ -117,3 +117,15 @@ def write_canonical_stream(
     if strangers:
         raise InvariantViolation(f"key group {strangers[0]} is outside {key_groups}")
     return out.to_bytes(), KeyGroupRangeOffsets(key_groups, tuple(offsets))
+
+
+def stream_of_sections(
+    header: KeyedBackendHeader, sections: bytes | memoryview, offsets: KeyGroupRangeOffsets
+) -> tuple[bytes, KeyGroupRangeOffsets]:
+    """A whole stream, of sections as ``runs.sections_of`` writes them: offsets count from 1."""
+    out = DataOutput()
+    write_keyed_header(out, header)
+    shift = out.position - 1
+    placed = tuple(offset and offset + shift for offset in offsets.offsets)
+    stream = b"".join((out.to_bytes(), memoryview(sections)[1:]))
+    return stream, KeyGroupRangeOffsets(offsets.key_group_range, placed)

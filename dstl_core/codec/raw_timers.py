@@ -11,19 +11,22 @@ Source: ``InternalTimerServiceSerializationProxy``, ``InternalTimersSnapshotRead
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from dstl_core.codec.data_io import DataInput, DataOutput
-from dstl_core.codec.serializers import AnySerializer, SerializerRegistry, SnapshotContext
+from dstl_core.codec.serializers import (
+    AnySerializer,
+    SerializerRegistry,
+    SnapshotContext,
+    TimerSerializer,
+)
 from dstl_core.codec.serializers.base import write_snapshot
 from dstl_core.codec.serializers.runtime import Timer
 from dstl_core.errors import FormatError, UnsupportedVersionError
 
 VERSIONED_IDENTIFIER = bytes.fromhex("f1cd859f")
 TIMERS_VERSION = 2
-_TIME_BYTES = 8
-_SIGN = 0x80
 
 
 @dataclass(frozen=True)
@@ -43,6 +46,17 @@ def read_raw_timers(data: DataInput, registry: SerializerRegistry) -> list[RawTi
     Raises:
         FormatError: The data is damaged, or is not timers.
     """
+    services = [_read_service(data, registry) for _ in range(read_services_count(data))]
+    data.expect_end("the timers of a key group")
+    return services
+
+
+def read_services_count(data: DataInput) -> int:
+    """Reads what stands before the services of a key group.
+
+    Raises:
+        FormatError: The data is not timers.
+    """
     at = data.position
     identifier = data.read_bytes(4, "raw timers identifier")
     if identifier != VERSIONED_IDENTIFIER:
@@ -61,19 +75,23 @@ def read_raw_timers(data: DataInput, registry: SerializerRegistry) -> list[RawTi
             expected=TIMERS_VERSION,
             got=version,
         )
-    services = [
-        _read_service(data, SnapshotContext(registry))
-        for _ in range(data.read_count("timer services", 10))
-    ]
-    data.expect_end("the timers of a key group")
-    return services
+    return data.read_count("timer services", 10)
 
 
-def _read_service(data: DataInput, context: SnapshotContext) -> RawTimers:
+def read_service_types(
+    data: DataInput, registry: SerializerRegistry
+) -> tuple[str, TimerSerializer]:
+    """Reads what stands before the timers of a service: its name, and the types in a timer."""
+    context = SnapshotContext(registry)
     name = data.read_utf("timer service")
-    key, namespace = context.read_snapshot(data), context.read_snapshot(data)
-    event_time = _read_timers(data, key, namespace)
-    return RawTimers(name, key, namespace, event_time, _read_timers(data, key, namespace))
+    return name, TimerSerializer(context.read_snapshot(data), context.read_snapshot(data))
+
+
+def _read_service(data: DataInput, registry: SerializerRegistry) -> RawTimers:
+    name, element = read_service_types(data, registry)
+    event_time = _read_timers(data, element.key, element.namespace)
+    processing_time = _read_timers(data, element.key, element.namespace)
+    return RawTimers(name, element.key, element.namespace, event_time, processing_time)
 
 
 def _read_timers(
@@ -87,35 +105,34 @@ def _read_timers(
 
 
 @dataclass(frozen=True)
+class StoredRun:
+    """A number of timers, as raw keyed state has them one after the other."""
+
+    count: int
+    data: bytes
+
+
+@dataclass(frozen=True)
 class StoredTimers:
-    """The timers of one service in one key group, as bytes: see ``raw_timer``."""
+    """The timers of one service in one key group, as bytes."""
 
     service: str
-    key: AnySerializer
-    namespace: AnySerializer
-    event_time: Sequence[bytes]
-    processing_time: Sequence[bytes]
+    element: TimerSerializer
+    event_time: StoredRun | None
+    processing_time: StoredRun | None
 
 
-def raw_timer(element: bytes) -> bytes:
-    """A timer as raw keyed state has it, from the element of a queue, whose time stands first and
-    has another sign bit.
-    """
-    flipped = bytes((element[0] ^ _SIGN,))
-    return element[_TIME_BYTES:] + flipped + element[1:_TIME_BYTES]
-
-
-def write_raw_timers(services: Iterable[StoredTimers]) -> bytes:
+def write_raw_timers(services: Sequence[StoredTimers]) -> bytes:
     """The timers of one key group."""
-    every, out = [*services], DataOutput()
+    out = DataOutput()
     out.write_bytes(VERSIONED_IDENTIFIER)
     out.write_i32(TIMERS_VERSION)
-    out.write_i32(len(every))
-    for service in every:
+    out.write_i32(len(services))
+    for service in services:
         out.write_utf(service.service)
-        write_snapshot(out, service.key)
-        write_snapshot(out, service.namespace)
-        for timers in (service.event_time, service.processing_time):
-            out.write_i32(len(timers))
-            out.write_bytes(b"".join(timers))
+        write_snapshot(out, service.element.key)
+        write_snapshot(out, service.element.namespace)
+        for run in (service.event_time, service.processing_time):
+            out.write_i32(run.count if run else 0)
+            out.write_bytes(run.data if run else b"")
     return out.to_bytes()

@@ -20,11 +20,10 @@ from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_to_count
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
-from dstl_core.savepoint.read.entry_reader import BYTES_AT_ONCE
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.read.stored_records import handle_parts, open_part_records
-from dstl_core.savepoint.read.timer_queues import with_timer_services, with_timers_of
+from dstl_core.savepoint.read.timer_queues import timers_in_parts
 from dstl_core.savepoint.report.count_options import CountOptions
 from dstl_core.savepoint.report.spread import Spread
 from dstl_core.savepoint.report.state_counts import COUNT_OPTIONS, StateCounts
@@ -239,7 +238,7 @@ def _keyed_counts(
         for unit, counts in run_units(task, units_to_count(operator), processes):
             add(counts)
             portion.add(unit.size)
-    for ready, key_groups in _raw_timers(operator):
+    for ready, key_groups in timers_in_parts(operator):
         count = counter(ready)
         for handle, of_handle in handle_parts(ready, key_groups):
             stored = count.open(handle, of_handle) if handle in ready.timer_queues else None
@@ -254,16 +253,6 @@ def _decoder(record_format: RecordFormat, prefix_bytes: int) -> StateDecoder | N
         return StateDecoder(record_format, prefix_bytes, COUNT_OPTIONS)
     except NotInColumnsError:
         return None
-
-
-def _raw_timers(operator: OperatorSnapshot) -> Iterator[tuple[OperatorCatalog, KeyGroupRange]]:
-    """The operator with the timers of its raw keyed state, for a few key groups at a time."""
-    if not with_timer_services(operator).timer_queues:
-        return
-    raw = [each.raw_keyed_state for each in operator.state.subtasks if each.raw_keyed_state]
-    size = sum(each.state_size for each in raw)
-    for key_groups in operator.key_group_splits(max(1, -(-size // BYTES_AT_ONCE))):
-        yield with_timers_of(operator, key_groups), key_groups
 
 
 def _watermark(operator: OperatorSnapshot) -> int | None:

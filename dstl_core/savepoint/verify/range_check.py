@@ -14,6 +14,7 @@ from dstl_core.errors import (
     ConfigError,
     DstlError,
     PathNotAllowedError,
+    SavepointError,
     StateFileNotFoundError,
     UnreadableValueError,
 )
@@ -23,6 +24,7 @@ from dstl_core.savepoint.access.units import Unit
 from dstl_core.savepoint.read.entries import EVENT_TIMER, unread_part
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.savepoint.read.timer_queues import timers_in_parts
 from dstl_core.state.backends.timers import EVENT_TIMERS, PROCESSING_TIMERS
 from dstl_core.state.restore.kernel_sizes import SMALL_BYTES, are_read_by_kernels
 from dstl_core.state.tables.keyed_state import KeyedState
@@ -240,6 +242,9 @@ class RangeCheck:
 
     def raw_timers(self) -> RangeReport:
         """Checks timers of RocksDB that were kept on the heap, and timers of old jobs."""
+        checked = self._timers_by_columns()
+        if checked is not None:
+            return checked
         report = RangeReport()
         reader = EntryReader(self._operator, None)
         for timer in reader.raw_timers():
@@ -250,6 +255,28 @@ class RangeCheck:
         for part in reader.unreadable:
             text = f"{self._place}: {part.state} is not checked ({part.reason})"
             report.notes[text,] = text
+        return report
+
+    def _timers_by_columns(self) -> RangeReport | None:
+        """The report if all is well; None if the record-wise code has to look."""
+        raw = (subtask.raw_keyed_state for subtask in self._operator.state.subtasks)
+        if not are_read_by_kernels(sum(each.state_size for each in raw if each)):
+            return None
+        from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
+        from dstl_core.savepoint.read.stored_columns import StateDecoders, check_range
+
+        report, decoders = RangeReport(), StateDecoders(EXACT_OPTIONS)
+        try:
+            for operator, _ in timers_in_parts(self._operator):
+                for handle in operator.timer_queues:
+                    checked = check_range(operator, handle, handle.key_group_range, decoders)
+                    if checked is None:
+                        return None
+                    report.entries += checked.entries
+                    report.records.update(checked.records)
+        except SavepointError:
+            return None
+        report.keys_checked = report.entries
         return report
 
     @property

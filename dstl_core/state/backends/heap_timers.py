@@ -5,16 +5,15 @@ They are raw keyed state, which Flink restores wherever the new job keeps its ti
 
 from __future__ import annotations
 
-import ctypes
-from collections import defaultdict
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
-from dstl_core.codec.columnar.kernels import scan
+from dstl_core.codec.columnar.keyed.timer_rows import stored_timers
 from dstl_core.codec.columnar.types.program import Int64s
-from dstl_core.codec.raw_timers import StoredTimers, raw_timer, write_raw_timers
+from dstl_core.codec.raw_timers import StoredRun, StoredTimers, write_raw_timers
 from dstl_core.codec.serializers import TimerSerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
+from dstl_core.errors import InvariantViolation
 from dstl_core.model.handle import (
     NO_OFFSET,
     KeyGroupRangeOffsets,
@@ -42,30 +41,31 @@ class HeapTimers:
             for state_id, meta in enumerate(state.header.states)
             if _is_queue_of_timers(meta)
         }
-        self._elements: dict[tuple[int, str], set[bytes]] = defaultdict(set)
-        """Timers without their key group, by key group and queue."""
+        self._runs: dict[tuple[int, str], StoredRun] = {}
+        """Timers by key group and queue."""
 
     def has(self, state_id: int) -> bool:
         return state_id in self._queues
 
     def add(self, state_id: int, spans: Int64s) -> None:
+        """Adds all timers of a queue in some key groups: records with whole keys."""
         name = self._queues[state_id].name
-        for start, end in spans[:, [scan.KEY_START, scan.KEY_END]].tolist():
-            stored = ctypes.string_at(start, end - start)
-            key_group = int.from_bytes(stored[: self._prefix_bytes], "big")
-            self._elements[key_group, name].add(stored[self._prefix_bytes :])
+        for key_group, run in stored_timers(spans, self._prefix_bytes):
+            if (key_group, name) in self._runs:
+                raise InvariantViolation(f"timers of {name!r} come in several parts")
+            self._runs[key_group, name] = run
 
     def handle(
         self, add_stream: Callable[[bytes], StreamStateHandle]
     ) -> KeyGroupsStateHandle | None:
         """Stores the timers; None without timers."""
-        if not self._elements:
+        if not self._runs:
             return None
-        with_timers = {key_group for key_group, _ in self._elements}
+        with_timers = {key_group for key_group, _ in self._runs}
         parts, offsets, position = [], [], 0
         for key_group in self._key_groups:
             is_empty = key_group not in with_timers
-            services = b"" if is_empty else write_raw_timers(self._services(key_group))
+            services = b"" if is_empty else write_raw_timers([*self._services(key_group)])
             offsets.append(NO_OFFSET if is_empty else position)
             position += len(services)
             parts.append(services)
@@ -82,11 +82,8 @@ class HeapTimers:
             assert isinstance(element, TimerSerializer)  # ``_is_queue_of_timers``
             types[meta.name.removeprefix(domain)] = element
         for service, element in types.items():
-            event, processing = (
-                [*map(raw_timer, sorted(self._elements.get((key_group, domain + service), ())))]
-                for domain in _DOMAINS
-            )
-            yield StoredTimers(service, element.key, element.namespace, event, processing)
+            runs = (self._runs.get((key_group, domain + service)) for domain in _DOMAINS)
+            yield StoredTimers(service, element, *runs)
 
 
 def _is_queue_of_timers(meta: StateMetaInfoSnapshot) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ import pytest
 from dstl_core import Snapshot, edit_savepoint
 from dstl_core.codec.columnar.kernels import scan
 from dstl_core.codec.columnar.keyed.runs import Runs, runs_of
+from dstl_core.codec.raw_timers import StoredRun
 from dstl_core.errors import SavepointError
 from dstl_core.model.handle import KeyGroupRangeOffsets
 from dstl_core.model.ids import OperatorIdentifier
@@ -72,13 +73,25 @@ def test_timers_on_the_heap_that_the_store_damages_are_not_published(how: str) -
             assert files.store == {}
 
 
-@pytest.mark.parametrize("damage", [lambda own: b"", lambda own: own[:-1] + b"x"])
+def _with_another_time(run: StoredRun) -> StoredRun:
+    return StoredRun(run.count, run.data[:-1] + b"x")
+
+
+def _without_timers(run: StoredRun) -> StoredRun:
+    return StoredRun(0, b"")
+
+
+@pytest.mark.parametrize("damage", [_with_another_time, _without_timers])
 def test_timers_on_the_heap_are_compared_with_those_that_were_read(
-    monkeypatch: pytest.MonkeyPatch, damage: Callable[[bytes], bytes]
+    monkeypatch: pytest.MonkeyPatch, damage: Callable[[StoredRun], StoredRun]
 ) -> None:
-    whole, count = heap_timers.raw_timer, itertools.count()
-    wrong = lambda own: damage(whole(own)) if next(count) == 5 else whole(own)  # noqa: E731
-    monkeypatch.setattr(heap_timers, "raw_timer", wrong)
+    whole, count = heap_timers.stored_timers, itertools.count()
+
+    def wrong(spans: Any, prefix: int) -> Iterator[tuple[int, StoredRun]]:
+        for key_group, run in whole(spans, prefix):
+            yield key_group, damage(run) if next(count) == 5 else run
+
+    monkeypatch.setattr(heap_timers, "stored_timers", wrong)
     with rotten_store(None) as files:
         with pytest.raises(SavepointError, match=REFUSED):
             edit_beside_timers().write(OUT, "overwrite")

@@ -33,8 +33,9 @@ from dstl_core.savepoint.compare.diff import diff_snapshots
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.read import keyed_copy
+from dstl_core.savepoint.read import entry_reader, keyed_copy, timer_queues
 from dstl_core.savepoint.read.function_reader import read_keys
+from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.snapshot_tables import open_table
 from dstl_core.savepoint.read.table_base import TableOptions
 from dstl_core.savepoint.read.timer_queues import with_timer_queues
@@ -43,6 +44,7 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import run
 from tests.golden_files import as_lines, snapshot
+from tests.kernel_sizes import NEVER, kernels_from
 from tests.unit.codec.java_bytes import i32, i64, utf
 
 __all__ = ["run"]
@@ -51,6 +53,9 @@ SAVEPOINT = "a-rocksdb-heaptimers-canonical"
 EVENT_TIMERS = "_timer_state/event_user-timers"
 PROCESSING_TIMERS = "_timer_state/processing_user-timers"
 QUEUES = (EVENT_TIMERS, PROCESSING_TIMERS)
+
+
+GROUP_OF_A = assign_to_key_group(Types.STRING.java_hash("a"), 128)
 
 
 def golden(name: str) -> Snapshot:
@@ -250,6 +255,112 @@ def test_a_service_of_them_is_a_flat_table() -> None:
     assert len(rows) > 100
     table = open_table(golden(CHECKPOINT)["a-keyed"], None, EVENT_TIMERS, TableOptions())
     assert sum(batch.num_rows for batch in table.read((0, 127))) == len(rows)
+
+
+# ---------------------------------------------------------------------------------- by columns
+
+
+def queues_of(operator: OperatorSnapshot) -> list[tuple[bytes, KeyGroupRangeOffsets]]:
+    """The stream of each subtask with timers, and its offsets."""
+    queues = with_timer_queues(operator).timer_queues
+    return [(own.stream.data, own.offsets) for own in queues]
+
+
+def with_kernels(read: Callable[[], Any], size: int = 0) -> Any:
+    with pytest.MonkeyPatch.context() as patch:
+        kernels_from(patch, size)
+        return read()
+
+
+def both_ways(operator: OperatorSnapshot) -> tuple[Any, Any]:
+    """The queues of an operator, or why there are none: by kernels and record by record."""
+
+    def queues() -> Any:
+        try:
+            return queues_of(operator)
+        except SavepointError as error:
+            return str(error)
+
+    return with_kernels(queues), with_kernels(queues, NEVER)
+
+
+def test_kernels_give_the_same_bytes() -> None:
+    by_kernels, by_records = both_ways(golden(CHECKPOINT)["a-keyed"])
+    assert by_kernels == by_records
+    assert sum(len(stream) for stream, _ in by_kernels) > 4000
+
+
+def test_kernels_read_what_they_can(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def refused(*_: object) -> None:
+        raise AssertionError("timers are read record by record")
+
+    monkeypatch.setattr(timer_queues, "read_raw_timers", refused)
+    monkeypatch.setattr(entry_reader, "read_raw_timers", refused)
+    kernels_from(monkeypatch, 0)
+    copied(tmp_path / "out")
+    assert verify_snapshot(Snapshot.load(tmp_path / "out")).findings == []
+
+
+def service_of_many() -> bytes:
+    """A key group with two services: windows in both domains with a timer twice, and an empty
+    one.
+    """
+    window = TimeWindowSerializer()
+    first, last = TimeWindow(0, 10), TimeWindow(-10, 0)
+    windows = service("windows", window, [("a", first, 9), ("a", last, -1), ("a", first, 9)])
+    nothing = service("none", VoidNamespaceSerializer(), [])
+    return bytes.fromhex("f1cd859f") + i32(2, 2) + windows + nothing
+
+
+def test_kernels_refuse_damage_with_the_same_words(tmp_path: Path) -> None:
+    whole, every = service_of_many(), KeyGroupRange(0, 127)
+    timers = whole.index(serialize_to_bytes(Types.STRING, "a") + i64(0))
+    damaged = [whole, whole + b"\0", *(whole[:end] for end in range(timers - 4, len(whole)))]
+    flipped = range(timers - 4, whole.index(b"none") - 2)
+    damaged += [whole[:at] + bytes((whole[at] ^ 0x81,)) + whole[at + 1 :] for at in flipped]
+    refused = 0
+    for number, raw in enumerate(damaged):
+        groups = {3: whole, 7: raw}
+        folder = tmp_path / str(number)
+        source = with_raw_state("a-hashmap-canonical", "src", every, groups, folder)["src"]
+        by_kernels, by_records = both_ways(source)
+        assert by_kernels == by_records
+        refused += isinstance(by_kernels, str)
+    assert len(whole) - timers < refused < len(damaged)
+
+
+@pytest.mark.parametrize("is_twice", [False, True])
+def test_kernels_keep_the_order_of_services(tmp_path: Path, *, is_twice: bool) -> None:
+    void = VoidNamespaceSerializer()
+    of_a, of_b = (service(name, void, [("a", None, 7)]) for name in ("a", "b"))
+    header = bytes.fromhex("f1cd859f")
+    raw = {
+        3: header + i32(2, 1) + of_b,
+        4: header + i32(2, 2) + of_a + (of_a if is_twice else of_b),
+        5: header + i32(2, 0),
+    }
+    every = KeyGroupRange(0, 127)
+    source = with_raw_state("a-hashmap-canonical", "src", every, raw, tmp_path / "in")["src"]
+    by_kernels, by_records = both_ways(source)
+    [(stream, _)] = by_kernels
+    assert by_kernels == by_records
+    assert stream.index(b"event_b") < stream.index(b"event_a")
+
+
+@pytest.mark.parametrize("key_group", [7, GROUP_OF_A])
+def test_verify_says_the_same_of_them_by_kernels(tmp_path: Path, key_group: int) -> None:
+    every = KeyGroupRange(0, 127)
+    timers = service("user-timers", VoidNamespaceSerializer(), [("a", None, 7), ("a", None, 8)])
+    raw = {key_group: bytes.fromhex("f1cd859f") + i32(2, 1) + timers}
+    source = with_raw_state("a-hashmap-canonical", "src", every, raw, tmp_path / "in")
+    by_kernels, by_records = (
+        with_kernels(lambda: verify_snapshot(source), size) for size in (0, NEVER)
+    )
+    assert by_kernels.findings == by_records.findings
+    assert by_kernels.records == by_records.records
+    assert by_kernels.keys_checked == by_records.keys_checked
+    assert by_kernels.records["src", "_timer_state/event_user-timers"] == 2
+    assert (by_kernels.findings == []) is (key_group == GROUP_OF_A)
 
 
 # ------------------------------------------------------------------------------- made by hand

@@ -65,6 +65,13 @@ def passed_timer(timer: TimerSerializer) -> Layout:
     return Passed(Struct(fields))
 
 
+def passed_raw_timer(timer: TimerSerializer) -> Layout:
+    """The layout that reads a timer of raw keyed state without a column."""
+    time = Passed(Fixed(pa.int64(), i.FLIP8, 8))
+    fields = [("key", passed(timer.key)), ("namespace", passed(timer.namespace)), ("time", time)]
+    return Passed(Struct(fields))
+
+
 def items_of(item: Layout, item_bytes: int) -> Repeated:
     """A count and that number of items; outputs the place of each item."""
     places = Struct([("start", AddressLayout()), ("item", item), ("end", AddressLayout())])

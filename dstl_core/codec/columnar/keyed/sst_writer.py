@@ -179,7 +179,7 @@ class FamilyWriter:
         Raises:
             DuplicateKeyError: Two records have the same key.
         """
-        order = _sorted_rows(spans, self._prefix_bytes)
+        order = sorted_rows(spans, self._prefix_bytes)
         sizes = spans[:, scan.KEY_END] - spans[:, scan.KEY_START]
         sizes += spans[:, scan.VALUE_END] - spans[:, scan.VALUE_START]
         ends = np.cumsum(sizes[order])
@@ -277,12 +277,12 @@ def keys_in_order(spans: Int64s, before: bytes) -> bytes | None:
     """The last key of records of one key group, if their keys ascend, from ``before`` on; None if
     they do not.
     """
-    order = _sorted_rows(spans, 0)
+    order = sorted_rows(spans, 0)
     is_after = not before or before < _key(spans[0])
     return _key(spans[-1]) if is_after and (np.diff(order) == 1).all() else None
 
 
-def _sorted_rows(spans: Int64s, prefix_bytes: int) -> Int64s:
+def sorted_rows(spans: Int64s, prefix_bytes: int) -> Int64s:
     """The row numbers in the order of the keys."""
     rows = len(spans)
     words, order, spare = (scratch_words(rows, 1)[:, 0] for _ in range(3))
