@@ -229,6 +229,23 @@ class FsspecFileIO:
                 size = self._create_file(fs, path, buffers)
             self._check_size(location, size)
 
+    @property
+    def goes_on(self) -> bool:
+        """Whether a file that was begun can be gone on with (``write_over``)."""
+        return self._protocol == "file"
+
+    def write_over(self, location: Location, data: Content, *, is_begun: bool) -> None:
+        """As ``write_new``, on a local disk, but that each buffer is in the file before the next
+        one is asked for, and stays there after an error. If the file is begun, it may be there,
+        and is written over from its start.
+        """
+        buffers = [data] if isinstance(data, bytes) else data
+        with self._mapped("write", location):
+            self._make_parent(location)
+            path = self._local_path(location)
+            size = local_files.write_over(path, buffers, is_begun=is_begun, sync=self._syncs)
+            self._check_size(location, size)
+
     def copied_by_store(self, files: FileIO, source: Location, target: Location, size: int) -> bool:
         """Copies a whole file into a new one without its bytes coming here, if the store can.
 

@@ -125,6 +125,36 @@ def sync_folder(path: str) -> None:
         os.close(handle)
 
 
+def write_over(
+    path: str, buffers: Iterable[bytes | memoryview], *, is_begun: bool, sync: bool
+) -> int:
+    """Writes a file, and gives its size. Each buffer is in the file before the next one is asked
+    for, and stays there after an error.
+
+    Args:
+        path: The file.
+        buffers: Its bytes.
+        is_begun: Whether it may be there already, with some of the same bytes.
+        sync: Whether it is fsynced.
+
+    Raises:
+        FileExistsError: It is there, and was not begun.
+    """
+    flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    handle = os.open(path, flags if is_begun else flags | os.O_EXCL, 0o666)
+    with open(handle, "wb", buffering=0) as stream:
+        for buffer in buffers:
+            left = memoryview(buffer)
+            while left:
+                left = left[stream.write(left) :]
+        size = stream.truncate()
+        if sync:
+            os.fsync(handle)
+    if sync:
+        sync_folder(posixpath.dirname(path))
+    return size
+
+
 def publish(path: str, data: bytes) -> None:
     """Publishes a file: temporary file, fsync, hard link, fsync of the folder.
 

@@ -37,22 +37,28 @@ class DigestingFileIO(FsspecFileIO):
         self._checksums: dict[str, bytes] = {}
 
     def write_new(self, location: Location, data: Content) -> None:
-        passed = self._write(location, data, has_digest=True)
-        path = str(location)
-        self.written[path] = WrittenFile(path, passed.size, passed.digest.hexdigest())
-        self.heads[path] = WrittenFile(path, *passed.head)
+        passed = _Digested(data, has_digest=True)
+        super().write_new(location, passed)
+        self._learn(location, passed)
+
+    def write_over(self, location: Location, data: Content, *, is_begun: bool) -> None:
+        passed = _Digested(data, has_digest=True)
+        super().write_over(location, passed, is_begun=is_begun)
+        self._learn(location, passed)
 
     def write_self_checking(self, location: Location, data: Content) -> None:
         """As ``write_new``, for a file all of whose bytes have checksums in it: nobody needs a
         sha256 of it.
         """
-        self._write(location, data, has_digest=False)
-
-    def _write(self, location: Location, data: Content, *, has_digest: bool) -> _Digested:
-        passed = _Digested([data] if isinstance(data, bytes) else data, has_digest=has_digest)
+        passed = _Digested(data, has_digest=False)
         super().write_new(location, passed)
         self._checksums[str(location)] = passed.checksum.digest()
-        return passed
+
+    def _learn(self, location: Location, passed: _Digested) -> None:
+        path = str(location)
+        self._checksums[path] = passed.checksum.digest()
+        self.written[path] = WrittenFile(path, passed.size, passed.digest.hexdigest())
+        self.heads[path] = WrittenFile(path, *passed.head)
 
     def holds(self, location: Location) -> bool | None:
         """Whether a file has the bytes that were written here, as it is read again; None if it was
@@ -71,8 +77,9 @@ class DigestingFileIO(FsspecFileIO):
 class _Digested:
     """Passes buffers on and computes their digest. It can be iterated once."""
 
-    def __init__(self, buffers: Iterable[bytes | memoryview], *, has_digest: bool) -> None:
-        self._buffers, self._has_digest = buffers, has_digest
+    def __init__(self, data: Content, *, has_digest: bool) -> None:
+        self._buffers: Iterable[bytes | memoryview] = [data] if isinstance(data, bytes) else data
+        self._has_digest = has_digest
         self.digest = hashlib.sha256()
         self.checksum = xxhash.xxh3_128()
         self.size = 0

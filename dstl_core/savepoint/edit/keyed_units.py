@@ -35,6 +35,7 @@ from dstl_core.savepoint.access.units import Jobs, Unit, UnitRunner, jobs_for, r
 from dstl_core.savepoint.edit.recorded_units import (
     Facts,
     KnownStream,
+    PlacedUnits,
     Recorded,
     RecordedStreams,
     RunsForm,
@@ -56,7 +57,7 @@ from dstl_core.savepoint.read.operator_catalog import OperatorCatalog
 from dstl_core.savepoint.read.state_parts import StatesOf
 from dstl_core.savepoint.read.stored_records import is_large
 from dstl_core.savepoint.write.folder import StateFiles, StoredKeyedHandle
-from dstl_core.savepoint.write.work_record import Entry, NumberedPiece
+from dstl_core.savepoint.write.work_record import Entry, NumberedPiece, WorkRecord
 from dstl_core.state.columns.keyed_sections import (
     WRITE_MEMORY,
     KeyedSections,
@@ -268,27 +269,48 @@ class _StreamTask:
         units = units_of_range(unit.handle, stream.key_groups, stream.size)
 
         def write(files: StateFiles, reports: list[Any]) -> StoredKeyedHandle | None:
-            keyed = stream.keyed(self._sections(units, reports))
+            placed = self._placed(files, stream)
+            keyed = stream.keyed(self._sections(units, reports, placed))
             return files.add_keyed_stream(keyed, keep_header=stream.keep_header)
 
         return RecordedStreams(self.files, self.number).written(unit.handle, write, units)
 
-    def _sections(self, units: Sequence[Unit], reports: list[Any]) -> Iterator[StreamSection]:
-        for unit, result in self._results(units):
-            if isinstance(result, Streamed):
-                yield from result.sections(unit.key_groups)
-                reports.append(result.report())
-            else:
-                yield from result.parts
-                reports.append(result.report)
+    def _recorded(self, record: WorkRecord) -> Recorded[Sections]:
+        return Recorded(self.task, record.entries, self.number, SectionsForm(), returns=True)
+
+    def _placed(self, files: StateFiles, stream: NewStream) -> PlacedUnits[Sections] | None:
+        if files.record is None or not files.goes_on_in_streams:
+            return None
+        start = _header_size(stream.header)
+        return PlacedUnits(self._recorded(files.record), files.names.following, start)
+
+    def _sections(
+        self, units: Sequence[Unit], reports: list[Any], placed: PlacedUnits[Sections] | None
+    ) -> Iterator[StreamSection]:
+        for unit, result in self._results(units, placed):
+            sections, report = _taken(unit, result)
+            yield from sections if placed is None else placed.noted(unit, sections, report)
+            reports.append(report())
             self.files.advance(unit.size)
 
-    def _results(self, units: Sequence[Unit]) -> Iterable[tuple[Unit, Sections | Streamed]]:
+    def _results(
+        self, units: Sequence[Unit], placed: PlacedUnits[Sections] | None
+    ) -> Iterable[tuple[Unit, Sections | Streamed]]:
+        if placed is not None:
+            return ((unit, placed.result(unit)) for unit in units)
         record = self.files.record
         if record is None:
             return ((unit, self.task(unit)) for unit in units)
-        form = SectionsForm()
-        return Recorded(self.task, record.entries, self.number, form, returns=True).results(units)
+        return self._recorded(record).results(units)
+
+
+def _taken(
+    unit: Unit, result: Sections | Streamed
+) -> tuple[Iterable[StreamSection], Callable[[], Any]]:
+    """The sections of a unit, and its report once they are read."""
+    if isinstance(result, Streamed):
+        return result.sections(unit.key_groups), result.report
+    return result.parts, lambda: result.report
 
 
 def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output) -> None:
@@ -302,6 +324,10 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output
     ]
     parts: dict[int, dict[int, StreamSection]] = {}
     in_pieces: set[Unit] = set()
+    shared = {unit.handle for unit in _shared_of(streams, output.jobs)}
+
+    def in_place(unit: Unit) -> bool:
+        return trial.files.goes_on_in_streams and unit.handle not in shared
 
     def tried(unit: Unit) -> Sections:
         stream, result = streams[unit.handle], task(unit)
@@ -314,7 +340,7 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output
 
     for unit, result in trial.results(tried, units):
         parts.setdefault(unit.handle, {}).update(zip(unit.key_groups, result.parts, strict=True))
-        if unit in in_pieces:
+        if unit in in_pieces and not in_place(unit):
             trial.keeps_pieces(sum(map(_size_of, result.parts)))
 
     if trial.files.form == "native":
@@ -334,16 +360,23 @@ def _try(streams: Sequence[NewStream | None], task: SectionsTask, output: Output
         return sum(headers[place] for place in parts)
 
     trial.write(write, sum(headers))
-    trial.beside = max(trial.beside, _kept_at_once(streams, output.jobs))
+    trial.beside = max(trial.beside, _kept_at_once(streams, output))
 
 
-def _kept_at_once(streams: Sequence[NewStream | None], jobs: Jobs) -> int:
-    """Bytes that units have kept at most while streams are written."""
-    whole, workers = _whole_units(streams), workers_of(_processes(streams, jobs))
-    shared = _shared_units(streams, whole, workers)
-    others = {unit.handle for unit in whole} - {unit.handle for unit in shared}
-    sizes = sorted(unit.size for unit in whole if unit.handle in others)
-    return sum(unit.size for unit in shared) + sum(sizes[-workers:])
+def _shared_of(streams: Sequence[NewStream | None], jobs: Jobs) -> list[Unit]:
+    workers = workers_of(_processes(streams, jobs))
+    return _shared_units(streams, _whole_units(streams), workers)
+
+
+def _kept_at_once(streams: Sequence[NewStream | None], output: Output) -> int:
+    """Bytes that units have kept at most, beside the files, while streams are written."""
+    shared = _shared_of(streams, output.jobs)
+    kept = sum(unit.size for unit in shared)
+    if output.target.goes_on_in_streams:
+        return kept
+    others = {unit.handle for unit in shared}
+    sizes = sorted(unit.size for unit in _whole_units(streams) if unit.handle not in others)
+    return kept + sum(sizes[-workers_of(_processes(streams, output.jobs)) :])
 
 
 def _whole(section: StreamSection) -> bytes | list[bytes]:

@@ -1,8 +1,9 @@
 """Runs units and keeps what they gave in the record of a rewriting, so that a run after a kill does
 only what is not there.
 
-A unit writes its own entry, in whatever process it runs: the process that puts a file together
-reads it, and nothing but its name comes over the pipe.
+A unit of a file that several processes share writes its own entry, in whatever process it runs: the
+process that puts the file together reads it, and nothing but its name comes over the pipe. A unit
+of a file that one process writes has its bytes there alone, on a local disk.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 import numpy as np
 import pyarrow as pa
+import xxhash
 
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.metadata.handles import read_keyed_handle, write_keyed_handle
@@ -27,8 +29,20 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
-from dstl_core.savepoint.write.folder import KnownFiles, StateFiles, StoredKeyedHandle
-from dstl_core.savepoint.write.work_record import PIECES, Entries, Entry, NumberedPiece, gone
+from dstl_core.savepoint.write.folder import (
+    DATA_INLINE_THRESHOLD,
+    KnownFiles,
+    StateFiles,
+    StoredKeyedHandle,
+)
+from dstl_core.savepoint.write.work_record import (
+    PIECES,
+    PLACE,
+    Entries,
+    Entry,
+    NumberedPiece,
+    gone,
+)
 from dstl_core.state.columns.keyed_sections import StateRuns, StreamSection
 
 Result = TypeVar("Result")
@@ -154,16 +168,30 @@ class Recorded(Generic[Result]):
         self.entries.keep(name, facts, parts)
         return result if self.returns else None
 
-    def kept(self, unit: Unit) -> Result | Streamed | None:
-        """The result that is kept of a unit; None if there is none."""
+    def kept(self, unit: Unit, at: tuple[str, int] | None = None) -> Result | Streamed | None:
+        """The result that is kept of a unit; None if there is none.
+
+        Args:
+            unit: The unit.
+            at: The file and the place where its bytes go now. Those that are elsewhere in this file
+                do not count, because others go there.
+        """
         name = self.name(unit)
         entry = self.entries.get(name)
         if entry is None:
             return None
+        report = entry.facts["report"]
         if PIECES in entry.facts:
-            report = entry.facts["report"]
             return Streamed(self.entries.pieces(name, entry), lambda: report)
-        return self.form.unpack(entry)
+        if PLACE not in entry.facts:
+            return self.form.unpack(entry)
+        file, start, _ = entry.facts[PLACE]
+        is_moved = at is not None and file == at[0] and start != at[1]
+        if is_moved or not self.entries.holds_place(entry):
+            return None
+        first = unit.key_groups.start_key_group
+        parts = ((first + part, piece) for part, piece in self.entries.placed_parts(entry))
+        return Streamed(parts, lambda: report)
 
     def stored(self, unit: Unit) -> Result | Streamed:
         result = self.kept(unit)
@@ -173,12 +201,72 @@ class Recorded(Generic[Result]):
 
     def results(self, units: Sequence[Unit]) -> Iterator[tuple[Unit, Result | Streamed]]:
         """Does units here, one after the other, but for those whose results are kept."""
-        names = self.entries.names() if self.entries.continues else set()
+        names = self.names()
         for unit in units:
             result = self.kept(unit) if self.name(unit) in names else None
             if result is None:
                 result = self.keep(unit)
             yield unit, self.stored(unit) if result is None else result
+
+    def names(self) -> set[str]:
+        """The names of the entries that may be there."""
+        return self.entries.names() if self.entries.continues else set()
+
+
+class PlacedUnits(Generic[Result]):
+    """The units of a stream that one process writes into a file, in order. The record says where
+    they are in it, and a run after a kill finds them there: their bytes are written once.
+
+    Args:
+        recorded: Does a unit.
+        file: The name of the file.
+        at: Where the first unit begins.
+    """
+
+    def __init__(self, recorded: Recorded[Result], file: str, at: int) -> None:
+        self._recorded, self._file, self._at = recorded, file, at
+        self._names = recorded.names()
+        self._waiting: list[tuple[str, Facts]] = []
+
+    def result(self, unit: Unit) -> Result | Streamed:
+        """The result that is kept of the next unit, or else what it gives now."""
+        name, kept = self._recorded.name(unit), None
+        if name in self._names:
+            kept = self._recorded.kept(unit, (self._file, self._at))
+        if kept is None:
+            self._names.discard(name)
+        return self._recorded.task(unit) if kept is None else kept
+
+    def noted(
+        self, unit: Unit, sections: Iterable[StreamSection], report: Callable[[], Any]
+    ) -> Iterator[StreamSection]:
+        """Passes the sections of the next unit on into the file, and notes where they are.
+
+        Args:
+            unit: The unit.
+            sections: Its sections.
+            report: What its author wants to know, once all sections were read.
+        """
+        start, digest, sizes = self._at, xxhash.xxh3_128(), list[int]()
+
+        def measured(pieces: Iterable[bytes | memoryview]) -> Iterator[bytes | memoryview]:
+            for piece in pieces:
+                digest.update(piece)
+                self._at += len(piece)
+                yield piece
+
+        for section in sections:
+            before = self._at
+            yield measured([section] if isinstance(section, bytes) else section)
+            sizes.append(self._at - before)
+        name = self._recorded.name(unit)
+        if name not in self._names:
+            place = [self._file, start, digest.hexdigest()]
+            self._waiting.append((name, {"sizes": sizes, "report": report(), PLACE: place}))
+        if self._at > DATA_INLINE_THRESHOLD:  # there is a file, with all that was passed on
+            for waiting, facts in self._waiting:
+                self._recorded.entries.keep(waiting, facts)
+            self._waiting.clear()
 
 
 def run_recorded(

@@ -217,6 +217,21 @@ class StateFiles:
         self._write(name, parts, is_self_checking=True)
         return RelativeFileStateHandle(name, size)
 
+    @property
+    def goes_on_in_streams(self) -> bool:
+        """Whether a run after a kill goes on with a stream of keyed state that was begun: what was
+        written of it is there.
+        """
+        is_local = self.file_io is self._digesting and self._digesting.goes_on
+        return is_local and self.form == "canonical"
+
+    def _write_stream(self, name: str, data: Content) -> None:
+        if self.record is None or not self.goes_on_in_streams:
+            self._write(name, data)
+            return
+        location = self.folder.child(name)
+        self._digesting.write_over(location, data, is_begun=self.record.continues)
+
     def _write(self, name: str, data: Content, *, is_self_checking: bool = False) -> None:
         location = self.folder.child(name)
         if self.record is not None and self.record.continues:
@@ -352,7 +367,7 @@ class StateFiles:
             first.append(part)
             if not stream.is_empty and stream.size > DATA_INLINE_THRESHOLD:
                 name = self.names.new()
-                self._write(name, chain(first, parts))
+                self._write_stream(name, chain(first, parts))
                 kept = RelativeFileStateHandle(name, stream.size)
                 return KeyGroupsSavepointStateHandle(stream.offsets, kept)
         if stream.is_empty and not keep_header:

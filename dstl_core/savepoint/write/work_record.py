@@ -78,8 +78,14 @@ class FileNames:
         return names
 
     def new(self) -> str:
-        place = f"{(self._scope << _COUNT_BITS) | self._count:016x}"
+        name = self.following
         self._count += 1
+        return name
+
+    @property
+    def following(self) -> str:
+        """The name that ``new`` gives next."""
+        place = f"{(self._scope << _COUNT_BITS) | self._count:016x}"
         return f"{self._prefix}{place[:4]}-{place[4:]}"
 
     def part(self) -> FileNames:
@@ -111,6 +117,10 @@ class Entry:
 NumberedPiece = tuple[int, bytes | memoryview]
 PIECES = "pieces"
 """The fact of an entry whose bytes are in a file of their own: its size, digest and name."""
+PLACE = "place"
+"""The fact of an entry whose bytes are in a file of the output, which is being written: the name of
+the file, where they begin, and their digest. ``sizes`` are those of their parts.
+"""
 _PIECE = struct.Struct(">IQ")
 _READ_BYTES = 8 << 20
 
@@ -230,6 +240,30 @@ class Entries:
             self.forget([name])
             raise gone(location)
         self._read[name] = file
+
+    def holds_place(self, entry: Entry) -> bool:
+        """Whether the bytes of an entry with a ``PLACE`` are there."""
+        file, start, expected = entry.facts[PLACE]
+        location, end = self._placed(file), start + sum(entry.facts["sizes"])
+        if (self.file_io.size(location) or 0) < end:
+            return False
+        digest = xxhash.xxh3_128()
+        for at in range(start, end, _READ_BYTES):
+            digest.update(self.file_io.read_bytes(location, at, min(at + _READ_BYTES, end)))
+        return bool(digest.hexdigest() == expected)
+
+    def placed_parts(self, entry: Entry) -> Iterator[NumberedPiece]:
+        """The bytes of an entry with a ``PLACE``, each piece with the number of its part."""
+        file, at, _ = entry.facts[PLACE]
+        for number, size in enumerate(entry.facts["sizes"]):
+            end = at + size
+            while at < end:
+                stop = min(at + _READ_BYTES, end)
+                yield number, self.file_io.read_bytes(self._placed(file), at, stop)
+                at = stop
+
+    def _placed(self, file: str) -> Location:
+        return self.folder.parent.child(file)
 
     def forget(self, names: Iterable[str]) -> None:
         for name in names:

@@ -88,21 +88,36 @@ def test_the_bytes_that_a_real_run_reads_and_writes(
     assert 10 << 20 < told["memory"] < 8 << 30
 
 
-def test_pieces_of_large_key_groups_are_read_once_more(
+def test_pieces_of_large_key_groups_are_read_once_more_where_a_file_is_shared(
     tmp_path: Path, run: Any, even: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A unit that is too large for memory is kept in pieces, and the file is made of them."""
+    """A unit that is too large for memory is kept in pieces, if another process makes the file of
+    them, or if it is a file of RocksDB. Otherwise they go into the file as they come.
+    """
     native = str(tmp_path / "native")
     run("rewrite", even, native, "--format", "native")
-    reads = []
-    for name, large in (("whole", 1 << 30), ("pieces", 10_000)):
+    monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
+
+    def told(large: int, *options: str) -> int:
         monkeypatch.setattr(stored_records, "LARGE_BYTES", large)
-        monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
-        command = ["rewrite", native, str(tmp_path / name), "--canonical"]
-        told, read = _told_and_read(command, run, monkeypatch)
-        assert told["bytes_read"] == pytest.approx(read, rel=0.25)
-        reads.append(read)
-    assert reads[1] > reads[0] + 0.8 * _written(tmp_path / "pieces")
+        command = ("rewrite", native, str(tmp_path / "out"), "--canonical", *options)
+        return int(json.loads(run(*command, "--dry-run", "--json")[1])["forecast"]["bytes_read"])
+
+    whole, pieces, shared = told(1 << 30), told(10_000), told(10_000, "--jobs", "3")
+    out = tmp_path / "out"
+    read_regular, read = local_files.read_regular, 0
+
+    def counted(path: str, start: int, end: int | None) -> bytes:
+        nonlocal read
+        data = read_regular(path, start, end)
+        read += len(data) if path.startswith(str(out)) else 0
+        return data
+
+    monkeypatch.setattr(local_files, "read_regular", counted)
+    run("rewrite", native, str(out), "--canonical")
+    assert pieces == whole
+    assert read == pytest.approx(_written(out), rel=0.1)
+    assert shared == pytest.approx(whole + _written(out), rel=0.1)
 
 
 def test_the_temporary_file_that_a_real_run_has(

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import xxhash
 
 from dstl_core import Snapshot, verify_snapshot
 from dstl_core.codec.serializers.primitives import LongSerializer
@@ -20,7 +21,9 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import ConfigError, DstlError, FormatError, SavepointError, StorageError
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access.units import Unit
-from dstl_core.savepoint.edit import keyed_units, rewriting
+from dstl_core.savepoint.edit import keyed_units, recorded_units, rewriting
+from dstl_core.savepoint.edit.keyed_units import Sections, SectionsForm
+from dstl_core.savepoint.edit.recorded_units import Recorded, Streamed
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
@@ -35,6 +38,7 @@ from tests.golden_files import CHANGED_JOBS, UPGRADE_JOBS, as_lines, snapshot
 from tests.written_corpus import DECLARATIONS
 
 _KILLED = 77
+_CREATING = ("write_new", "write_over")
 WHOLE, SHARED = 2, 3
 """Processes for two streams: each one writes a whole one, or all share their units."""
 Write = Callable[..., str]
@@ -71,11 +75,15 @@ WORK: dict[str, Callable[[], Any]] = {
 
 @pytest.fixture(autouse=True)
 def _small_units(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small state is work in many units, and its files have the same names in every run."""
+    """Small state is work in many units and goes into files, which have the same names in every
+    run.
+    """
     monkeypatch.setattr(rewriting, "RECORDED_FROM_BYTES", 0)
     monkeypatch.setattr(folders, "_RECORDED_COPY_BYTES", 0)
     for module in (keyed_units, entry_reader):
         monkeypatch.setattr(module, "BYTES_AT_ONCE", 40_000)
+    for module in (folders, recorded_units):
+        monkeypatch.setattr(module, "DATA_INLINE_THRESHOLD", 100)
     monkeypatch.setattr(work_record.secrets, "token_hex", lambda size: "a1" * size)
 
 
@@ -105,19 +113,22 @@ def _killed_at(place: int, write: Callable[[], object]) -> bool:
 
             return run
 
-        def begun(files: Any, location: Any, data: Any) -> None:
-            def parts() -> Iterator[bytes]:
-                for part in [data] if isinstance(data, bytes) else data:
-                    yield bytes(part)
-                    here()
+        def begun(method: Callable[..., None]) -> Callable[..., None]:
+            def run(files: Any, location: Any, data: Any, **options: Any) -> None:
+                def parts() -> Iterator[bytes]:
+                    for part in [data] if isinstance(data, bytes) else data:
+                        yield bytes(part)
+                        here()
 
-            here()
-            create(files, location, parts())
+                here()
+                method(files, location, parts(), **options)
 
-        create = FsspecFileIO.write_new
+            return run
+
+        for name in _CREATING:
+            setattr(FsspecFileIO, name, begun(getattr(FsspecFileIO, name)))
         for name in ("replace", "publish_once", "delete", "delete_folder"):
             setattr(FsspecFileIO, name, ended(getattr(FsspecFileIO, name)))
-        FsspecFileIO.write_new = begun  # type: ignore[method-assign]
         write()
         os._exit(0)
     except DstlError as error:
@@ -196,28 +207,22 @@ class _Speculating:
             yield unit, self._result(task, unit)
 
     def _result(self, task: Callable[[Unit], Any], unit: Unit) -> Any:
-        create, second = FsspecFileIO.write_new, list[Any]()
+        second = list[Any]()
 
-        def write(files: Any, location: Any, data: Any) -> None:
-            def parts() -> Iterator[bytes]:
-                for part in [data] if isinstance(data, bytes) else data:
-                    yield bytes(part)
-                    if not second:
-                        second.append(None)
-                        second[:] = [self._second_try(task, unit, create)]
+        def begins(data: Any, undo: Callable[[], object]) -> Iterator[bytes]:
+            for part in [data] if isinstance(data, bytes) else data:
+                yield bytes(part)
+                if not second:
+                    second.append(None)
+                    undo()
+                    second[:] = [self._second_try(task, unit)]
 
-            create(files, location, parts())
-
-        FsspecFileIO.write_new = write  # type: ignore[method-assign]
-        try:
+        with pytest.MonkeyPatch.context() as patch:
+            _pass(patch, lambda data: begins(data, patch.undo))
             first = task(unit)
-        finally:
-            FsspecFileIO.write_new = create  # type: ignore[method-assign]
         return first if self._ends or not second else second[0]
 
-    def _second_try(
-        self, task: Callable[[Unit], Any], unit: Unit, create: Callable[..., None]
-    ) -> Any:
+    def _second_try(self, task: Callable[[Unit], Any], unit: Unit) -> Any:
         def run() -> Any:
             token = work_record.TRY.set(1)
             try:
@@ -233,18 +238,28 @@ class _Speculating:
             assert os.waitstatus_to_exitcode(os.waitpid(process, 0)[1]) == _KILLED
             return None
 
-        def write(files: Any, location: Any, data: Any) -> None:
-            def parts() -> Iterator[bytes]:
-                yield b"begun"
-                os._exit(_KILLED)
+        def ends(_: Any) -> Iterator[bytes]:
+            yield b"begun"
+            os._exit(_KILLED)
 
-            create(files, location, parts())
-
-        FsspecFileIO.write_new = write  # type: ignore[method-assign]
+        _pass(pytest.MonkeyPatch(), ends)
         try:
             run()
         finally:
             os._exit(1)
+
+
+def _pass(patch: pytest.MonkeyPatch, through: Callable[[Any], Iterator[bytes]]) -> None:
+    """Has the bytes of each file that is written pass through something."""
+
+    def passed(method: Callable[..., None]) -> Callable[..., None]:
+        def write(files: Any, location: Any, data: Any, **options: Any) -> None:
+            method(files, location, through(data), **options)
+
+        return write
+
+    for name in _CREATING:
+        patch.setattr(FsspecFileIO, name, passed(getattr(FsspecFileIO, name)))
 
 
 @pytest.mark.parametrize("ends", [True, False])
@@ -257,7 +272,6 @@ def test_two_tries_of_a_task_do_not_meet(
     edit, out = _edit(), tmp_path / "out"
     if files == "native":
         edit = _edit("a-rocksdb-canonical", files="copy").with_format("native")
-    monkeypatch.setattr(folders, "DATA_INLINE_THRESHOLD", 100)
     runner = _Speculating(workers, ends)
     edit.write(tmp_path / "expected")
     edit.write(out, jobs=runner)
@@ -303,34 +317,86 @@ def test_processes_share_streams_that_would_keep_one_of_them_busy() -> None:
     assert shared([10, 10, 10], 8) == {0, 1, 2}
 
 
-def _counted(monkeypatch: pytest.MonkeyPatch, log: Path) -> None:
-    """Notes each unit that is done, of this process and its forks, and kills at the given one."""
-    done = keyed_units.copied_sections
+class _Units:
+    """Notes each unit that is done, by this process and its forks, and may kill the process that
+    does one.
+    """
 
-    def copied(sources: Any, streams: Any, unit: Any) -> Any:
-        with log.open("a") as lines:
-            lines.write(f"{unit.handle} {unit.key_groups}\n")
-        return done(sources, streams, unit)
+    def __init__(self, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self._log, self._killing = log, 0
+        done = keyed_units.copied_sections
 
-    monkeypatch.setattr(keyed_units, "copied_sections", copied)
+        def copied(sources: Any, streams: Any, unit: Any) -> Any:
+            with log.open("a") as lines:
+                lines.write(f"{unit.handle} {unit.key_groups}\n")
+            if len(self.done) == self._killing:
+                os._exit(_KILLED)
+            return done(sources, streams, unit)
+
+        monkeypatch.setattr(keyed_units, "copied_sections", copied)
+
+    @property
+    def done(self) -> list[str]:
+        return self._log.read_text().splitlines()
+
+    def killed_in(self, number: int, write: Callable[[], object]) -> None:
+        """Writes in a process that ends in a unit. Those before it are noted."""
+        self._log.write_text("")
+        self._killing = number
+        assert _killed_at(-1, write)
+        self._killing = 0
+        assert len(self.done) == number
+
+
+@pytest.fixture
+def units(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> _Units:
+    return _Units(tmp_path / "log", monkeypatch)
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
-def test_only_the_unit_in_flight_is_done_twice(
-    jobs: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    log, out = tmp_path / "log", tmp_path / "out"
-    _counted(monkeypatch, log)
+def test_only_the_unit_in_flight_is_done_twice(jobs: int, tmp_path: Path, units: _Units) -> None:
+    out = tmp_path / "out"
     _edit().write(tmp_path / "expected")
-    every = log.read_text().splitlines()
+    every = units.done
     assert len(every) == len({*every}) > 3
-    log.write_text("")
-    assert _killed_at(len(every), lambda: _edit().write(out))
-    before = len(log.read_text().splitlines())
-    assert 1 < before < len(every)
+    units.killed_in(len(every) - 1, lambda: _edit().write(out))
     _edit().write(out, jobs=jobs)
-    assert len(log.read_text().splitlines()) <= len(every) + 1
+    assert len(units.done) == len(every) + 1
     assert _tree(out) == _tree(tmp_path / "expected")
+
+
+def test_bytes_of_a_file_that_was_begun_are_not_believed(
+    tmp_path: Path, units: _Units, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(keyed_units, "BYTES_AT_ONCE", 10_000)
+    out = tmp_path / "out"
+    _edit().write(tmp_path / "expected")
+    every = units.done
+    units.killed_in(4, lambda: _edit().write(out))
+    [begun] = [own for own in out.iterdir() if own.is_file()]
+    raw = begun.read_bytes()
+    begun.write_bytes(bytes([*raw[:-1], raw[-1] ^ 1]))
+    _edit().write(out)
+    assert len(units.done) == len(every) + 2
+    assert _tree(out) == _tree(tmp_path / "expected")
+
+
+def test_units_are_not_looked_for_elsewhere_in_the_file_that_is_written(tmp_path: Path) -> None:
+    """Bytes that others take the place of, as if a unit before them had another size now."""
+    location = Location.parse(tmp_path / "out")
+    entries = work_record.Entries(location.child(work_record.WORK_FOLDER), continues=True)
+    [unit] = keyed_units.units_of_range(0, KeyGroupRange(0, 0), 1)
+    recorded = Recorded(lambda _: Sections([b""]), entries, 1, SectionsForm(), returns=True)
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "file").write_bytes(b"headdata")
+    digest = xxhash.xxh3_128_hexdigest(b"data")
+    facts = {"sizes": [4], "report": None, work_record.PLACE: ["file", 4, digest]}
+    entries.keep(recorded.name(unit), facts)
+    for at in (("file", 4), ("other", 3)):
+        result = recorded.kept(unit, at)
+        assert isinstance(result, Streamed)
+        assert [*result.pieces] == [(0, b"data")]
+    assert recorded.kept(unit, ("file", 3)) is None
 
 
 def _unfinished(out: Path) -> None:
