@@ -49,7 +49,7 @@ from dstl_core.model.checkpoint import CheckpointMetadata, OperatorSubtaskState
 from dstl_core.model.ids import JobID
 from dstl_core.storage.commit_log import CommitLog, LogRecord, OwnedRecordType, as_recorded
 from dstl_core.storage.file_io import FileIO, open_file_io
-from dstl_core.storage.file_set import FileSet
+from dstl_core.storage.file_set import FileSet, real_location
 from dstl_core.storage.location import JobLayout, Location, checkpoint_id_of
 from dstl_core.storage.written_files import WrittenFile
 
@@ -523,24 +523,24 @@ class CompletedCheckpointStore:
             ids, kept = [each.checkpoint_id for each in leaving], [latest.checkpoint_id]
             payload = {"checkpoint_ids": ids, "kept_ids": kept}
             self._log.append(self._require_owner(), "discard", payload)
-        places = {
-            commit.checkpoint_id: self.folder_of(commit)
-            for commit in leaving
-            if commit.properties.discard_subsumed
-        }
+        of_commits = [commit for commit in leaving if commit.properties.discard_subsumed]
         # Those that an earlier call has recorded and not deleted, and those of no commit, which
-        # nobody can commit after this claim.
-        places |= {
-            snapshot.checkpoint_id: self.folder_of(snapshot)
-            for snapshot in self.claimed_and_there()
-        }
-        others = self._cleaner.checkpoint_folders() - {latest.checkpoint_id, *places}
-        places |= {number: self.layout.checkpoint(number) for number in others}
+        # nobody can commit after this claim. Folders of snapshots of other jobs have the same ids.
+        places = [
+            (snapshot.checkpoint_id, self.folder_of(snapshot))
+            for snapshot in [*of_commits, *self.claimed_and_there()]
+        ]
+        numbers = self._cleaner.checkpoint_folders()
+        places += [(number, self.layout.checkpoint(number)) for number in numbers]
+        by_folder = {real_location(folder): (number, folder) for number, folder in places}
+        by_folder.pop(real_location(self.folder_of(latest)), None)
         needed = self.references.of([latest])
         return [
             number
-            for number, place in sorted(places.items())
-            if not self._cleaner.retire(place, needed, self._latest_as_owner, even_damaged=True)
+            for number, folder in sorted(
+                by_folder.values(), key=lambda known: (known[0], str(known[1]))
+            )
+            if not self._cleaner.retire(folder, needed, self._latest_as_owner, even_damaged=True)
         ]
 
     def withdraw_metadata(self, metadata: CheckpointMetadata, folder: Location) -> bool:

@@ -606,3 +606,27 @@ def test_random_histories_never_lose_a_named_file(tmp_path: Path, seed: int) -> 
     }
     # Files of take-overs and aborts in chk folders stay for gc; those of commits are gone.
     assert expected <= pipeline.there()
+
+
+@pytest.mark.parametrize("is_own_first", [True, False])
+def test_two_checkpoints_of_one_id_do_not_hide_each_other(
+    pipeline: Pipeline, tmp_path: Path, *, is_own_first: bool
+) -> None:
+    """One of them is a snapshot of another job that the pipeline has claimed."""
+    store, others = pipeline.owner(num_retained=3), []
+    if is_own_first:
+        store.commit(metadata(1, pipeline.write("taskowned/own")))
+    for name in ("one", "two"):
+        job = Pipeline(tmp_path / name)
+        snapshot = job.owner().commit(metadata(1, job.write("taskowned/base")))
+        others.append(job.layout.checkpoint(1))
+        store.record_restore(1, others[-1], snapshot.metadata_sha256, claim=True)
+    if not is_own_first:
+        pipeline.write("chk-1/of no commit")
+    latest = store.commit(metadata(store.next_checkpoint_id(), pipeline.write("taskowned/last")))
+    assert latest.checkpoint_id > 1
+    assert store.discard_earlier() == []
+    for folder in (*others, pipeline.layout.checkpoint(1)):
+        assert list(pipeline.files.list_folder(folder)) == []
+    assert store.latest == latest
+    assert store.load(latest).metadata.checkpoint_id == latest.checkpoint_id
