@@ -9,6 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from dstl_core.display import size_text
+from dstl_core.temporary_files import in_temporary_files, let_go
+
 
 class Spool:
     """Batches that wait, in memory and, beyond a limit, in an unnamed temporary file.
@@ -41,18 +44,23 @@ class Spool:
         return self._schema
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds rows, until the first call of ``batches``."""
+        """Adds rows, until the first call of ``batches``.
+
+        Raises:
+            StorageError: The folder of the file is full.
+        """
         size = batch.nbytes
         self._total += size
         if self._file is None and self._bytes + size <= self._memory:
             self._held.append(batch)
             self._bytes += size
             return
-        if self._file is None:
-            self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # lives as long as the rows
-            weakref.finalize(self, self._file.close)
-            self._writer = pa.ipc.new_stream(self._file, self._schema)
-        self._writer.write_batch(batch)
+        with in_temporary_files(f": expected {size_text(size)} more", self._folder):
+            if self._file is None:
+                self._file = tempfile.TemporaryFile(dir=self._folder)  # noqa: SIM115  # lives as long as the rows
+                weakref.finalize(self, let_go, self._file)
+                self._writer = pa.ipc.new_stream(self._file, self._schema)
+            self._writer.write_batch(batch)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         """Yields the rows in the order in which they were added."""
@@ -69,7 +77,8 @@ class Spool:
     def _in_file(self) -> Iterator[pa.RecordBatch]:
         if self._file is None:
             return
-        self._writer.close()
-        self._file.seek(0)
+        with in_temporary_files(folder=self._folder):
+            self._writer.close()
+            self._file.seek(0)  # writes what the buffer has
         with pa.ipc.open_stream(self._file) as stream:
             yield from stream

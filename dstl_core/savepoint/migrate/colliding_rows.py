@@ -18,9 +18,11 @@ from dstl_core.codec.columnar.keyed.decoder import VALUE, key_roots
 from dstl_core.codec.columnar.keyed.encoder import EncodeProgram
 from dstl_core.codec.columnar.keyed.key_group_columns import key_groups_of
 from dstl_core.codec.keyed_records import RecordFormat
+from dstl_core.display import size_text
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.expressions.sql_cast import OPTIONS
 from dstl_core.state.columns.state_columns import KEY_COLUMN, role_names
+from dstl_core.temporary_files import in_temporary_files, let_go
 
 FILE_BYTES = 64 << 20
 """About this many bytes of rows are in one file."""
@@ -60,7 +62,7 @@ class CollidingRows:
 
     def __exit__(self, *error: object) -> None:
         for file in self._files.values():
-            file.close()
+            let_go(file)
         self._folder.cleanup()
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -75,15 +77,17 @@ class CollidingRows:
             self._write(part, batch.filter(pa.array(parts == part)))
 
     def _write(self, part: int, batch: pa.RecordBatch) -> None:
-        if part not in self._files:
-            path = str(Path(self._folder.name) / str(part))
-            self._files[part] = pa.ipc.new_stream(path, batch.schema)
-        self._files[part].write_batch(batch)
+        with in_temporary_files(f": expected {size_text(batch.nbytes)} more"):
+            if part not in self._files:
+                path = str(Path(self._folder.name) / str(part))
+                self._files[part] = pa.ipc.new_stream(path, batch.schema)
+            self._files[part].write_batch(batch)
 
     def rows(self) -> Iterator[pa.Table]:
         """The rows, one for each key."""
-        for file in self._files.values():
-            file.close()
+        with in_temporary_files():
+            for file in self._files.values():
+                file.close()
         for part in sorted(self._files):
             with pa.ipc.open_stream(str(Path(self._folder.name) / str(part))) as reader:
                 table = reader.read_all().combine_chunks()

@@ -21,6 +21,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.storage.file_io import FileIO
 from dstl_core.storage.location import Location
+from dstl_core.temporary_files import in_temporary_files, let_go
 
 SPOOL_BYTES = 8 << 20
 """Larger streams are buffered in a temporary file on local disk."""
@@ -68,7 +69,8 @@ class FsCheckpointStateOutputStream:
     def write(self, data: bytes) -> int:
         if self._closed:
             raise InvariantViolation("a stream was written to after it was closed")
-        self._spool.write(data)
+        with in_temporary_files():
+            self._spool.write(data)
         self.position += len(data)
         return len(data)
 
@@ -81,7 +83,8 @@ class FsCheckpointStateOutputStream:
         if self._closed:
             raise InvariantViolation("a stream was closed twice")
         try:
-            self._spool.seek(0)
+            with in_temporary_files():
+                self._spool.seek(0)  # writes what the buffer has
             chunks = iter(lambda: self._spool.read(_CHUNK), b"")
             return self._keep(chunks, self.position)
         finally:
@@ -90,7 +93,7 @@ class FsCheckpointStateOutputStream:
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._spool.close()
+            let_go(self._spool)
 
 
 class FsCheckpointStreamFactory:
