@@ -9,7 +9,7 @@ import resource
 import socket
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -53,20 +53,44 @@ def identity(path: Path) -> tuple[int, int]:
     return status.st_dev, status.st_ino
 
 
-@pytest.mark.parametrize("write", ["write_new", "publish_once"])
+def write_over(files: FsspecFileIO, location: Location, data: bytes) -> None:
+    files.write_over(location, data, is_begun=False)
+
+
+@pytest.mark.parametrize("write", [FsspecFileIO.write_new, FsspecFileIO.publish_once, write_over])
 def test_a_file_its_folder_and_every_new_folder_survive_a_power_loss(
-    tmp_path: Path, write: str
+    tmp_path: Path, write: Callable[[FsspecFileIO, Location, bytes], object]
 ) -> None:
     files, root = file_io(tmp_path)
     with recorded_syncs() as synced:
-        getattr(files, write)(root.child("new", "newer", "file"), b"x")
+        write(files, root.child("new", "newer", "file"), b"x")
     path = tmp_path / "new" / "newer" / "file"
     assert identity(path) in synced
     for folder in (path.parent, path.parent.parent, tmp_path):
         assert identity(folder) in synced, folder
     with recorded_syncs() as synced:
-        getattr(files, write)(root.child("new", "newer", "second"), b"x")
+        write(files, root.child("new", "newer", "second"), b"x")
     assert {identity(path.parent / "second"), identity(path.parent)} == synced
+
+
+def test_a_file_that_was_begun_is_gone_on_with(tmp_path: Path) -> None:
+    """What an error leaves of it is there, and nothing behind what is written at last."""
+    files, root = file_io(tmp_path)
+    path = tmp_path / "file"
+
+    def parts() -> Iterator[bytes]:
+        yield b"begun"
+        assert path.read_bytes() == b"begun"
+        yield b" and longer"
+        raise StorageError("the source is gone")
+
+    with pytest.raises(StorageError, match="gone"):
+        files.write_over(root.child("file"), parts(), is_begun=False)
+    assert path.read_bytes() == b"begun and longer"
+    with pytest.raises(StorageError, match="it is there already"):
+        files.write_over(root.child("file"), b"begun", is_begun=False)
+    files.write_over(root.child("file"), [b"begun", b"", memoryview(b" anew")], is_begun=True)
+    assert path.read_bytes() == b"begun anew"
 
 
 def test_without_fsync_nothing_is_synced_but_what_is_published(tmp_path: Path) -> None:
