@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from dstl_core import Snapshot, report_snapshot, verify_snapshot
+from dstl_core import Snapshot, edit_savepoint, report_snapshot, verify_snapshot
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.handle import IncrementalRemoteKeyedStateHandle, RelativeFileStateHandle
 from dstl_core.savepoint.read import entry_reader
@@ -152,6 +152,26 @@ def test_damage_is_found_by_the_run_that_goes_on(tmp_path: Path) -> None:
     size = sum(each.state.state_size for each in own.operators)
     _killed_after(size // 2, lambda advance: verify_snapshot(own, advance, work=work))
     assert verify_snapshot(own, work=work).to_json() == expected
+
+
+@pytest.mark.parametrize("is_damaged", [False, True], ids=["whole", "damaged"])
+def test_processes_that_go_on_compare_a_file_with_its_sha256(
+    tmp_path: Path, is_damaged: bool
+) -> None:
+    """A process that goes on in the midst of a file reads what is missing for its digest."""
+    [tables] = (GOLDEN / "many-table-files").glob("savepoint-*")
+    edit_savepoint(Snapshot.load(tables)).with_files("canonical").write(tmp_path / "copy")
+    [file, _] = [each for each in (tmp_path / "copy").iterdir() if each.name[0] != "_"]
+    if is_damaged:
+        raw = file.read_bytes()
+        file.write_bytes(raw[:-1] + bytes([raw[-1] ^ 1]))
+    own, work = Snapshot.load(tmp_path / "copy"), tmp_path / "work"
+    expected = verify_snapshot(own).to_json()
+    assert expected["ok"] is not is_damaged
+    assert expected["digests_checked"] == 2
+    size = sum(each.state.state_size for each in own.operators)
+    _killed_after(size // 2, lambda advance: verify_snapshot(own, advance, work=work, jobs=2))
+    assert verify_snapshot(own, work=work, jobs=2).to_json() == expected
 
 
 def test_what_a_record_left_that_was_being_deleted_is_not_believed(tmp_path: Path) -> None:
