@@ -212,6 +212,7 @@ BOUNDS: dict[str, Sum | str] = {
     "dstl_core/storage/commit_log.py:MOST_TRIES": Sum.PACE,
     "dstl_core/spark/savepoints/spark_units.py:_LONGEST_REASON": Sum.SHOWN,
     "dstl_core/spark/savepoints/spark_units.py:_MOST_RESULT_BYTES": Sum.PACE,
+    "dstl_core/spark/savepoints/spark_units.py:_MOST_TIMES": Sum.PACE,
     "dstl_core/storage/file_systems.py:_LONGEST_REASON": Sum.SHOWN,
     "dstl_dagster/charts.py:MAX_POINTS": Sum.SHOWN,
     "dstl_dagster/charts.py:_MAX_LABEL": Sum.SHOWN,

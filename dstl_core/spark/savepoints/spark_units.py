@@ -27,8 +27,11 @@ from dstl_core.spark.engine.worker_errors import errors_of_workers
 
 _UNITS_OF_A_CORE = 4
 """Units of the first Spark job for each core. A job has its start and its end alone, when cores
-wait; so each one has twice the units of the one before, up to the two limits that follow.
+wait, and the driver plans it; so each one has as many units as fit into the two limits that follow,
+by the pace of the one before.
 """
+_MOST_TIMES = 8
+"""A job has at most so many times the units of the one before: their pace may differ."""
 _JOB_SECONDS = 5.0
 """Seconds of a Spark job: progress is known when it is done."""
 _MOST_RESULT_BYTES = 64 << 20
@@ -107,8 +110,8 @@ class SparkUnits:
             seconds = time.monotonic() - began
             yield from zip(part, results, strict=True)
             start += count
-            if 2 * seconds <= _JOB_SECONDS and 2 * size <= _MOST_RESULT_BYTES:
-                count *= 2
+            times = min(_MOST_TIMES, _JOB_SECONDS / seconds, _MOST_RESULT_BYTES / max(1, size))
+            count = int(count * max(1, times))
 
     def _results(self, function: _RunUnits) -> tuple[list[Any], int]:
         """The results of the units of one Spark job, and their bytes."""
