@@ -64,6 +64,25 @@ def _one_of(*names: str) -> Any:
     return pydantic.BeforeValidator(checked)
 
 
+def option_problem(key: str, problem: Mapping[str, Any]) -> str:
+    """What is wrong with the value of an option, in dstl's own words.
+
+    Args:
+        key: The name of the option.
+        problem: As pydantic gives it. Without its input, the value is not shown.
+    """
+    kind, context = problem["type"], problem.get("ctx", {})
+    if "error" in context:
+        return f"{key}: {str(context['error']).rstrip('.')}"
+    bound = f"{'at least' if kind == 'greater_than_equal' else 'at most'} "
+    expected = {
+        "greater_than_equal": f"{bound}{context.get('ge')}",
+        "less_than_equal": f"{bound}{context.get('le')}",
+    }.get(kind) or _EXPECTED.get(kind.partition("_")[0], "another value")
+    got = f", got {_shown(problem['input'])}" if "input" in problem else ""
+    return f"{key}: expected {expected}{got}"
+
+
 def _shown(value: Any) -> str:
     """A value for an error, in at most 100 characters."""
     if isinstance(value, int) and abs(value) > _MAX_LONG:
@@ -122,17 +141,9 @@ class Options(pydantic.BaseModel):
         if not problem["loc"]:
             return str(problem["ctx"]["error"]).rstrip(".")
         key = str(problem["loc"][0])
-        kind, context = problem["type"], problem.get("ctx", {})
-        if kind == "extra_forbidden":
+        if problem["type"] == "extra_forbidden":
             return cls._unknown(key, values)
-        if "error" in context:
-            return f"{key}: {str(context['error']).rstrip('.')}"
-        bound = f"{'at least' if kind == 'greater_than_equal' else 'at most'} "
-        expected = {
-            "greater_than_equal": f"{bound}{context.get('ge')}",
-            "less_than_equal": f"{bound}{context.get('le')}",
-        }.get(kind) or _EXPECTED.get(kind.partition("_")[0], "another value")
-        return f"{key}: expected {expected}, got {_shown(problem['input'])}"
+        return option_problem(key, problem)
 
     @classmethod
     def _unknown(cls, key: str, values: Mapping[str, Any]) -> str:

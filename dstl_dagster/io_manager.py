@@ -20,6 +20,7 @@ from dstl_core.storage.location import METADATA_FILE_NAME, Location
 from dstl_dagster import metadata as show
 from dstl_dagster.pipelines.pipeline import KIND, PIPELINE
 from dstl_dagster.pipelines.pipeline import UID as OPERATOR
+from dstl_dagster.resources.checked_options import CheckedOptions
 from dstl_dagster.resources.savepoint_resource import version_of
 from dstl_dagster.resources.spark_resource import DstlSparkResource
 from dstl_dagster.resources.storage_resource import DstlStorageResource
@@ -34,7 +35,7 @@ KEY_BY = "dstl/key_by"
 TYPES = "dstl/types"
 
 
-class DstlIOManager(dg.ConfigurableIOManager):
+class DstlIOManager(CheckedOptions, dg.ConfigurableIOManager):
     """Loads state and output of pipelines, and stores tables as savepoints.
 
     **Loading.** An input on the state or an output of a pipeline gives the committed

@@ -3,7 +3,7 @@
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dagster as dg
-from pydantic import Field, ValidationError
+from pydantic import Field
 
 from dstl_core.errors import ConfigError
 from dstl_core.windows import (
@@ -255,7 +255,7 @@ class UploadsModel(dg.Model, dg.Resolvable):
             retry = RetryOptions(max_attempts=self.max_attempts)
             scheduler = kind(retry=retry, **self.options)
             wrong = set(self.options) - known
-        except ValidationError:
+        except ConfigError:
             wrong = set(self.options)
         if wrong:
             raise ConfigError(

@@ -9,6 +9,7 @@ from pydantic import ConfigDict, Field, field_validator
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
 from dstl_dagster import metadata as show
+from dstl_dagster.resources.checked_options import CheckedOptions
 from dstl_dagster.resources.flink_client import (
     FlinkCheckpoint,
     FlinkClient,
@@ -21,7 +22,7 @@ from dstl_dagster.resources.storage_resource import DstlStorageResource
 from dstl_dagster.translator import DagsterDstlTranslator, DstlTranslatorData
 
 
-class FlinkClusterResource(dg.ConfigurableResource):
+class FlinkClusterResource(CheckedOptions, dg.ConfigurableResource):
     """Takes, finds and deletes savepoints of a cluster's jobs through Flink's REST interface.
 
     It connects on first use. If the cluster is away, the op fails, which Dagster can retry, and

@@ -8,12 +8,13 @@ import dagster as dg
 from pydantic import Field, field_validator
 
 from dstl_core.flink_text import parse_memory_size
+from dstl_dagster.resources.checked_options import CheckedOptions
 
 if TYPE_CHECKING:
     from dstl_core.local.local_engine import LocalEngine
 
 
-class DstlLocalEngineResource(dg.ConfigurableResource):
+class DstlLocalEngineResource(CheckedOptions, dg.ConfigurableResource):
     """Runs epochs in the process of the run, without Spark and without Java.
 
     It stands where a ``DstlSparkResource`` does. The function that gives the rows of a window gets

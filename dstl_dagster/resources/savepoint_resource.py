@@ -25,13 +25,14 @@ from dstl_core.savepoint.report.snapshot_report import SnapshotReport, report_sn
 from dstl_core.savepoint.verify.verify import Report, verify_snapshot
 from dstl_core.savepoint.write.folder import KeyedForm
 from dstl_core.state.tables.named_objects import SERIALIZERS, registry_from
+from dstl_dagster.resources.checked_options import CheckedOptions
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 
-class SavepointResource(dg.ConfigurableResource):
+class SavepointResource(CheckedOptions, dg.ConfigurableResource):
     """Finds snapshots by name (in the storage) or by path. Only ``read`` needs Spark.
 
     ``jobs`` is what reads and writes keyed state: a number of processes, None for all cores if it

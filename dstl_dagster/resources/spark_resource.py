@@ -12,6 +12,7 @@ import dagster as dg
 from pydantic import Field, PrivateAttr
 
 from dstl_core.errors import ConfigError
+from dstl_dagster.resources.checked_options import CheckedOptions
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -26,7 +27,7 @@ _STATIC_SQL = (
 _START_LOCK = threading.Lock()
 
 
-class DstlSparkResource(dg.ConfigurableResource):
+class DstlSparkResource(CheckedOptions, dg.ConfigurableResource):
     """Holds dagster-pyspark's ``LazyPySparkResource``.
 
     The JVM (or the connection to a Spark Connect server) starts on first use, and all steps of a

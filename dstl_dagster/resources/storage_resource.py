@@ -10,9 +10,10 @@ from dstl_core.errors import ConfigError
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import register_profile
 from dstl_core.storage.redaction import redacted
+from dstl_dagster.resources.checked_options import CheckedOptions
 
 
-class _Credentials(dg.Config):
+class _Credentials(CheckedOptions, dg.Config):
     """A way to reach a file system. No error shows a value of it."""
 
     model_config = ConfigDict(hide_input_in_errors=True)
@@ -83,7 +84,7 @@ class AzureCredentials(_Credentials):
         }
 
 
-class DstlStorageResource(dg.ConfigurableResource):
+class DstlStorageResource(CheckedOptions, dg.ConfigurableResource):
     """A folder or URL that every process of the pipeline sees.
 
     Below it: ``jobs/<job id>`` (state of pipelines), ``savepoints/<name>``.

@@ -15,10 +15,11 @@ from dstl_core.config import ChangelogOptions
 from dstl_core.model.ids import JobID
 from dstl_core.scheduling import ThreadScheduler
 from dstl_core.storage.location import Location
+from dstl_dagster.resources.checked_options import CheckedOptions
 from dstl_dagster.resources.storage_resource import DstlStorageResource
 
 
-class RetryOptions(dg.Config):
+class RetryOptions(CheckedOptions, dg.Config):
     """Attempts of one upload. Dagster's own retries multiply them, so keep one of the two low."""
 
     max_attempts: int = Field(default=3, ge=1, description="Attempts of one upload.")
@@ -33,7 +34,7 @@ class RetryOptions(dg.Config):
         }
 
 
-class DirectUploads(dg.Config):
+class DirectUploads(CheckedOptions, dg.Config):
     """Uploads the changes of each writer at once, into a file of its own."""
 
     kind: Literal["direct"] = "direct"
@@ -43,7 +44,7 @@ class DirectUploads(dg.Config):
         return {"persist_delay_ms": 0, **self.retry.options()}
 
 
-class BatchingUploads(dg.Config):
+class BatchingUploads(CheckedOptions, dg.Config):
     """Collects the changes of several writers and uploads them into shared files."""
 
     kind: Literal["batching"] = "batching"
@@ -65,7 +66,7 @@ class BatchingUploads(dg.Config):
         }
 
 
-class UploadSchedulerResource(dg.ConfigurableResource):
+class UploadSchedulerResource(CheckedOptions, dg.ConfigurableResource):
     """The upload scheduler of a pipeline's tasks: ``direct`` or ``batching``.
 
     It holds options only. The schedulers and their threads live in the tasks of a pipeline. A task

@@ -17,6 +17,8 @@ import dstl_dagster as dstl
 from dstl_core import aggregates
 from dstl_core.errors import ConfigError, DstlError
 from dstl_dagster import checks, pipelines, snapshots
+from dstl_dagster.resources.storage_resource import S3Credentials
+from tests.command_line import is_one_sentence
 from tests.integration.dagster.small_pipeline import DAYS, PAYMENTS
 
 pytestmark = pytest.mark.dagster
@@ -290,9 +292,35 @@ WRONG_RESOURCES: dict[str, tuple[Any, dict[str, Any]]] = {
 @pytest.mark.parametrize("message", WRONG_RESOURCES)
 def test_a_wrong_value_of_a_resource_is_refused_where_it_is_given(message: str) -> None:
     resource, fields = WRONG_RESOURCES[message]
-    with pytest.raises((DstlError, ValidationError), match=message) as refused:
+    with pytest.raises(DstlError, match=message) as refused:
         resource(**fields)
     assert "hidden" not in str(refused.value)
+    assert is_one_sentence(f"dstl: {refused.value}\n")
+
+
+@pytest.mark.parametrize(
+    ("resource", "fields", "said"),
+    [
+        (
+            dstl.DstlLocalEngineResource,
+            {"threads": "a", "memory": "lots"},
+            "threads: expected a whole number, got 'a'; memory: Not a memory size: expected a "
+            "whole number with b, kb, mb, gb or tb, got 'lots'.",
+        ),
+        (
+            S3Credentials,  # what may be a secret is not shown
+            {"secret_access_key": 42, "region": 43},
+            "access_key_id is missing; secret_access_key: expected text; region: expected text.",
+        ),
+    ],
+)
+def test_all_wrong_values_of_a_resource_are_one_sentence(
+    resource: type, fields: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError) as refused:
+        resource(**fields)
+    assert str(refused.value) == f"An option of {resource.__name__} is wrong: {said}"
+    assert is_one_sentence(f"dstl: {refused.value}\n")
 
 
 def test_a_value_of_the_environment_is_known_when_a_run_starts() -> None:
