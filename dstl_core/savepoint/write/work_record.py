@@ -14,6 +14,7 @@ import os
 import secrets
 import struct
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
 from typing import Any
@@ -333,8 +334,10 @@ class WorkRecord:
 
     def close(self, *, is_done: bool) -> None:
         """Lets other runs begin. The record of work that is done goes."""
-        if is_done:
+        if is_done and self._lock is None:
             self.entries.file_io.delete_folder(self.entries.folder)
+        elif is_done:
+            _delete_locked(self.entries)
         if self._lock is not None:
             _HELD.discard(self._lock)
             os.close(self._lock)
@@ -478,6 +481,8 @@ def _locked(folder: Location, work: Location) -> int | None:
         try:
             local_files.make_folders(work.path, sync=False)
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        except FileNotFoundError:
+            continue  # a run that ends has deleted the folder
         except OSError as error:
             raise StorageError(
                 f"Cannot write to {folder}: {error.strerror}; choose another folder.",
@@ -486,13 +491,25 @@ def _locked(folder: Location, work: Location) -> int | None:
             ) from error
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if os.path.exists(path) and os.path.samestat(os.fstat(lock), os.stat(path)):
-                _HELD.add(lock)
-                return lock
-            os.close(lock)  # a run that ended has deleted it
         except BlockingIOError as error:
             os.close(lock)
             raise _busy(folder) from error
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(lock), os.stat(path)):
+                _HELD.add(lock)
+                return lock
+        os.close(lock)  # a run that ended has deleted it
+
+
+def _delete_locked(entries: Entries) -> None:
+    """Deletes the record of the run that has the lock. The lock goes last: from then on the folder
+    may be that of another run, which has a lock of its own in it.
+    """
+    _forget_rest(entries)
+    for name in (_WORK, _LOCK):
+        os.unlink(entries.folder.child(name).path)
+    with suppress(OSError):  # another run has begun there, or has ended since
+        os.rmdir(entries.folder.path)
 
 
 def _busy(folder: Location) -> SavepointError:

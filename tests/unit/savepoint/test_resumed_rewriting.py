@@ -640,6 +640,33 @@ def test_work_that_nobody_can_go_on_with_is_begun_anew(plan: str | None, tmp_pat
     assert not any((tmp_path / "out").iterdir())
 
 
+def test_a_run_that_ends_leaves_the_record_of_one_that_begins(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    folder = Location.parse(tmp_path / "out")
+    begun: list[work_record.WorkRecord] = []
+
+    def begins_first(path: str) -> None:
+        monkeypatch.undo()
+        other = work_record.open_record(folder, "s", "p", begins=True)
+        assert other is not None
+        begun.append(other)
+        os.rmdir(path)
+
+    ends = work_record.open_record(folder, "s", "p", begins=True)
+    assert ends is not None
+    ends.entries.keep("unit", {})
+    monkeypatch.setattr(work_record.os, "rmdir", begins_first)
+    ends.close(is_done=True)
+    [record] = begun
+    assert not record.continues
+    record.check_owner()
+    with pytest.raises(SavepointError, match="Another run writes"):
+        work_record.open_record(folder, "s", "p", begins=True)
+    record.close(is_done=True)
+    assert not any((tmp_path / "out").iterdir())
+
+
 def test_a_run_whose_work_was_taken_over_deletes_no_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
