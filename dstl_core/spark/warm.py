@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from contextlib import suppress
 from pathlib import Path
 
 from dstl_core.errors import ConfigError
@@ -38,8 +39,19 @@ def make_archive(folder: Path) -> None:
             raise ConfigError(f"Spark did not run, and its classes are not kept: {why}")
         if made.exists():
             archive = made.replace(archive_of(folder, made.stat().st_size))
-            for other in set(folder.glob("*.jsa")) - {archive}:
-                other.unlink(missing_ok=True)  # of jars that are gone; a JVM that maps it goes on
+            forget_older(archive)
+
+
+def forget_older(archive: Path) -> None:
+    """Deletes the archives beside one that are older: of jars that are gone, or of a process that
+    made one at the same time. A JVM that maps one goes on.
+    """
+    with suppress(FileNotFoundError):  # another process made a newer one
+        made_ns = archive.stat().st_mtime_ns
+        for other in set(archive.parent.glob("*.jsa")) - {archive}:
+            with suppress(FileNotFoundError):
+                if other.stat().st_mtime_ns < made_ns:
+                    other.unlink()
 
 
 def run_days(archive: Path, work: Path) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from dstl_core.spark.warm import forget_older
 from tests.first_day import FIRST_DAY
 
 
@@ -30,6 +31,18 @@ def test_the_first_day_after_it_compiles_nothing(tmp_path: Path) -> None:
     assert re.search(r"\d+ kernels compiled in \d+ s, \d+ kept, 0 came with", warmed.stdout)
     day = run("-c", FIRST_DAY, str(tmp_path))
     assert (day.stdout, day.stderr) == ("[]\n", "")
+
+
+def test_of_archives_that_are_made_at_the_same_time_the_newest_stays(tmp_path: Path) -> None:
+    first, second = tmp_path / "spark-a-1.jsa", tmp_path / "spark-a-2.jsa"
+    for made_ns, archive in enumerate((first, second)):
+        archive.touch()
+        os.utime(archive, ns=(made_ns, made_ns))
+    forget_older(first)
+    assert first.exists() and second.exists()
+    forget_older(second)
+    forget_older(first)
+    assert [*tmp_path.iterdir()] == [second]
 
 
 @pytest.mark.slow
