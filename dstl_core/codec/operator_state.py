@@ -22,10 +22,10 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import groupby, pairwise
 from typing import Any, Protocol
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.serializers import (
     AnySerializer,

@@ -154,6 +154,12 @@ class _ProcessProfiles:
         self._read: dict[str, tuple[object, Profiles]] = {}
         self.received: str | None = None
 
+    def renew_lock(self) -> None:
+        """Another thread may hold the lock while this one forks, and is not there to give it
+        back.
+        """
+        self._lock = threading.Lock()
+
     def register(self, base: Location, options: dict[str, Any]) -> None:
         with self._lock:
             known = self._own.get(base)
@@ -236,3 +242,4 @@ def _from_json(raw: bytes, path: str) -> Profiles:
 
 
 _PROCESS = _ProcessProfiles()
+os.register_at_fork(after_in_child=_PROCESS.renew_lock)

@@ -13,12 +13,12 @@ import ssl
 import threading
 from collections import deque
 from dataclasses import dataclass, field
-from functools import cached_property
 from http.client import HTTPConnection, HTTPException, HTTPResponse, HTTPSConnection
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
+from dstl_core.cached_property import cached_property
 from dstl_core.clock import Clock, SystemClock
 from dstl_core.storage.file_systems import before_fork
 

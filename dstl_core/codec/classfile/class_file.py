@@ -6,8 +6,8 @@ Source: The Java Virtual Machine Specification, chapter 4.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.classfile.generic_types import (
     ClassSignature,
     JavaType,

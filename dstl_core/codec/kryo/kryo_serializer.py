@@ -9,9 +9,9 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any, ClassVar
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.data_io import DataInput, DataOutput
 from dstl_core.codec.java_stream import JavaObject, read_java_object
 from dstl_core.codec.kryo.class_layouts import ClassLayouts

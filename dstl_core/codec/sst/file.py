@@ -14,11 +14,11 @@ from __future__ import annotations
 import re
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from functools import cached_property
 from typing import NamedTuple
 
 import xxhash
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.sst.block import (
     BlockHandle,
     block_entries,

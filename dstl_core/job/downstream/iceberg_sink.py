@@ -6,12 +6,12 @@ import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.cached_property import cached_property
 from dstl_core.errors import CheckpointError, ConfigError
 from dstl_core.extras import require
 from dstl_core.job.downstream.output_changes import DELETE

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
 import numpy as np
 import pyarrow as pa
 
+from dstl_core.cached_property import cached_property
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.kept_outputs import KeptOutputs
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore

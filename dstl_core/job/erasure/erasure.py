@@ -10,9 +10,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
 from typing import Any
 
+from dstl_core.cached_property import cached_property
 from dstl_core.checkpoint.coordination.pending import OperatorPlan
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts
 from dstl_core.checkpoint.store.pipeline_store import PipelineStore

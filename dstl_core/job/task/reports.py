@@ -6,12 +6,12 @@ import base64
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, asdict, dataclass, field, fields, replace
-from functools import cached_property
 from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
 
+from dstl_core.cached_property import cached_property
 from dstl_core.checkpoint.store.epoch_facts import (
     EpochFacts,
     InputFacts,

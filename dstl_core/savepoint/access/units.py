@@ -14,12 +14,13 @@ import time
 from collections.abc import Callable, Generator, Mapping, Sequence, Set
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import current_process, get_context
 from pathlib import Path
 from queue import SimpleQueue
+from threading import Event, Thread
 from typing import Any, Protocol, TypeVar
 
 from dstl_core.errors import DAMAGED, ConfigError, DstlError
@@ -173,9 +174,8 @@ def _pooled(
     if "numba" in sys.modules:  # the task has kernels
         _load_compiler()
     window = _WAITING * jobs
-    shared = _SharedUnits(task, units, window)
-    in_order = shared.has_order
-    pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, (shared, os.getpid()))
+    pool = _Pool(jobs, _SharedUnits(task, units, window))
+    in_order = pool.shared.has_order
     submitted = 0
     completed: SimpleQueue[Future[tuple[int, Any] | None]] = SimpleQueue()
     results: dict[int, Any] = {}
@@ -188,7 +188,7 @@ def _pooled(
                 if (failed := _next(failures, number, in_order=in_order)) is not None:
                     raise failures[failed].error from failures[failed].__cause__
                 for _ in range(window - submitted):
-                    pool.submit(_run).add_done_callback(completed.put)
+                    pool.submit().add_done_callback(completed.put)
                 future, submitted = completed.get(), window - 1
                 error = future.exception()
                 if isinstance(error, _UnitError):
@@ -198,7 +198,7 @@ def _pooled(
                 elif (result := future.result()) is not None:
                     results[result[0]] = result[1]
             yield units[done], results.pop(done)
-            shared.allow(number + 1 + window)
+            pool.shared.allow(number + 1 + window)
         is_done = True
     except BrokenProcessPool as error:
         is_done = True  # the pool ends the others
@@ -208,9 +208,7 @@ def _pooled(
             f"(jobs, --jobs)."
         ) from error
     finally:
-        if not is_done:
-            _stop(pool)
-        pool.shutdown(cancel_futures=True)
+        pool.end(is_done=is_done)
 
 
 def _next(waiting: Mapping[int, object], number: int, *, in_order: bool) -> int | None:
@@ -220,14 +218,74 @@ def _next(waiting: Mapping[int, object], number: int, *, in_order: bool) -> int 
     return next(iter(waiting), None)
 
 
-def _stop(pool: ProcessPoolExecutor) -> None:
-    """Has each process of a pool leave the unit that it does: it may be the state of a subtask, for
-    which nobody waits any more.
+class _Pool:
+    """Processes that take units.
+
+    Linux kills them with the thread that forked them. Whoever takes results may do so in several
+    threads, of which one may end before the others, so the pool has a thread for it.
+
+    Args:
+        jobs: The number of processes.
+        shared: The units.
     """
-    for process in list((pool._processes or {}).values()):  # noqa: SLF001  # none has a public name
-        if process.pid is not None and process.is_alive():
-            with suppress(ProcessLookupError):  # it has ended since
-                os.kill(process.pid, _STOP)
+
+    def __init__(self, jobs: int, shared: _SharedUnits) -> None:
+        self.shared = shared
+        arguments = shared, os.getpid(), _compiler_lock()
+        self._pool = ProcessPoolExecutor(jobs, get_context("fork"), _adopt, arguments)
+        self._lock = arguments[2]
+        self._has_begun = False
+        self._is_over = Event()
+
+    def submit(self) -> Future[tuple[int, Any] | None]:
+        """Has a unit run, as ``_run`` does; the first call forks all processes."""
+        if self._has_begun:
+            return self._pool.submit(_run)
+        self._has_begun = True
+        begun: Future[Future[tuple[int, Any] | None]] = Future()
+        Thread(target=self._fork, args=(begun,), name="dstl-fork", daemon=True).start()
+        return begun.result()
+
+    def _fork(self, begun: Future[Future[tuple[int, Any] | None]]) -> None:
+        # A process that has just begun must not miss that it is told to leave.
+        signal.pthread_sigmask(signal.SIG_BLOCK, [_STOP])
+        try:
+            with self._lock:
+                first = self._pool.submit(_run)
+        except BaseException as error:
+            begun.set_exception(error)
+        else:
+            begun.set_result(first)
+            self._is_over.wait()
+
+    def end(self, *, is_done: bool) -> None:
+        """Waits for the processes; unless the work is done, they leave their units."""
+        try:
+            if not is_done:
+                self._stop()
+            self._pool.shutdown(cancel_futures=True)
+        finally:
+            self._is_over.set()
+
+    def _stop(self) -> None:
+        """Has each process leave the unit that it does: it may be the state of a subtask, for which
+        nobody waits any more.
+        """
+        processes = self._pool._processes or {}  # noqa: SLF001  # none has a public name
+        for process in list(processes.values()):
+            if process.pid is not None and process.is_alive():
+                with suppress(ProcessLookupError):  # it has ended since
+                    os.kill(process.pid, _STOP)
+
+
+def _compiler_lock() -> Any:
+    """What no other thread may hold while this one forks: a fork would wait for it for ever."""
+    if "numba" not in sys.modules:
+        return nullcontext()
+    from numba.core import compiler_lock
+
+    untyped: Any = compiler_lock
+    return untyped.global_compiler_lock
 
 
 class _UnitError(Exception):
@@ -352,7 +410,7 @@ _running: list[int] = []
 """The unit that a process of a pool does now."""
 
 
-def _adopt(shared: _SharedUnits, parent: int) -> None:
+def _adopt(shared: _SharedUnits, parent: int, compiler_lock: Any) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that waits for this one ends it
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a pool ends its others so when one is killed
     signal.signal(_STOP, _leave)
@@ -360,8 +418,10 @@ def _adopt(shared: _SharedUnits, parent: int) -> None:
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
     if os.getppid() != parent:
         os._exit(1)
+    compiler_lock.__exit__(None, None, None)  # the thread that forked this process took it
     keep_freed_memory()
     _shared[:] = [shared]
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [_STOP, signal.SIGTERM])
 
 
 def _leave(*_: object) -> None:
@@ -380,6 +440,8 @@ def _run() -> tuple[int, Any] | None:
         return None
     _running.append(number)
     try:
+        if not _shared:
+            return None  # it was told to leave while it took the unit
         _read_ahead(shared.task, shared.take_ahead)
         return number, shared.task(shared.units[number])
     except Exception as error:

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any, Protocol
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.errors import ConfigError, SavepointError
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState

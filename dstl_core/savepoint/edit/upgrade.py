@@ -10,9 +10,10 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, partial
+from functools import partial
 from typing import Any
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.classfile.declared_states import DeclaredState, declared_states
 from dstl_core.codec.classfile.generic_types import JavaType
 from dstl_core.codec.classfile.source_types import parse_source_type

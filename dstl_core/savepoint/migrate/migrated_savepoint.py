@@ -14,10 +14,11 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property, partial
+from functools import partial
 from math import ceil
 from typing import Any
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.metadata.metadata_format import WRITABLE_VERSIONS
 from dstl_core.codec.serializers import BUILT_IN, SerializerRegistry

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.serializers import AnySerializer
 from dstl_core.model.checkpoint import KEY_DECIMALS, DeclaredDecimals
 from dstl_core.model.ids import OperatorID

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.serializers import AnySerializer, key_groups_of, serialize_key
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
 from dstl_core.errors import SavepointError

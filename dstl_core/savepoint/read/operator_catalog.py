@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import islice
 from typing import Protocol
 
+from dstl_core.cached_property import cached_property
 from dstl_core.changelog.reader import StateChangelogHandleReader
 from dstl_core.checkpoint.store.metadata_file import MetadataFile
 from dstl_core.codec.change_payload import MetadataChange, read_change

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
+from dstl_core.cached_property import cached_property
 from dstl_core.checkpoint.store.metadata_file import MetadataFile, load_metadata_file
 from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.kryo.class_layouts import ClassLayouts

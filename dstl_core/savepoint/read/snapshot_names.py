@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Generic, TypeVar
 
+from dstl_core.cached_property import cached_property
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.columnar.types.declared_schema import schema_of
 from dstl_core.codec.columnar.types.type_layouts import DEFAULT_OPTIONS, ColumnOptions
 from dstl_core.codec.declared_type import SchemaLike

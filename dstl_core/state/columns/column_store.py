@@ -11,7 +11,6 @@ import copy
 import secrets
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -21,6 +20,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.columnar.kernels.hashing import hash_rows, order_hashes, place_hashes
 from dstl_core.codec.columnar.keyed.byte_index import ByteIndex, Ranges
 from dstl_core.codec.columnar.keyed.encoder import EncodedRows, EncodeProgram

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import TYPE_CHECKING
 
+from dstl_core.cached_property import cached_property
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.serializers import SerializerRegistry
 from dstl_core.codec.sst.file import SstFile

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from contextlib import nullcontext
 from multiprocessing import get_context
 from pathlib import Path
 from select import select
+from threading import Event, Thread
 from typing import Any
 
 import pytest
+from numba.core.compiler_lock import global_compiler_lock
 
 from dstl_core import Snapshot, report_snapshot, verify_snapshot
 from dstl_core.cli import dump_lines
@@ -29,7 +32,8 @@ from dstl_core.savepoint.access.units import (
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.verify import range_check
 from dstl_core.state.restore import into_tables
-from dstl_core.storage import file_systems
+from dstl_core.storage import file_systems, profiles
+from dstl_core.storage.location import Location
 from tests.command_line import run
 from tests.examples import thinned
 from tests.golden_files import PLANTED, SNAPSHOTS, as_lines
@@ -276,15 +280,71 @@ def test_processes_end_with_the_one_that_started_them() -> None:
         assert pipe.read() == b""
 
 
-def test_a_pool_does_not_wait_for_a_lock_of_another_thread() -> None:
+def test_results_may_be_taken_in_several_threads() -> None:
+    """Linux ends processes with the thread that forked them."""
+    results = run_units(lambda unit: unit.key_groups.start_key_group, UNITS, 2)
+    first = Thread(target=next, args=(results,))
+    first.start()
+    first.join()
+    assert [result for _, result in results] == [*range(1, 12)]
+
+
+def test_a_process_that_is_told_to_leave_while_it_takes_a_unit_does_not_begin() -> None:
+    class Told(units._SharedUnits):
+        def take(self) -> int | None:
+            number = super().take()
+            units._leave()
+            return number
+
+    begun: list[Unit] = []
+    units._shared[:] = [Told(begun.append, UNITS, len(UNITS))]
+    assert units._run() is None
+    assert not begun
+
+
+def test_a_process_that_is_told_to_leave_before_it_begins_takes_no_unit() -> None:
+    child = os.fork()
+    if child == 0:
+        signal.pthread_sigmask(signal.SIG_BLOCK, [units._STOP])  # as in the thread that forks
+        os.kill(os.getpid(), units._STOP)
+        units._adopt(units._SharedUnits(print, UNITS, len(UNITS)), os.getppid(), nullcontext())
+        os._exit(len(units._shared))
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.parametrize("lock", [file_systems._LOCK, profiles._PROCESS._lock], ids=["fs", "find"])
+def test_a_pool_does_not_wait_for_a_lock_of_another_thread(lock: Any) -> None:
     def task(unit: Unit) -> str:
         if unit.key_groups.start_key_group:
             signal.alarm(60)  # kills a process that waits
             file_systems.file_system("memory", {})
+            profiles.options_for(Location.parse("memory:/place"))
         return "opened"
 
-    with file_systems._LOCK:
+    with lock:
         assert {result for _, result in run_units(task, UNITS, 2)} == {"opened"}
+
+
+def test_a_pool_forks_when_no_other_thread_compiles() -> None:
+    is_taken = Event()
+
+    def compile_kernel() -> None:
+        with global_compiler_lock:
+            is_taken.set()
+            Event().wait(0.5)  # a pool that does not wait forks meanwhile
+
+    def task(unit: Unit) -> str:
+        signal.alarm(60)  # kills a process that waits
+        thread = Thread(target=global_compiler_lock.acquire)
+        thread.start()
+        thread.join()
+        return "compiled"
+
+    other = Thread(target=compile_kernel)
+    other.start()
+    assert is_taken.wait(60)
+    assert {result for _, result in run_units(task, UNITS[:2], 2)} == {"compiled"}
+    other.join()
 
 
 def test_a_process_that_may_start_no_other_does_the_work_alone() -> None:

@@ -10,9 +10,11 @@ from __future__ import annotations
 import hashlib
 import os
 import sys
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
+
+from dstl_core.cached_property import cached_property
 
 # The compiler is imported where it is asked: who builds a wheel sets its options before.
 

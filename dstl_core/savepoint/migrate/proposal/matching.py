@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 
+from dstl_core.cached_property import cached_property
 from dstl_core.savepoint.migrate.proposal.compiled_plan import CompiledPlan, PlanNode
 from dstl_core.savepoint.migrate.proposal.plan_columns import AGGREGATES, PlanColumns
 from dstl_core.savepoint.migrate.proposal.sql_state import OperatorColumns, operator_columns

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property
 
+from dstl_core.cached_property import cached_property
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.expressions.expression import Column, Expression, OfOneValue
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
