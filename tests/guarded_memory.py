@@ -212,7 +212,7 @@ def guarded_build() -> types.SimpleNamespace:
         addresses = _twin_of_addresses()
         sys.modules[addresses.__name__] = addresses
         importlib.import_module(f"{PACKAGE}.types").addresses = addresses
-        for name in ("decoder", "encoder", "spans", "sections"):
+        for name in ("decoder", "encoder", "spans", "sections", "packed_blocks"):
             setattr(build, name, importlib.import_module(f"{PACKAGE}.keyed.{name}"))
         assert importlib.import_module(f"{PACKAGE}.kernels.scan").load32 is twin.load32
         build.section_converter = importlib.import_module(f"{PACKAGE}.kryo.section_converter")

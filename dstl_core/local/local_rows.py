@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from itertools import cycle, islice
 from threading import local
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -28,6 +27,7 @@ from dstl_core.local.placing import check_sorts, sorted_rows
 from dstl_core.local.rows import ArrowRows, rows_read_once
 from dstl_core.model.checkpoint import OperatorSubtaskState
 from dstl_core.model.key_group import KeyGroupRange
+from dstl_core.savepoint.access.thread_runner import in_threads
 from dstl_core.savepoint.bootstrap.bootstrap_rows import NewOperator, check_column
 from dstl_core.savepoint.bootstrap.column_runs import ColumnRuns, checks_duplicates, stored_state
 from dstl_core.savepoint.bootstrap.keyed_functions import KeyedFunction
@@ -38,9 +38,6 @@ _AHEAD = 2
 """Batches for each thread that are encoded, or wait for it."""
 _PARTS = 32
 """Rows are divided by key into so many parts, of which memory holds one."""
-
-Item = TypeVar("Item")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True)
@@ -154,7 +151,7 @@ class LocalRows:
                 return OperatorSubtaskState(subtask, managed_keyed_state=handle)
 
             files = [new.files.of_thread() for _ in range(new.parallelism)]
-            return list(_in_threads(pool, write, range(new.parallelism), engine.thread_count))
+            return list(in_threads(pool, write, range(new.parallelism), engine.thread_count))
 
     def _encoded(
         self, columns: ColumnRuns, max_parallelism: int, pool: ThreadPoolExecutor
@@ -170,7 +167,7 @@ class LocalRows:
         rows = self.rows if self.last_of is None else _LastRows(self, self.last_of)
         batches = together(rows.select(columns.used_columns).batches())
         most = _AHEAD * self.engine.thread_count
-        for runs in _in_threads(pool, encode, batches, most):
+        for runs in in_threads(pool, encode, batches, most):
             yield from runs
 
     def repeated_keys(
@@ -261,23 +258,6 @@ class _LastRows(ArrowRows):
             encoded = _encoded_keys(table[column].combine_chunks(), column, key_type)
             places = last_rows(encoded.ranges, encoded.ranges.starts * 0)
             yield from table.take(pa.array(places)).to_batches()
-
-
-def _in_threads(
-    pool: ThreadPoolExecutor, call: Callable[[Item], Result], items: Iterable[Item], most: int
-) -> Iterator[Result]:
-    """The results in the order of the items; at most ``most`` run, or wait for earlier ones."""
-    waiting: deque[Future[Result]] = deque()
-    try:
-        for item in items:
-            waiting.append(pool.submit(call, item))
-            if len(waiting) == most:
-                yield waiting.popleft().result()
-        while waiting:
-            yield waiting.popleft().result()
-    finally:
-        for future in waiting:
-            future.cancel()
 
 
 def _table(rows: Spool) -> pa.Table:

@@ -190,8 +190,9 @@ class HandleResolver:
             self._check_end(stream.location, stream.end)
             raise
         self._note_end(stream.location, last)
-        if self.on_read is not None:
-            self.on_read(stream.location, first, data)
+        on_read = self.on_read  # another thread may take it away
+        if on_read is not None:
+            on_read(stream.location, first, data)
         return data
 
     def begin(self, handle: StreamStateHandle, start: int, end: int) -> None:

@@ -11,8 +11,6 @@ import secrets
 from dataclasses import dataclass, field
 from uuid import uuid4
 
-import cramjam
-
 from dstl_core.codec.checksums import masked_crc32c
 from dstl_core.codec.sst.block import BLOCK_TRAILER_BYTES, varint, whole_key_block
 from dstl_core.codec.sst.file import FOOTER_BYTES, TABLE_MAGIC, unique_id_of
@@ -23,15 +21,11 @@ BLOCK_BYTES = 4 << 10
 """Size of a data block (RocksDB's and Flink's default)."""
 HELD_BYTES = 128 << 20
 """Bytes of unfinished table files together, at which the largest is finished."""
-_PART_BYTES = 1 << 20
 BOTTOM_LEVEL = 6
 """Files of the last level need no compaction. Flink does not change the number of levels."""
 
 _CRC32C = 1
-_NOT_PACKED, _SNAPPY = b"\0", 1
-_CHECKSUM_BYTES = 4
-_PACKED_ROOM_BYTES = 32
-"""What a packed block may be larger than 7/6 of the block (``MaxCompressedLength`` of Snappy)."""
+_NOT_PACKED = b"\0"
 SESSION_DIGITS = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SESSION_SIZE = 20
 
@@ -66,51 +60,19 @@ class TableBuilder:
     """Bytes of the data blocks."""
     smallest: bytes = b""
     """The first key of all."""
-    last_keys: list[bytes] = field(default_factory=list)
-    """Those of the data blocks."""
-    ends: list[int] = field(default_factory=list)
-    """The places behind the data blocks, trailers included."""
+    largest: bytes = b""
+    """The last one."""
+    blocks: int = 0
+    """Number of data blocks."""
     entries: int = 0
     key_bytes: int = 0
     value_bytes: int = 0
     _parts: list[bytes] = field(default_factory=list)
-    """The blocks, a megabyte of them put together."""
-    _blocks: list[bytes] = field(default_factory=list)
-    """The last blocks with their checksums."""
-    _joined: int = 0
-    """Bytes in ``_parts``."""
-    _packed: memoryview = field(default_factory=lambda: memoryview(b""))
 
-    def add_block(self, payload: memoryview, last: bytes) -> None:
-        """Adds a data block, whose entries ``entries`` and both numbers of bytes do not count yet.
-
-        Args:
-            payload: The block, unpacked.
-            last: Its last key.
-        """
-        size = len(payload)
-        if len(self._packed) < size + size // 6 + _PACKED_ROOM_BYTES:
-            self._packed = memoryview(bytearray(2 * size + _PACKED_ROOM_BYTES))
-        packed = cramjam.snappy.compress_raw_into(payload, self._packed)
-        if packed < size - size // 8:  # as RocksDB decides
-            self._packed[packed] = _SNAPPY
-            self._append(bytes(self._packed[: packed + 1]))
-        else:
-            self._append(bytes(payload) + _NOT_PACKED)
-        self.last_keys.append(last)
-        self.ends.append(self.size)
-
-    def _append(self, block: bytes) -> None:
-        """Appends a block that ends with its kind, and its checksum."""
-        self._blocks += (block, masked_crc32c(block).to_bytes(4, "little"))
-        self.size += len(block) + _CHECKSUM_BYTES
-        if self.size - self._joined >= _PART_BYTES:
-            self._join()
-
-    def _join(self) -> None:
-        self._parts.append(b"".join(self._blocks))
-        self._blocks.clear()
-        self._joined = self.size
+    def append(self, blocks: bytes) -> None:
+        """Appends blocks with their trailers. Of the fields, only ``size`` counts them."""
+        self._parts.append(blocks)
+        self.size += len(blocks)
 
     def finish(self, index: bytes) -> Table:
         """The whole file. There must be at least one block.
@@ -141,7 +103,7 @@ class TableBuilder:
             "index.size": varint(len(index) + BLOCK_TRAILER_BYTES),
             "index.value.is.delta.encoded": b"\1",
             "merge.operands": b"\0",
-            "num.data.blocks": varint(len(self.ends)),
+            "num.data.blocks": varint(self.blocks),
             "num.entries": varint(self.entries),
             "num.range-deletions": b"\0",
             "original.file.number": varint(number),
@@ -158,12 +120,12 @@ class TableBuilder:
         footer += FORMAT_VERSION.to_bytes(4, "little") + TABLE_MAGIC.to_bytes(8, "little")
         unique_id = unique_id_of(database, session, number)
         assert unique_id is not None  # the session has the form that it must have
-        self._blocks.append(footer)
-        self._join()
-        return Table(self._parts, self.smallest, self.last_keys[-1], unique_id)
+        self._parts.append(footer)
+        return Table(self._parts, self.smallest, self.largest, unique_id)
 
     def _place(self, payload: bytes) -> bytes:
         """Appends a block that is not packed; returns its handle."""
         place = varint(self.size) + varint(len(payload))
-        self._append(payload + _NOT_PACKED)
+        block = payload + _NOT_PACKED
+        self.append(block + masked_crc32c(block).to_bytes(4, "little"))
         return place

@@ -15,6 +15,7 @@ from typing import Any
 
 from dstl_core.errors import ConfigError
 from dstl_core.model.ids import OperatorIdentifier
+from dstl_core.savepoint.access.units import processes_that_fit
 from dstl_core.savepoint.edit.edited_savepoint import (
     DEFAULT_MAX_PARALLELISM,
     StateBootstrapTransformation,
@@ -97,9 +98,16 @@ class SavepointWriter(SavepointEdit):
         self, identifier: OperatorIdentifier, transformation: StateBootstrapTransformation
     ) -> SavepointWriter:
         """As ``SavepointEdit.with_operator``; the engine of the writer reads the rows."""
-        if self.engine is not None:
+        if self.engine is not None and hasattr(transformation, "on_engine"):
             transformation = transformation.on_engine(self.engine)
         return super().with_operator(identifier, transformation)
+
+    @property
+    def reading_threads(self) -> int:
+        """As ``SavepointEdit.reading_threads``: a bootstrap uses all cores when it writes, too."""
+        if not self.operators:
+            return 1
+        return processes_that_fit() if self.engine is None else int(self.engine.thread_count)
 
 
 def local_engine(engine: object, what: str) -> Any:

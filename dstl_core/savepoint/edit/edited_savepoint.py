@@ -192,6 +192,11 @@ class EditedSavepoint(SavepointRewriter):
         return folders_of(kept, self.source.resolver)
 
     @property
+    def reading_threads(self) -> int:
+        """Threads that read back table files, where one process does it."""
+        return 1
+
+    @property
     def timers_on_the_heap(self) -> list[str]:
         """Operators whose timers were on the heap, and stay there in native state."""
         return [operator.label for operator in filter(has_heap_timers, self._kept())]
@@ -427,6 +432,7 @@ class EditedSavepoint(SavepointRewriter):
             self.kept_files,
             self.shares_files_in,
             form=self.form or "canonical",
+            threads=self.reading_threads,
             plan=self._decided(),
             check=self._check_purged,
             facts=self._purge_facts,

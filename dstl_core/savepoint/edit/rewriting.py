@@ -28,6 +28,7 @@ from dstl_core.errors import (
 from dstl_core.model.checkpoint import CheckpointMetadata, OperatorState, OperatorSubtaskState
 from dstl_core.model.handle import KeyGroupsStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
+from dstl_core.savepoint.access.thread_runner import ThreadRunner
 from dstl_core.savepoint.access.units import Jobs, jobs_for
 from dstl_core.savepoint.edit.kept_state import Files, KeptState
 from dstl_core.savepoint.edit.trial import Forecast, Trial, TriedFiles, check_room
@@ -130,6 +131,7 @@ class RewritingPlan:
         counts: Records that steps have written, by operator and state, as far as they are known.
         check: Looks at what was read back, before it is published; raises if it is wrong.
         form: The form of keyed state that is written.
+        threads: Threads of this process that read back table files, where one process does it.
         plan: What decides the bytes beside the source, as JSON values, so that a run after a kill
             goes on only with its own work; None for what cannot be resumed.
         facts: Gives further facts for its notes, once it is written.
@@ -145,6 +147,7 @@ class RewritingPlan:
     counts: Mapping[tuple[str, str], int] = field(default_factory=dict)
     check: Callable[[Snapshot, SavepointFolder, Report], None] = _accept
     form: KeyedForm = "canonical"
+    threads: int = 1
     plan: Any = None
     facts: Callable[[], Mapping[str, Any]] = dict
 
@@ -227,13 +230,19 @@ class RewritingPlan:
             states.append(step.written(output))
         writing.finish()
         metadata = self._of_form(self.metadata(tuple(states)))
-        stored, report = read_back(target, metadata, self.source, reading, self.counts, jobs)
+        readers = self._readers(jobs)
+        stored, report = read_back(target, metadata, self.source, reading, self.counts, readers)
         if files is not None:
             files.check()
         self.check(stored, target, report)
         if kept is not None:
             kept.leave_notes()
         target.publish(metadata, self._facts())
+
+    def _readers(self, jobs: Jobs) -> Jobs:
+        """What reads back. A canonical stream is read in its order, because of its digest."""
+        by_threads = jobs == 1 and self.threads > 1 and self.form == "native"
+        return ThreadRunner(self.threads) if by_threads else jobs
 
     def _of_form(self, metadata: CheckpointMetadata) -> CheckpointMetadata:
         """Metadata whose properties say which form the keyed state of a savepoint has now."""

@@ -126,6 +126,7 @@ class RangeCheck:
     """Checks ranges of one operator. It keeps nothing of one for the next, but the sha256 of a file
     as far as it was read: with the last key groups of a handle, the files of the handle are
     compared with what was written. What this process has not read of them is read then.
+    Threads may share it.
 
     Args:
         operator: The operator.
@@ -150,13 +151,14 @@ class RangeCheck:
         self._reads: dict[Location, DigestOfReads] = {}
         self._copies = copies
         self._is_sampled = is_sampled
-        self._decoders: StateDecoders | None = None
+        self._decoders: list[StateDecoders] | None = None
+        """Those that no thread uses now."""
         if are_read_by_kernels(operator.keyed_size):
             # Loads Arrow and the compiler, which takes longer than checking small state.
             from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
             from dstl_core.savepoint.read.stored_columns import StateDecoders
 
-            self._decoders = StateDecoders(EXACT_OPTIONS)
+            self._decoders = [StateDecoders(EXACT_OPTIONS)]
 
     def __call__(self, unit: Unit) -> RangeReport:
         files = self._files.get(unit.handle)
@@ -177,8 +179,9 @@ class RangeCheck:
         return report
 
     def _take(self, location: Location, start: int, data: bytes) -> None:
-        if location in self._reads:
-            self._reads[location].add(start, data)
+        reads = self._reads.get(location)
+        if reads is not None:
+            reads.add(start, data)
 
     def _compare(self, report: RangeReport, location: Location, sha256: str) -> None:
         """Compares a file with the sha256 that its writer recorded."""
@@ -231,11 +234,17 @@ class RangeCheck:
         """The report if all is well; None if the record-wise code has to look."""
         if self._decoders is None:
             return None
-        from dstl_core.savepoint.read.stored_columns import check_range
+        from dstl_core.codec.columnar.types.type_layouts import EXACT_OPTIONS
+        from dstl_core.savepoint.read.stored_columns import StateDecoders, check_range
 
+        try:
+            decoders = self._decoders.pop()
+        except IndexError:  # other threads have them
+            decoders = StateDecoders(EXACT_OPTIONS)
         checked = check_range(
-            self._operator, handle, key_groups, self._decoders, is_sampled=self._is_sampled
+            self._operator, handle, key_groups, decoders, is_sampled=self._is_sampled
         )
+        self._decoders.append(decoders)
         if checked is None:
             return None
         return RangeReport(checked.entries, checked.entries, Counter(checked.records))

@@ -21,6 +21,7 @@ from dstl_core.errors import ConfigError, DstlError, FormatError
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle, RelativeFileStateHandle
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.savepoint.access import units
+from dstl_core.savepoint.access.thread_runner import ThreadRunner
 from dstl_core.savepoint.access.units import (
     POOL_FROM_BYTES,
     Unit,
@@ -388,3 +389,28 @@ def test_a_container_gets_no_more_processes_than_it_has_room_for(
         if text is not None:
             (tmp_path / name).write_text(f"{text}\n")
     assert processes_that_fit(tmp_path) == expected
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.name)
+@pytest.mark.usefixtures("small_units")
+def test_threads_find_what_one_process_finds(place: Path) -> None:
+    snapshot = Snapshot.load(place)
+    alone = verify_snapshot(snapshot, jobs=1)
+    threads = verify_snapshot(snapshot, jobs=ThreadRunner(3))
+    assert threads.to_json() == alone.to_json()
+
+
+def test_an_error_in_a_thread_comes_after_the_results_before_it() -> None:
+    units = [Unit(number, KeyGroupRange(0, 0), 1) for number in range(9)]
+
+    def task(unit: Unit) -> int:
+        if unit.handle == 5:
+            raise FormatError("A unit is damaged")
+        return unit.handle
+
+    seen = []
+    with pytest.raises(FormatError, match="A unit is damaged"):
+        for unit, result in run_units(task, units, ThreadRunner(2)):
+            assert unit.handle == result
+            seen.append(result)
+    assert seen == [0, 1, 2, 3, 4]

@@ -92,7 +92,11 @@ class SpanBatch:
         states = self.states
         numbers = np.flatnonzero(np.bincount(states)).tolist()
         for state in numbers:
-            yield state, self if len(numbers) == 1 else self.take(states == state)
+            if len(numbers) == 1:
+                yield state, self
+            else:
+                own = self.spans.compress(states == state, axis=0)
+                yield state, SpanBatch(own, self.source)
 
 
 class SectionScanner:

@@ -1,7 +1,6 @@
 """Unpacks the data blocks of a table file, many at a time: the compiled ``SstFile.blocks``.
 
-The Python code per block only computes its checksum and decompresses it. Whatever a kernel refuses
-goes to the record-wise code, whose error says what is wrong.
+Whatever a kernel refuses goes to the record-wise code, whose error says what is wrong.
 """
 
 from __future__ import annotations
@@ -13,12 +12,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, overload
 
-import cramjam
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from dstl_core.codec.checksums import masked_crc32c
 from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     BLOCK_END,
     BLOCK_START,
@@ -34,6 +31,11 @@ from dstl_core.codec.columnar.kernels.tables.table_blocks import (
     measure_index,
     unpack_blocks,
     unpack_index,
+)
+from dstl_core.codec.columnar.keyed.packed_blocks import (
+    checksum_words,
+    checksums,
+    refused_payloads,
 )
 from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
@@ -329,40 +331,34 @@ class TableReader:
         room = scratch(int(moved.sum()) + SPARE_BYTES)
         payloads = np.stack([starts, stops], 1) + address_of(data)
         payloads[rows] = np.stack([highs - moved, highs], 1) + address_of(room)
-        target, unpack = room.data, cramjam.snappy.decompress_raw_into
-        columns = (rows, starts[rows], stops[rows], highs - moved, highs, is_packed[rows])
-        for row, start, stop, low, high, packed in zip(
-            *(each.tolist() for each in columns), strict=True
-        ):
-            if not packed:
-                target[low:high] = others.get(row, raw[start:stop])
-                continue
-            try:
-                size = unpack(raw[start:stop], target[low:high])
-            except cramjam.DecompressionError:
-                size = -1
-            if size != high - low:
-                _refuse_payload(bytes(raw[start : stop + BLOCK_TRAILER_BYTES]), int(offsets[row]))
+        targets = np.stack([highs - moved, highs], 1)
+        packed = is_packed[rows]
+        for row, (low, high) in zip(rows[~packed].tolist(), targets[~packed].tolist(), strict=True):
+            room.data[low:high] = others.get(row, raw[int(starts[row]) : int(stops[row])])
+        rows = rows[packed]
+        stored = np.stack([starts[rows], stops[rows]], 1)
+        for at in refused_payloads(data, stored, room, targets[packed]):
+            row = int(rows[at])
+            block = bytes(raw[int(starts[row]) : int(stops[row]) + BLOCK_TRAILER_BYTES])
+            _refuse_payload(block, int(offsets[row]))
         return room, payloads
 
     def _are_whole(self, raw: memoryview, starts: Int64s, stops: Int64s) -> Any:
         """Whether the checksum of each block is right; none of them for types that neither RocksDB
         nor dstl writes by itself.
         """
-        places = zip(starts.tolist(), stops.tolist(), strict=True)
         data = np.frombuffer(raw, np.uint8)
         if self.file.checksum_type == _XXH3:
             of_bytes = xxhash.xxh3_64_intdigest
-            checksums = np.array([of_bytes(raw[at:to]) for at, to in places], np.uint64)
-            checksums ^= data[stops].astype(np.uint64) * np.uint64(XXH3_LAST_BYTE)
+            places = zip(starts.tolist(), stops.tolist(), strict=True)
+            digests = np.array([of_bytes(raw[at:to]) for at, to in places], np.uint64)
+            digests ^= data[stops].astype(np.uint64) * np.uint64(XXH3_LAST_BYTE)
+            known = digests.astype(np.uint32)
         elif self.file.checksum_type == _CRC32C:
-            parts = [masked_crc32c(bytes(raw[at : to + 1])) for at, to in places]
-            checksums = np.array(parts, np.uint64)
+            known = checksums(raw, starts, stops + 1)
         else:
             return np.zeros(len(starts), np.bool_)
-        # A checksum begins at any byte.
-        words = np.ndarray(len(raw) - 3, "<u4", raw, strides=(1,))
-        return checksums.astype(np.uint32) == words[stops + 1]
+        return known == checksum_words(raw)[stops + 1]
 
     def _entries(
         self, raw: memoryview, places: Int64s, offsets: Int64s, least_key: int

@@ -1,7 +1,6 @@
 """Writes records of canonical sections as sorted table files of RocksDB, one column family a state.
 
-A row of a family is the key and the value of a canonical record. The Python code per block only
-compresses it and computes its checksum.
+A row of a family is the key and the value of a canonical record.
 """
 
 from __future__ import annotations
@@ -27,9 +26,11 @@ from dstl_core.codec.columnar.kernels.tables.table_write import (
     ENTRY_ROOM_BYTES,
     INDEX_ROOM_BYTES,
     RESTART_INTERVAL,
+    gather_bytes,
     write_blocks,
     write_index,
 )
+from dstl_core.codec.columnar.keyed.packed_blocks import Bytes, packed_blocks
 from dstl_core.codec.columnar.keyed.sections import Section, SectionChunk, SectionChunks
 from dstl_core.codec.columnar.keyed.spans import SectionScanner
 from dstl_core.codec.columnar.types.addresses import address_of
@@ -165,6 +166,8 @@ class FamilyWriter:
         self._family_id = family_id
         self._table_bytes = table_bytes
         self._builder = TableBuilder(name, family_id)
+        self._blocks: list[_Blocks] = []
+        """Those of the unfinished file."""
         self._last = b""
         """The last key that was added."""
 
@@ -213,44 +216,77 @@ class FamilyWriter:
         self, spans: Int64s, order: Int64s, payloads: memoryview, blocks: Int64s
     ) -> Iterator[FamilyTable]:
         """Adds blocks that ``write_blocks`` has written; yields the files that are full."""
-        lasts = spans[order[blocks[:, _ROWS] - 1]]
-        places = np.stack([blocks[:, 0], lasts[:, scan.KEY_START], lasts[:, scan.KEY_END]], axis=1)
+        keys = spans[order[blocks[:, _ROWS] - 1], scan.KEY_START : scan.KEY_END + 1]
+        size = int(blocks[-1, 0])
+        packed, ends = packed_blocks(payloads[:size], blocks[:, 0])
         start = row = 0
         counted = np.zeros(BLOCK_WORDS, np.int64)
-        for at, (end, key, key_end) in enumerate(places.tolist()):
+        while start < len(blocks):
             builder = self._builder
+            begin = int(ends[start - 1]) if start else 0
+            # The file ends behind the block that fills it.
+            full = begin + self._table_bytes - builder.size
+            stop = min(len(blocks), int(np.searchsorted(ends, full)) + 1)
             if not builder.size:
                 builder.smallest = _key(spans[order[row]])
-            builder.add_block(payloads[start:end], ctypes.string_at(key, key_end - key))
-            start = end
-            is_full = builder.size >= self._table_bytes
-            if is_full or at == len(blocks) - 1:
-                row, key_bytes, value_bytes = blocks[at, _ROWS:].tolist()
-                builder.entries += row - int(counted[_ROWS])
-                builder.key_bytes += key_bytes - int(counted[_ROWS + 1])
-                builder.value_bytes += value_bytes - int(counted[_ROWS + 2])
-                counted = blocks[at]
-            if is_full:
+            self._blocks.append(
+                _Blocks.of(keys[start:stop], ends[start:stop] - begin + builder.size)
+            )
+            builder.append(packed[begin : int(ends[stop - 1])].tobytes())
+            row, key_bytes, value_bytes = blocks[stop - 1, _ROWS:].tolist()
+            builder.largest = _key(spans[order[row - 1]])
+            builder.blocks += stop - start
+            builder.entries += row - int(counted[_ROWS])
+            builder.key_bytes += key_bytes - int(counted[_ROWS + 1])
+            builder.value_bytes += value_bytes - int(counted[_ROWS + 2])
+            counted, start = blocks[stop - 1], stop
+            if builder.size >= self._table_bytes:
                 yield from self.finish()
 
     def finish(self) -> Iterator[FamilyTable]:
         """The file with the records since the one before; none without records."""
         if self.size:
-            builder = self._builder
-            index = _index_of(builder.last_keys, builder.ends)
-            table = FamilyTable(self._state_id, builder.finish(index))
+            index = _index_of(self._blocks)
+            table = FamilyTable(self._state_id, self._builder.finish(index))
             self._builder = TableBuilder(self._name, self._family_id)  # lets the blocks go
+            self._blocks = []
             yield table
 
 
-def _index_of(keys: list[bytes], ends: list[int]) -> bytes:
-    """The index block of data blocks, from their last keys and the places behind them."""
-    held = np.frombuffer(b"".join(keys), np.uint8)
-    lines = np.empty((len(keys), INDEX_WORDS), np.int64)
-    lines[:, KEY_END] = np.cumsum([len(key) for key in keys]) + address_of(held)
-    lines[:, BLOCK_END] = ends
-    lines[0, KEY_START], lines[0, BLOCK_START] = address_of(held), 0
-    lines[1:, KEY_START], lines[1:, BLOCK_START] = lines[:-1, KEY_END], lines[:-1, BLOCK_END]
+@dataclass(frozen=True)
+class _Blocks:
+    """Data blocks of a file.
+
+    Args:
+        keys: The last key of each, one after the other.
+        sizes: The sizes of these keys.
+        ends: The places behind the blocks in the file.
+    """
+
+    keys: Bytes
+    sizes: Int64s
+    ends: Int64s
+
+    @classmethod
+    def of(cls, keys: Int64s, ends: Int64s) -> _Blocks:
+        """``keys`` are the addresses where the last keys start and end."""
+        places = np.ascontiguousarray(keys)
+        sizes = places[:, 1] - places[:, 0]
+        held = np.empty(int(sizes.sum()), np.uint8)
+        gather_bytes(address_of(places), len(places), address_of(held))
+        return cls(held, sizes, ends)
+
+
+def _index_of(blocks: Sequence[_Blocks]) -> bytes:
+    """The index block of data blocks."""
+    held = np.concatenate([each.keys for each in blocks])
+    sizes = np.concatenate([each.sizes for each in blocks])
+    lines = np.empty((len(sizes), INDEX_WORDS), np.int64)
+    lines[:, KEY_END] = np.cumsum(sizes) + address_of(held)
+    lines[:, KEY_START] = lines[:, KEY_END] - sizes
+    lines[:, BLOCK_END] = np.concatenate([each.ends for each in blocks])
+    lines[0, BLOCK_START] = 0
+    lines[1:, BLOCK_START] = lines[:-1, BLOCK_END]
     return index_block(lines, has_sizes=False, key_trailer=0)
 
 

@@ -108,6 +108,23 @@ def write_blocks(
 
 
 @kernel
+def gather_bytes(places: int, count: int, target: int) -> None:
+    """Copies ranges of bytes one after the other.
+
+    Args:
+        places: Address of the start and the end of each.
+        count: Number of ranges.
+        target: Room for them.
+    """
+    at = target
+    for row in range(count):
+        start = get64(places + 16 * row)
+        size = get64(places + 16 * row + 8) - start
+        copy_short(at, start, size)
+        at += size
+
+
+@kernel
 def write_kept(lines: int, rows: int, gone: int, target: int, restarts: int) -> int:
     """Writes the payload of a data block with the entries that stay; returns its size.
 
