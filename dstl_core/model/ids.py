@@ -92,6 +92,8 @@ class OperatorIdentifier:
 
     @classmethod
     def for_uid(cls, uid: str) -> OperatorIdentifier:
+        if uid is not None and not isinstance(uid, str):
+            raise ConfigError(f"An operator uid has to be text, got {uid!r}; give the uid as text.")
         if not uid:
             raise ConfigError("An operator uid must not be empty; give the uid of the operator.")
         return cls(OperatorID.for_uid(uid), uid)

@@ -26,6 +26,11 @@ def paths_of(rows: Any) -> list[str] | None:
     return None
 
 
+def has_stream(rows: object) -> bool:
+    """Whether rows are an object with the Arrow stream interface; a class has its methods, too."""
+    return hasattr(rows, "__arrow_c_stream__") and not isinstance(rows, type)
+
+
 def arrow_of(rows: Any) -> pa.Table | pa.RecordBatchReader | None:
     """A table, or a stream that can be read once, of any object of Arrow; None for others.
 
@@ -36,7 +41,7 @@ def arrow_of(rows: Any) -> pa.Table | pa.RecordBatchReader | None:
         return pa.Table.from_batches([rows])
     if isinstance(rows, pa.Table):
         return rows
-    if hasattr(rows, "__arrow_c_stream__"):
+    if has_stream(rows):
         return stream_of(rows)
     if isinstance(rows, Sequence) and rows and all(isinstance(b, pa.RecordBatch) for b in rows):
         for at, batch in enumerate(rows):

@@ -116,8 +116,8 @@ def jobs_for(size: int, jobs: Jobs) -> int | UnitRunner:
     """
     if callable(jobs):
         return jobs
-    if jobs is not None and jobs < 1:
-        raise ConfigError(f"Number of processes (jobs, --jobs): expected 1 or more, got {jobs}.")
+    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+        raise ConfigError(f"Number of processes (jobs, --jobs): expected 1 or more, got {jobs!r}.")
     if not sys.platform.startswith("linux"):
         return 1  # elsewhere, a process that has threads cannot be forked
     if current_process().daemon:

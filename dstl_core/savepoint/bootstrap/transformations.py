@@ -37,6 +37,18 @@ from dstl_core.functions import (
 )
 from dstl_core.model.handle import OperatorStateMode
 from dstl_core.model.key_group import check_parallelism_bounds
+from dstl_core.savepoint.bootstrap.bootstrap_arguments import (
+    broadcast_columns,
+    check_calls,
+    check_column_name,
+    check_is,
+    check_operator_states,
+    check_options_of_columns,
+    check_selector,
+    columns_of,
+    descriptors_of,
+    mapping_of,
+)
 from dstl_core.savepoint.bootstrap.bootstrap_rows import BootstrapRows, check_column
 from dstl_core.savepoint.bootstrap.column_runs import ColumnRuns, KeyGroupColumn, StateColumns
 from dstl_core.savepoint.bootstrap.keyed_functions import KeyedFunction
@@ -57,6 +69,7 @@ from dstl_core.state.windows.windowing import WindowAssigner
 
 Selector = str | Callable[[Row], Any]
 _WINDOW_KINDS = ("reducing", "aggregating", "list")
+_TIMERS = ("event_time_timers", "processing_time_timers")
 
 
 @dataclass(frozen=True)
@@ -74,6 +87,11 @@ class OneInputStateTransformation:
         self, function: StateBootstrapFunction | BroadcastStateBootstrapFunction
     ) -> OperatorStateBootstrap:
         """Builds operator state by a function. One task builds broadcast state, in memory."""
+        kinds = (StateBootstrapFunction, BroadcastStateBootstrapFunction)
+        expected = (
+            "an object of a class of StateBootstrapFunction or BroadcastStateBootstrapFunction"
+        )
+        check_is("The function of transform", function, kinds, expected)
         if isinstance(function, BroadcastStateBootstrapFunction):
             return OperatorStateBootstrap(self.rows, 1, RunBroadcast(function))
         return OperatorStateBootstrap(self.rows, self.parallelism, RunFunction(function))
@@ -95,19 +113,15 @@ class OneInputStateTransformation:
             broadcast_state: Names of broadcast states to the columns of keys and values.
             types: Flink types of the columns of broadcast states.
         """
-        declared = dict(types or {})
-        for name, pair in (broadcast_state or {}).items():
-            if isinstance(pair, str) or len(pair) != 2:
-                raise ConfigError(
-                    f"Broadcast state {name!r} is wrong: expected the columns of keys and of "
-                    f"values, e.g. ('k', 'v'), got {pair!r}."
-                )
+        listed = mapping_of("list_state", list_state, "{'item': 'string'}")
+        united = mapping_of("union_state", union_state, "{'item': 'string'}")
+        pairs = broadcast_columns(broadcast_state)
+        declared = mapping_of("types", types, "{'item': 'string'}")
+        check_operator_states(listed, united, pairs, declared)
+        modes = {OperatorStateMode.SPLIT_DISTRIBUTE: listed, OperatorStateMode.UNION: united}
         lists = [
             (name, self.rows.flink_type(name, kind), mode)
-            for mode, columns in (
-                (OperatorStateMode.SPLIT_DISTRIBUTE, list_state or {}),
-                (OperatorStateMode.UNION, union_state or {}),
-            )
+            for mode, columns in modes.items()
             for name, kind in columns.items()
         ]
         broadcasts = [
@@ -118,12 +132,12 @@ class OneInputStateTransformation:
                     for column in columns
                 ),
             )
-            for name, columns in (broadcast_state or {}).items()
+            for name, columns in pairs.items()
         ]
         if not lists and not broadcasts:
             raise ConfigError("Name at least one list_state, union_state or broadcast_state.")
         used: list[str] = [name for name, _, _ in lists]
-        used += [column for columns in (broadcast_state or {}).values() for column in columns]
+        used += [column for columns in pairs.values() for column in columns]
         make = FromColumns(tuple(lists), tuple(broadcasts))
         parallelism = 1 if broadcasts else self.parallelism
         return OperatorStateBootstrap(self.rows, parallelism, make, tuple(dict.fromkeys(used)))
@@ -154,8 +168,11 @@ class KeyedStateTransformation:
             function: Called for every row.
             order_by: The order of the rows of a key. All other columns break ties.
         """
+        expected = "an object of a class of KeyedStateBootstrapFunction"
+        check_is("The function of transform", function, KeyedStateBootstrapFunction, expected)
+        order = columns_of("order_by", order_by)
         keyed = KeyedFunction(self.key_column, self.key_type, function)
-        return KeyedFunctionBootstrap(self.rows, self.parallelism, keyed, order_by)
+        return KeyedFunctionBootstrap(self.rows, self.parallelism, keyed, order)
 
     def transform_columns(
         self,
@@ -195,6 +212,10 @@ class KeyedStateTransformation:
         Raises:
             ConfigError: A name is not a column, or there is no column but the key.
         """
+        declared = mapping_of("types", types, "{'count': 'int'}")
+        described = descriptors_of(states)
+        order_by = columns_of("order_by", order_by)
+        check_options_of_columns(template, options, show_keys)
         groups = None
         if key_groups is not None:
             if template is None:
@@ -206,13 +227,17 @@ class KeyedStateTransformation:
             EVENT_TIMERS: event_time_timers,
             PROCESSING_TIMERS: processing_time_timers,
         }
+        for argument, column in (
+            *zip(_TIMERS, timers.values(), strict=True),
+            ("key_groups", key_groups),
+        ):
+            check_column_name(argument, column)
         no_state = {self.key_column, *(order_by if on_duplicate == "last" else ())}
         no_state |= {each for each in (*timers.values(), key_groups) if each is not None}
         for column in sorted(no_state - set(self.rows.columns)):
             check_column(self.rows, column)
         rows = self._without_duplicates(on_duplicate, order_by)
         names = [name for name in rows.columns if name not in no_state]
-        declared, described = dict(types or {}), dict(states or {})
         unknown = sorted((set(declared) | set(described)) - set(names))
         if unknown:
             raise ConfigError(
@@ -250,6 +275,8 @@ class KeyedStateTransformation:
         return ColumnBootstrap(rows, self.parallelism, runs, show_keys)
 
     def _without_duplicates(self, on_duplicate: str, order_by: Sequence[str]) -> BootstrapRows:
+        if on_duplicate == "error" and order_by:
+            raise ConfigError("order_by needs on_duplicate='last': it says which row is the last.")
         if on_duplicate == "error":
             return self.rows
         if on_duplicate != "last" or not order_by:
@@ -269,6 +296,9 @@ class KeyedStateTransformation:
             timestamp: The event time of a row in milliseconds: a column or a function. Processing
                 time and global windows need none.
         """
+        expected = "an assigner of the job, e.g. TumblingEventTimeWindows.of(60_000)"
+        check_is("The assigner of window", assigner, WindowAssigner, expected)
+        check_selector(self.rows, "timestamp", timestamp)
         if timestamp is None and assigner.is_event_time:
             raise ConfigError("Event-time windows need a timestamp; name the column that has it.")
         return WindowedStateTransformation(self, assigner, timestamp)
@@ -337,6 +367,7 @@ class WindowedStateTransformation:
             element: The part of a row that is the element: a column or a function.
             order_by: The order of the rows of a key.
         """
+        check_calls("The function of reduce", function, "__call__", "a function of two elements")
         return self._end(type, element, order_by, reduce=function)
 
     def aggregate(
@@ -349,6 +380,8 @@ class WindowedStateTransformation:
         order_by: Sequence[str] = (),
     ) -> KeyedFunctionBootstrap:
         """Builds windows that keep an accumulator, or elements of ``element_type`` (evictor)."""
+        expected = "an object with the methods of AggregateFunction"
+        check_calls("The function of aggregate", function, "create_accumulator", expected)
         kept = element_type if self._evicting else accumulator_type
         return self._end(kept, element, order_by, aggregate=function)
 
@@ -380,7 +413,8 @@ class WindowedStateTransformation:
         reduce: Callable[[Any, Any], Any] | None = None,
         aggregate: AggregateFunction | None = None,
     ) -> KeyedFunctionBootstrap:
-        keyed = self.keyed
+        keyed, order = self.keyed, columns_of("order_by", order_by)
+        check_selector(keyed.rows, "element", element)
         if kept is None:
             if not isinstance(element, str):
                 raise ConfigError("Give the type of the elements, or the column that has them.")
@@ -397,7 +431,7 @@ class WindowedStateTransformation:
         )
         operation = WindowOperation(function, _timestamp(self.timestamp))
         by_window = KeyedFunction(keyed.key_column, keyed.key_type, operation)
-        return KeyedFunctionBootstrap(keyed.rows, keyed.parallelism, by_window, order_by)
+        return KeyedFunctionBootstrap(keyed.rows, keyed.parallelism, by_window, order)
 
     def transform_columns(
         self,
@@ -422,7 +456,7 @@ class WindowedStateTransformation:
                 "Windows from columns are time windows without merging or evictor; use a function."
             )
         keyed = self.keyed
-        if kind.lower() not in _WINDOW_KINDS:
+        if not isinstance(kind, str) or kind.lower() not in _WINDOW_KINDS:
             raise ConfigError(
                 f"The kind of windows is wrong: expected {', '.join(_WINDOW_KINDS)}, got {kind!r}."
             )

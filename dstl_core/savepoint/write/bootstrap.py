@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Any
 
 from dstl_core.codec.operator_state import OperatorStream
-from dstl_core.errors import DstlError
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.functions import (
     BootstrapContext,
     BroadcastBootstrapContext,
@@ -83,8 +84,13 @@ class WindowBootstrapOperator:
 
     def process(self, key: Any, row: Row) -> None:
         with user_code(self._operation, "timestamp"):
-            timestamp = self._operation.timestamp(row)
-        self._operator.add(key, row, timestamp)
+            timestamp: Any = self._operation.timestamp(row)
+        if not isinstance(timestamp, Integral):
+            raise ConfigError(
+                f"The timestamp of a row is wrong: expected milliseconds as a whole number, got "
+                f"{timestamp!r}."
+            )
+        self._operator.add(key, row, int(timestamp))
 
     def close(self) -> None:
         """Does nothing: the operator holds no resources."""
