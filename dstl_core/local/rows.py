@@ -15,16 +15,19 @@ from pyarrow.dataset import Dataset
 
 from dstl_core.codec.columnar.types.spark_names import spark_name
 from dstl_core.errors import ConfigError, StorageError, in_one_line
+from dstl_core.job.rows.joined_batches import within_bytes
 from dstl_core.job.rows.parquet_files import (
     ROWS_PER_BATCH,
     batches_of,
     check_calendar,
+    check_same_columns,
     files_in,
     open_parquet,
 )
 from dstl_core.job.rows.spool import Spool
 from dstl_core.job.spec.given_rows import (
     arrow_of,
+    has_stream,
     in_stored_types,
     paths_of,
     stored_schema,
@@ -123,7 +126,8 @@ class TableRows(ArrowRows):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._table.to_batches(max_chunksize=ROWS_PER_BATCH):
-            yield in_stored_types(batch, self.schema, self._what)
+            for rows in within_bytes(batch):
+                yield in_stored_types(rows, self.schema, self._what)
 
 
 class FileRows(ArrowRows):
@@ -161,13 +165,8 @@ class FileRows(ArrowRows):
 
     def _check_columns(self, name: str, schema: pa.Schema) -> None:
         """Raises ConfigError if a file has not the columns of the first one."""
-        others = [] if self._names is None else sorted({*schema.names} - {*self._names})
-        if others:
-            raise ConfigError(
-                f"The files of one batch have different columns: expected those of "
-                f"{self._files[0]}, got also {others[0]!r} in {name}; write the files anew with "
-                f"the same columns."
-            )
+        if self._names is not None:
+            check_same_columns(self._files[0], self._names, name, schema.names)
         stored = stored_schema(schema, f"The file {name}")
         for field in self.schema:
             at = stored.get_field_index(field.name)
@@ -201,7 +200,8 @@ class DatasetRows(ArrowRows):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._read():
-            yield in_stored_types(batch, self.schema, self._what)
+            for rows in within_bytes(batch):
+                yield in_stored_types(rows, self.schema, self._what)
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -250,8 +250,8 @@ class StreamRows(ArrowRows):
             )
         for batch in stream or stream_of(self._source):
             for start in range(0, batch.num_rows, ROWS_PER_BATCH):
-                rows = batch.slice(start, ROWS_PER_BATCH)
-                yield in_stored_types(rows, self.schema, self._what)
+                for rows in within_bytes(batch.slice(start, ROWS_PER_BATCH)):
+                    yield in_stored_types(rows, self.schema, self._what)
 
 
 class KeptRows(ArrowRows):
@@ -322,7 +322,7 @@ def rows_read_once(rows: Any, what: str) -> ArrowRows:
         ConfigError: As ``rows_of``.
     """
     is_table = isinstance(rows, ArrowRows | pa.Table | pa.RecordBatch)
-    if hasattr(rows, "__arrow_c_stream__") and not is_table:
+    if has_stream(rows) and not is_table:
         return StreamRows(rows, what)
     if isinstance(rows, Sequence) and rows and all(isinstance(b, pa.RecordBatch) for b in rows):
         rows = pa.Table.from_batches(arrow_of(rows) or ())  # they are in memory

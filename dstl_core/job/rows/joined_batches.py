@@ -1,4 +1,4 @@
-"""Joins small batches of rows, since work on columns has a price per batch."""
+"""Joins small batches of rows, since work on columns has a price per batch. Divides large ones."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         size += batch.nbytes
     if rows:
         yield _one(held)
+
+
+def within_bytes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """A batch in parts of at most ``TASK_BYTES``, or of one row."""
+    rows = batch.num_rows
+    if rows < 2 or batch.nbytes <= TASK_BYTES:
+        yield batch
+        return
+    yield from within_bytes(batch.slice(0, rows // 2))
+    yield from within_bytes(batch.slice(rows // 2))
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

@@ -9,10 +9,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from dstl_core.errors import ConfigError, DstlError, FormatError, in_one_line
+from dstl_core.job.rows.joined_batches import TASK_BYTES, within_bytes
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 
 ROWS_PER_BATCH = 100_000
+"""Rows that are read at once, if they are not more than ``TASK_BYTES``."""
 _VERSION = b"org.apache.spark.version"
 _OLD_CALENDAR = (b"org.apache.spark.legacyDateTime", b"org.apache.spark.legacyINT96")
 
@@ -63,13 +65,47 @@ def batches_of(name: str, file: pq.ParquetFile, columns: Sequence[str]) -> Itera
         FormatError: The file is damaged.
     """
     try:
-        yield from file.iter_batches(ROWS_PER_BATCH, columns=columns)
+        for batch in file.iter_batches(rows_at_once(file, columns), columns=columns):
+            yield from within_bytes(batch)
     except DstlError:
         raise
     except (pa.ArrowException, OSError) as error:  # Arrow says OSError of bytes that it cannot read
         raise FormatError(
             f"The Parquet file is damaged ({in_one_line(error)})", location=name
         ) from error
+
+
+def rows_at_once(file: pq.ParquetFile, columns: Sequence[str]) -> int:
+    """How many rows of a file are read at once, by the sizes that its footer says."""
+    footer, rows = file.metadata, ROWS_PER_BATCH
+    for number in range(footer.num_row_groups):
+        group = footer.row_group(number)
+        chunks = (group.column(at) for at in range(group.num_columns))
+        size = sum(
+            chunk.total_uncompressed_size
+            for chunk in chunks
+            if chunk.path_in_schema.partition(".")[0] in columns
+        )
+        if size > 0:
+            rows = min(rows, TASK_BYTES * group.num_rows // size)
+    return max(1, rows)
+
+
+def check_same_columns(first: str, known: Sequence[str], name: str, stored: Sequence[str]) -> None:
+    """Raises ConfigError if a file has columns that are not known.
+
+    Args:
+        first: The file from which columns are known.
+        known: Their names.
+        name: The file.
+        stored: The names of its columns.
+    """
+    others = sorted({*stored} - {*known})
+    if others:
+        raise ConfigError(
+            f"The files of one batch have different columns: expected those of {first}, got also "
+            f"{others[0]!r} in {name}; write the files anew with the same columns."
+        )
 
 
 def check_calendar(name: str, file: pq.ParquetFile, wanted: Sequence[str]) -> None:

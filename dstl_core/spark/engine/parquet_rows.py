@@ -11,6 +11,7 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
@@ -18,11 +19,13 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.errors import ConfigError
+from dstl_core.job.rows.joined_batches import within_bytes
 from dstl_core.job.rows.parquet_files import (
-    ROWS_PER_BATCH,
     check_calendar,
+    check_same_columns,
     files_in,
     open_parquet,
+    rows_at_once,
 )
 from dstl_core.spark.engine.parquet_schema import spark_schema_of_parquet
 from dstl_core.spark.engine.schema import arrow_schema_from_spark, spark_schema_of
@@ -97,6 +100,7 @@ class ParquetRows:
         stored_groups: list[tuple[int, tuple[str, int]]] = []
         for name in self.files:
             with open_parquet(name) as file:
+                self._check_others(name, file.schema_arrow.names)
                 _check_columns(name, file.schema_arrow.names, columns)
                 check_calendar(name, file, columns)
                 sizes = [
@@ -112,6 +116,19 @@ class ParquetRows:
             at = min(range(count), key=lambda task: tasks[task][0])
             tasks[at] = (tasks[at][0] + size, [*tasks[at][1], group])
         return [_by_file(sorted(groups)) for _, groups in tasks]
+
+    def check_same_columns(self) -> None:
+        """Looks at the footers of all files.
+
+        Raises:
+            ConfigError: A file has columns that the rows lack: Spark would drop them in silence.
+        """
+        for name in self.files:
+            with open_parquet(name) as file:
+                self._check_others(name, file.schema_arrow.names)
+
+    def _check_others(self, name: str, stored: Sequence[str]) -> None:
+        check_same_columns(self.files[0], self.schema.names, name, stored)
 
 
 def read_parquet(spark: SparkSession, paths: Sequence[str]) -> tuple[DataFrame, ParquetRows]:
@@ -173,7 +190,10 @@ class ReadParquet:
                 # One row group at a time: prefetched ones stay in memory until the reader ends.
                 for number in every if numbers is None else numbers:
                     read: Any = file.iter_batches(
-                        ROWS_PER_BATCH, [number], self.schema.names, use_threads=False
+                        rows_at_once(file, self.schema.names),
+                        [number],
+                        self.schema.names,
+                        use_threads=False,
                     )
-                    for batch in read:
+                    for batch in chain.from_iterable(map(within_bytes, read)):
                         yield batch.select(self.schema.names).cast(self.schema)

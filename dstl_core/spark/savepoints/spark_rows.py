@@ -96,6 +96,7 @@ class SparkRows:
         self, key_column: str, key_type: AnySerializer, order_by: Sequence[str]
     ) -> SparkRows:
         """As ``BootstrapRows.last_of_keys``."""
+        self._check_files()
         schema = self.frame.schema
         ties = [
             field.name
@@ -131,6 +132,7 @@ class SparkRows:
         self, function: KeyedFunction, order_by: Sequence[str], new: NewOperator
     ) -> list[OperatorSubtaskState]:
         """As ``BootstrapRows.write_function``."""
+        self._check_files()
         placed = partition_by_subtask(
             self.frame,
             function.key_column,
@@ -152,6 +154,11 @@ class SparkRows:
             states = [OperatorSubtaskState(0, managed_keyed_state=handle)]
         return states
 
+    def _check_files(self) -> None:
+        """Checks the columns of Parquet files that Spark reads."""
+        if self.files is not None:
+            self.files.check_same_columns()
+
     def _order(self, order_by: Sequence[str]) -> list[Any]:
         """The requested order. All other sortable columns break ties."""
         rest = [
@@ -165,6 +172,7 @@ class SparkRows:
         self, make: MakeState, columns: Sequence[str] | None, new: NewOperator
     ) -> list[OperatorSubtaskState]:
         """As ``BootstrapRows.write_elements``: one partition per subtask."""
+        self._check_files()
         rows = self.frame if columns is None else self.frame.select(*map(quoted, columns))
         number = new.parallelism
         spread = rows.coalesce(1) if number == 1 else rows.repartition(number)

@@ -9,6 +9,7 @@ from dstl_core import Snapshot
 from dstl_core.codec.serializers import Types
 from dstl_core.codec.serializers.pojo import Pojo
 from dstl_core.errors import ConfigError, DuplicateKeyError
+from dstl_core.functions import KeyedStateBootstrapFunction
 from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.operator_transformation import OperatorTransformation
 from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
@@ -256,6 +257,31 @@ def test_summary_files_beside_parquet_files_are_no_rows(spark, tmp_path):
     start = OperatorTransformation.bootstrap_with_parquet(spark, str(folder))
     operator = write(spark, tmp_path / "sp", "op", start.key_by("k").transform_columns())
     assert {line["key"]: line["value"] for line in operator.dump()} == {"a": 1, "b": 2}
+
+
+class Keeps(KeyedStateBootstrapFunction):
+    def process_element(self, value, ctx):
+        raise AssertionError("no row is read")
+
+
+@pytest.mark.parametrize(
+    "end",
+    [
+        lambda start: start.key_by("k").transform_columns(),
+        lambda start: start.key_by("k").transform_columns(on_duplicate="last", order_by=["n"]),
+        lambda start: start.key_by("k").transform(Keeps()),
+        lambda start: start.transform_columns(list_state={"n": None}),
+    ],
+)
+def test_a_parquet_file_with_more_columns_loses_no_state(spark, tmp_path, end):
+    rows = pa.table({"k": ["a"], "n": [1]})
+    pq.write_table(rows, tmp_path / "a.parquet")
+    pq.write_table(rows.append_column("more", [[2]]), tmp_path / "b.parquet")
+    start = OperatorTransformation.bootstrap_with_parquet(
+        spark, str(tmp_path / "a.parquet"), str(tmp_path / "b.parquet")
+    )
+    with pytest.raises(ConfigError, match=r"a\.parquet, got also 'more' in .*b\.parquet; write"):
+        write(spark, tmp_path / "savepoint", "op", end(start))
 
 
 def test_parquet_files_have_no_columns_of_their_folders(spark, tmp_path):

@@ -6,6 +6,7 @@ import datetime as dt
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import polars as pl
 import pyarrow as pa
@@ -22,7 +23,9 @@ from dstl_core import (
     windows,
 )
 from dstl_core.errors import ColumnValueError, ConfigError, FormatError, StorageError
+from dstl_core.job.rows.joined_batches import TASK_BYTES
 from dstl_core.job.spec.output_types import as_stored, stored_arrow_schema
+from dstl_core.local.local_rows import LocalRows
 from dstl_core.state.tables.descriptor import ListStateDescriptor, MapStateDescriptor
 from tests.command_line import is_one_sentence
 from tests.unit.local.test_local_bootstrap import Account, values, write
@@ -207,6 +210,21 @@ def test_a_file_with_more_columns_loses_no_state(tmp_path: Path) -> None:
     pq.write_table(ROWS.append_column("more", [[1, 2]]), tmp_path / "rows" / "b.parquet")
     with pytest.raises(ConfigError, match=r"a\.parquet, got also 'more' in .*b\.parquet; write"):
         write(tmp_path / "sp", start_with(tmp_path / "rows").key_by("k").transform_columns())
+
+
+@pytest.mark.parametrize("form", ["table", "stream", "dataset", "file", "files with a dictionary"])
+def test_rows_with_large_values_come_in_batches_of_bounded_size(tmp_path: Path, form: str) -> None:
+    texts = pa.array([f"{at:05}" * 2_000 for at in range(100)])
+    large = pa.table({"n": range(10_000), "t": texts.take(pa.array([*range(100)] * 100))})
+    file = tmp_path / "large.parquet"
+    pq.write_table(large, file, use_dictionary=form != "file", row_group_size=4_000)
+    rows: Any = {
+        "table": large, "stream": large.to_reader(), "dataset": ds.dataset(file, format="parquet")
+    }.get(form, str(file))  # fmt: skip
+    batches = [*LocalRows.of(rows).rows.batches()]
+    assert max(batch.nbytes for batch in batches) <= TASK_BYTES
+    numbers = [batch.column("n").to_numpy() for batch in batches]
+    assert np.array_equal(np.concatenate(numbers), np.arange(10_000))
 
 
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
