@@ -12,35 +12,13 @@ from dstl_core.codec.columnar.types.layouts import (
     Bool,
     Fixed,
     Layout,
+    PartsLayout,
     Variable,
     emit_choice,
-    struct_type,
 )
 from dstl_core.codec.columnar.types.program import Code, Field, Label, Word
 from dstl_core.codec.columnar.types.value_layouts import Names, RowKind
 from dstl_core.codec.data_io import encode_modified_utf8
-
-
-class PartsLayout(Layout):
-    """A struct. Its subclass defines the order of the parts in the bytes."""
-
-    def __init__(self, fields: Sequence[tuple[str, Layout]]) -> None:
-        self.names = [name for name, _ in fields]
-        self._parts = [layout for _, layout in fields]
-        self.arrow_type = struct_type(self.names, self._parts)
-
-    @property
-    def parts(self) -> Sequence[Layout]:
-        return self._parts
-
-    def emit_valid(self, code: Code) -> None:
-        if self.nullable or code.encoding:
-            code.emit(i.VALID, *self.operands())
-
-    def emit_null(self, code: Code) -> None:
-        code.emit(i.NULL_STRUCT, *self.operands())
-        for part in self.parts:
-            part.emit_null(code)
 
 
 class EmptyLayout(PartsLayout):

@@ -265,18 +265,12 @@ class Required(Wrapper):
 # ------------------------------------------------------------------------------- containers
 
 
-class Struct(Layout):
-    """Parts without gaps. ``order`` is the order of the columns if it differs from that of the
-    bytes.
-    """
+class PartsLayout(Layout):
+    """A struct. Its subclass defines the order of the parts in the bytes."""
 
-    def __init__(
-        self, fields: Sequence[tuple[str, Layout]], order: Sequence[str] | None = None
-    ) -> None:
-        self._in_bytes = [layout for _, layout in fields]
-        by_name = dict(fields)
-        self.names = list(order or by_name)
-        self._parts = [by_name[name] for name in self.names]
+    def __init__(self, fields: Sequence[tuple[str, Layout]]) -> None:
+        self.names = [name for name, _ in fields]
+        self._parts = [layout for _, layout in fields]
         self.arrow_type = struct_type(self.names, self._parts)
 
     @property
@@ -287,15 +281,28 @@ class Struct(Layout):
         if self.nullable or code.encoding:
             code.emit(i.VALID, *self.operands())
 
-    def emit(self, code: Code) -> None:
-        self.emit_valid(code)
-        for part in self._in_bytes:
-            part.emit(code)
-
     def emit_null(self, code: Code) -> None:
         code.emit(i.NULL_STRUCT, *self.operands())
         for part in self.parts:
             part.emit_null(code)
+
+
+class Struct(PartsLayout):
+    """Parts without gaps. ``order`` is the order of the columns if it differs from that of the
+    bytes.
+    """
+
+    def __init__(
+        self, fields: Sequence[tuple[str, Layout]], order: Sequence[str] | None = None
+    ) -> None:
+        by_name = dict(fields)
+        super().__init__([(name, by_name[name]) for name in order or by_name])
+        self._in_bytes = [layout for _, layout in fields]
+
+    def emit(self, code: Code) -> None:
+        self.emit_valid(code)
+        for part in self._in_bytes:
+            part.emit(code)
 
 
 def struct_type(names: Sequence[str], parts: Sequence[Layout]) -> pa.DataType:

@@ -8,11 +8,12 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from dstl_core.codec.columnar.kernels import instructions as i
-from dstl_core.codec.columnar.types.choice_layouts import PartsLayout, kind, refuses
+from dstl_core.codec.columnar.types.choice_layouts import kind, refuses
 from dstl_core.codec.columnar.types.layouts import (
     Fixed,
     Layout,
     NoColumn,
+    PartsLayout,
     Repeated,
     Struct,
     Variable,

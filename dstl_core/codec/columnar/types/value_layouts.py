@@ -11,9 +11,9 @@ from dstl_core.codec.columnar.types.layouts import (
     Fixed,
     Layout,
     Nullable,
+    PartsLayout,
     Struct,
     Variable,
-    struct_type,
 )
 from dstl_core.codec.columnar.types.program import Code, Field, Word
 from dstl_core.codec.serializers.structs import ROW_KINDS
@@ -73,7 +73,7 @@ class Time(Fixed):
         self.nullable = nullable
 
 
-class SecondsNanos(Layout):
+class SecondsNanos(PartsLayout):
     """Seconds and nanoseconds in two columns, which hold every value of every type of time."""
 
     def __init__(self, how: int, *, nullable: bool) -> None:
@@ -81,11 +81,7 @@ class SecondsNanos(Layout):
         self._nanos = Fixed(pa.int32(), i.COPY4, 4)
         self._how = how | i.TIME_EXACT
         self.nullable = nullable
-        self.arrow_type = struct_type(["seconds", "nanos"], self.parts)
-
-    @property
-    def parts(self) -> Sequence[Layout]:
-        return (self._seconds, self._nanos)
+        super().__init__([("seconds", self._seconds), ("nanos", self._nanos)])
 
     def emit(self, code: Code) -> None:
         self.emit_as(code, i.TIMESTAMP, self.nanos_operand, 8, self._how)
@@ -99,11 +95,6 @@ class SecondsNanos(Layout):
     @property
     def nanos_operand(self) -> Word:
         return self._nanos.operand(Field.VALUES)
-
-    def emit_null(self, code: Code) -> None:
-        code.emit(i.NULL_STRUCT, *self.operands())
-        for part in self.parts:
-            part.emit_null(code)
 
 
 def time_layout(
