@@ -17,12 +17,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from dstl_core.codec.connectors.connector_fields import Position
-from dstl_core.codec.data_io import DataInput, utf16_units
+from dstl_core.codec.connectors.connector_fields import Position, whole
+from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.java_stream import JavaArray, JavaObject, JavaValue, read_java_object
 from dstl_core.codec.kryo.kryo_input import KryoInput
 from dstl_core.codec.kryo.kryo_objects import Dialect
-from dstl_core.codec.serializers.strings import read_string_value
+from dstl_core.codec.serializers.strings import read_string_value, string_java_hash
 from dstl_core.errors import FormatError
 
 _FIRST_VALUE = 1
@@ -146,20 +146,13 @@ def _expect_first(value: KryoInput, otherwise: str) -> None:
 
 def _hash_of(topic: str, partition: int) -> int:
     """Java's hash of a partition, with 32 bits."""
-    return _int32(31 * _text_hash(topic) + partition)
+    return _int32(31 * string_java_hash(topic) + partition)
 
 
 def _hash_of_number(number: str, sub_number: int) -> int:
     """Java's hash of a sequence number, with 32 bits."""
     unsigned = sub_number & (1 << 64) - 1
-    return _int32(37 * (_text_hash(number) + (unsigned ^ unsigned >> 32)))
-
-
-def _text_hash(text: str) -> int:
-    number = 0
-    for unit in utf16_units(text):
-        number = 31 * number + unit & 0xFFFFFFFF
-    return number
+    return _int32(37 * (string_java_hash(number) + (unsigned ^ unsigned >> 32)))
 
 
 def _int32(number: int) -> int:
@@ -173,7 +166,7 @@ def file_split(raw: bytes) -> Position:
     Raises:
         FormatError: The element is none.
     """
-    split = _java(raw)
+    split = whole(raw, "an object of Java", read_java_object)
     if not isinstance(split, JavaObject) or split.name != _SPLIT:
         raise FormatError("Not a split of readFile", expected=_SPLIT, got=_name(split))
     fields = split.fields
@@ -200,7 +193,7 @@ def acknowledged_messages(raw: bytes) -> list[Position]:
     Raises:
         FormatError: The element is no such list.
     """
-    listed = _java(raw)
+    listed = whole(raw, "an object of Java", read_java_object)
     if not isinstance(listed, JavaArray) or listed.name != _MESSAGES:
         raise FormatError("No messages of a queue", expected=_MESSAGES, got=_name(listed))
     positions = []
@@ -211,13 +204,6 @@ def acknowledged_messages(raw: bytes) -> list[Position]:
         count = _whole(item.fields, "numIds")
         positions.append(Position(f"checkpoint {checkpoint}", str(count), "messages"))
     return positions
-
-
-def _java(raw: bytes) -> JavaValue:
-    data = DataInput(raw)
-    value = read_java_object(data)
-    data.expect_end("an object of Java")
-    return value
 
 
 def _whole(fields: dict[str, JavaValue], name: str) -> int:
