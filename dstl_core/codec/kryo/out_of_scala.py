@@ -26,7 +26,14 @@ from dstl_core.codec.classfile.job_jar import JobClasses
 from dstl_core.codec.kryo.flink_types import plain_class
 from dstl_core.codec.kryo.kryo_objects import KryoObject
 from dstl_core.codec.kryo.kryo_serializer import KryoValue, ReadableKryoSerializer
-from dstl_core.codec.kryo.type_changes import COLLECTIONS, Convert, from_kryo_value
+from dstl_core.codec.kryo.type_changes import (
+    COLLECTIONS,
+    Convert,
+    each_of,
+    from_kryo_value,
+    or_none,
+    same,
+)
 from dstl_core.codec.serializers.arrays import GenericArraySerializer, StringArraySerializer
 from dstl_core.codec.serializers.base import AnySerializer, OpaqueValue
 from dstl_core.codec.serializers.collections import (
@@ -136,13 +143,13 @@ class OutOfScala:
             return self.of(old, new.inner, nullable=nullable)
         if isinstance(new, NullableSerializer):
             was = old.inner if isinstance(old, NullableSerializer) else old
-            return _or_none(self.of(was, new.inner, nullable=True))
+            return or_none(self.of(was, new.inner, nullable=True))
         if isinstance(old, KryoSerializer):
             return self._kryo(old, new)
         if isinstance(new, ReadableKryoSerializer):
             return _into_kryo(old, new)
         if old == new:
-            return _same
+            return same
         match old, new:
             case TtlSerializer(), TtlSerializer():
                 inner = self.of(old.value, new.value, nullable=nullable)
@@ -177,7 +184,7 @@ class OutOfScala:
             case ScalaEnumSerializer(), _:
                 return constants_of(old, new)
             case ScalaUnitSerializer(), VoidSerializer() | UnitSerializer():
-                return _same
+                return same
         return self._collection(old, new)
 
     def _option(self, old: ScalaOptionSerializer, new: AnySerializer, nullable: bool) -> Convert:
@@ -255,7 +262,7 @@ class OutOfScala:
     def _field(self, old: AnySerializer, new: AnySerializer, place: str) -> Convert:
         if is_primitive(self._classes, *place.rpartition(".")[::2]):
             return self.of(old, new)
-        return _or_none(self.of(old, new, nullable=True))
+        return or_none(self.of(old, new, nullable=True))
 
     def _success(self, old: ScalaTrySerializer, new: AnySerializer, nullable: bool) -> Convert:
         of_value = self.of(old.left, new, nullable=nullable)
@@ -277,7 +284,7 @@ class OutOfScala:
             return lambda pairs: [(key_of(key), item(value)) for key, value in pairs]
         if pair is not None and isinstance(new, MapSerializer):
             of_key = self._items(pair[0], new.key)
-            of_item = _or_none(self.of(pair[1], new.value, nullable=True))
+            of_item = or_none(self.of(pair[1], new.value, nullable=True))
             return lambda pairs: [(of_key(key), of_item(value)) for key, value in pairs]
         part, wanted = element_of(old), element_of(new)
         if part is None or wanted is None:
@@ -285,14 +292,14 @@ class OutOfScala:
         if _is_set(new) and not _is_set(old):
             raise _refused(old, new, "a set holds nothing twice")
         if isinstance(new, ListSerializer | CollectionSerializer):
-            return _each(self._items(part, wanted))
-        return _each(_or_none(self.of(part, wanted, nullable=True)))
+            return each_of(self._items(part, wanted))
+        return each_of(or_none(self.of(part, wanted, nullable=True)))
 
     def _items(self, old: AnySerializer, new: AnySerializer) -> Convert:
         """Elements, of which Scala's collections and Java's arrays may lack some."""
         convert = self.of(old, new)
         if takes_null(new):
-            return _or_none(convert)
+            return or_none(convert)
 
         def present(value: Any) -> Any:
             if value is None and not isinstance(new, VoidSerializer):
@@ -374,18 +381,6 @@ def _is_set(old: AnySerializer) -> bool:
     return isinstance(old, SetSerializer)
 
 
-def _same(value: Any) -> Any:
-    return value
-
-
-def _or_none(convert: Convert) -> Convert:
-    return lambda value: None if value is None else convert(value)
-
-
-def _each(convert: Convert) -> Convert:
-    return lambda values: [convert(each) for each in values]
-
-
 def _with_time(stored: Any, value: Any) -> Any:
     return None if value is None else stored._replace(value=value)
 
@@ -406,7 +401,7 @@ def constants_of(old: ScalaEnumSerializer, new: AnySerializer) -> Convert:
     if new == Types.INT:
         return dict(old.constants).__getitem__
     if new == Types.STRING:
-        return _same
+        return same
     if not isinstance(new, EnumSerializer):
         raise _refused(old, new)
     names = [name for name, _ in old.constants]

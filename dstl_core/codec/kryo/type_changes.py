@@ -123,11 +123,11 @@ class TypeChanges:
                 return self._row(old)
             case ListSerializer():
                 [element] = self._each([old.element], arguments)
-                convert = _each(element)
+                convert = each_of(_or_none(element))
                 return TypeChange(type(old)(element.new), convert)
             case SetSerializer():
                 [element] = self._each([old.element], arguments)
-                return TypeChange(SetSerializer(element.new), _each(element))
+                return TypeChange(SetSerializer(element.new), each_of(_or_none(element)))
             case MapSerializer():
                 return self._map(old, arguments)
             case GenericArraySerializer():
@@ -136,7 +136,7 @@ class TypeChanges:
                     raise UndeclaredError(name)
                 inner = self.of(old.component, JavaType(name, arguments))
                 new = GenericArraySerializer(old.component_class, inner.new)
-                return TypeChange(new, _each(inner))
+                return TypeChange(new, each_of(_or_none(inner)))
             case NullableSerializer():
                 inner = self.of(old.inner, declared)
                 convert = _or_none(inner)
@@ -332,22 +332,24 @@ def _with_serializers(
     )
 
 
-def _same(value: Any) -> Any:
+def same(value: Any) -> Any:
     return value
 
 
+def or_none(convert: Convert) -> Convert:
+    return same if convert is same else lambda value: None if value is None else convert(value)
+
+
+def each_of(convert: Convert) -> Convert:
+    return lambda values: [convert(each) for each in values]
+
+
 def _present(change: TypeChange) -> Convert:
-    return change.convert or _same
+    return change.convert or same
 
 
 def _or_none(change: TypeChange) -> Convert:
-    convert = change.convert
-    return _same if convert is None else lambda value: None if value is None else convert(value)
-
-
-def _each(change: TypeChange) -> Convert:
-    convert = _or_none(change)
-    return lambda values: [convert(each) for each in values]
+    return or_none(_present(change))
 
 
 def _ttl(change: TypeChange) -> Convert:
