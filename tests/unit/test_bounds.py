@@ -103,7 +103,6 @@ BOUNDS: dict[str, Sum | str] = {
     f"{CODEC}operator_state.py:_LONGEST_KEPT": Sum.ONE,
     f"{CODEC}protobuf/descriptors.py:MAX_NESTING": Sum.DEPTH,
     f"{CODEC}protobuf/message_text.py:MAX_DEPTH": Sum.DEPTH,
-    f"{CODEC}protobuf/message_versions.py:MAX_DEPTH": Sum.DEPTH,
     f"{CODEC}protobuf/wire.py:_MAX_VARINT_BYTES": Sum.VALUE,
     f"{CODEC}pyflink/declared.py:MAX_LENGTH": Sum.TOTAL,
     f"{CODEC}pyflink/declared.py:MAX_NESTING": Sum.DEPTH,

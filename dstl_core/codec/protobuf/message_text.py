@@ -60,7 +60,7 @@ class _MessageTexts:
         unknown: dict[str, JsonValue] = {}
         for field in read_fields(raw):
             declared = message.fields.get(field.number)
-            if declared is not None and _fits(declared, field):
+            if declared is not None and fits(declared, field):
                 by_number.setdefault(field.number, []).append(field)
             else:
                 unknown.setdefault(str(field.number), []).append(_hex(field))
@@ -93,7 +93,7 @@ class _MessageTexts:
             for number in (1, 2):
                 declared = entry.fields[number]
                 occurrences = [
-                    part for part in parts if part.number == number and _fits(declared, part)
+                    part for part in parts if part.number == number and fits(declared, part)
                 ]
                 is_set = bool(occurrences) or declared.type == _MESSAGE
                 pair.append(
@@ -146,15 +146,19 @@ def _zero(declared: FieldType, texts: _MessageTexts) -> JsonValue:
     return _ZERO.get(declared.type, 0)
 
 
-def _fits(declared: FieldType, wire: WireField) -> bool:
+def wire_type_of(declared: FieldType) -> int:
+    return _WIRE_TYPES.get(declared.type, VARINT)
+
+
+def fits(declared: FieldType, wire: WireField) -> bool:
     """Whether a field has the wire type of its declaration; numbers may be packed."""
-    wire_type = _WIRE_TYPES.get(declared.type, VARINT)
-    return wire.wire_type == wire_type or (declared.is_repeated and wire.wire_type == SIZED)
+    is_packed = declared.is_repeated and wire.wire_type == SIZED
+    return is_packed or wire.wire_type == wire_type_of(declared)
 
 
 def _each(declared: FieldType, wires: list[WireField]) -> Iterator[Any]:
     """The values of a repeated field, packed or not."""
-    wire_type = _WIRE_TYPES.get(declared.type, VARINT)
+    wire_type = wire_type_of(declared)
     for wire in wires:
         if wire_type == SIZED or wire.wire_type != SIZED or not isinstance(wire.value, bytes):
             yield wire.value

@@ -12,9 +12,9 @@ from collections.abc import Callable
 
 from dstl_core.codec.data_io import DataInput
 from dstl_core.codec.protobuf.descriptors import FieldType, Messages, MessageType
+from dstl_core.codec.protobuf.message_text import MAX_DEPTH, fits, wire_type_of
 from dstl_core.codec.protobuf.wire import (
     FIXED_32,
-    FIXED_64,
     SIZED,
     VARINT,
     WireField,
@@ -23,7 +23,6 @@ from dstl_core.codec.protobuf.wire import (
 )
 from dstl_core.errors import ConfigError, FormatError, UnreadableValueError
 
-MAX_DEPTH = 64
 _DOUBLE, _FLOAT, _BOOL, _STRING, _MESSAGE, _BYTES, _ENUM = 1, 2, 8, 9, 11, 12, 14
 _ZIGZAG = (17, 18)
 _FIXED = {1: "<d", 2: "<f", 6: "<Q", 7: "<I", 15: "<i", 16: "<q"}
@@ -84,7 +83,7 @@ class _Recoding:
         out = bytearray()
         for wire in read_fields(raw):
             before, after = old.fields.get(wire.number), new.fields.get(wire.number)
-            if before is None or after is None or not _fits(before, wire):
+            if before is None or after is None or not fits(before, wire):
                 _put(out, wire)
             elif before.type == _MESSAGE:
                 inner = wire.value if isinstance(wire.value, bytes) else b""
@@ -92,7 +91,7 @@ class _Recoding:
                 _put(out, WireField(wire.number, SIZED, contents))
             elif before.type == after.type:
                 _put(out, wire)
-            elif wire.wire_type == SIZED and _wire_type(before) != SIZED:
+            elif wire.wire_type == SIZED and wire_type_of(before) != SIZED:
                 packed = b"".join(_encoded(after, each) for each in _packed(before, wire.value))
                 _put(out, WireField(wire.number, SIZED, packed))
             else:
@@ -101,12 +100,12 @@ class _Recoding:
 
 
 def _put_one(out: bytearray, before: FieldType, after: FieldType, wire: WireField) -> None:
-    if _wire_type(before) == SIZED:
+    if wire_type_of(before) == SIZED:
         if after.type == _STRING:
             _check_text(after, wire.value)
         _put(out, wire)
         return
-    out += _varint(wire.number << 3 | _wire_type(after))
+    out += _varint(wire.number << 3 | wire_type_of(after))
     out += _encoded(after, _number(before, wire.value))
 
 
@@ -121,7 +120,7 @@ def _check_text(after: FieldType, value: int | bytes) -> None:
 
 def _packed(before: FieldType, value: int | bytes) -> list[int | float]:
     data = DataInput(value if isinstance(value, bytes) else b"")
-    wire_type = _wire_type(before)
+    wire_type = wire_type_of(before)
     numbers = []
     while data.remaining:
         size = 4 if wire_type == FIXED_32 else 8
@@ -180,16 +179,6 @@ def _kind(field: FieldType) -> str:
     if field.type in _RANGES:
         return "whole"
     return {_STRING: "text", _BYTES: "text", _MESSAGE: "message"}.get(field.type, "other")
-
-
-def _wire_type(field: FieldType) -> int:
-    if field.type in _FIXED:
-        return FIXED_32 if struct.calcsize(_FIXED[field.type]) == 4 else FIXED_64
-    return VARINT if field.type in _RANGES else SIZED
-
-
-def _fits(field: FieldType, wire: WireField) -> bool:
-    return wire.wire_type == _wire_type(field) or (field.is_repeated and wire.wire_type == SIZED)
 
 
 def _put(out: bytearray, wire: WireField) -> None:
