@@ -21,6 +21,7 @@ from dstl_core.codec.java_stream import (
     read_java_object_bytes,
 )
 from dstl_core.codec.serializers.base import (
+    AnySerializer,
     JsonValue,
     OpaqueValue,
     SnapshotContext,
@@ -198,6 +199,11 @@ class VariantSerializer(TypeSerializer[Variant]):
 
     def to_text(self, value: Variant) -> JsonValue:
         return opaque_text("org.apache.flink.types.variant.BinaryVariant", b"".join(value))
+
+
+def holds_kryo(serializer: AnySerializer) -> bool:
+    """Whether a type is of Kryo, or has such a type inside."""
+    return isinstance(serializer, KryoSerializer) or any(map(holds_kryo, serializer.nested))
 
 
 READERS = readers_of(

@@ -25,7 +25,7 @@ from dstl_core.codec.kryo.type_changes import TypeChange, TypeChanges, Undeclare
 from dstl_core.codec.metadata.savepoint_properties import savepoint_properties
 from dstl_core.codec.serializers import AnySerializer, ListSerializer, MapSerializer
 from dstl_core.codec.serializers.base import UnknownSerializer
-from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.opaque import KryoSerializer, holds_kryo
 from dstl_core.codec.serializers.pojo import PojoSerializer
 from dstl_core.codec.state_meta import (
     KEY_SERIALIZER,
@@ -514,11 +514,7 @@ def _last_two(
 
 
 def _has_kryo(meta: StateMetaInfoSnapshot) -> bool:
-    return any(_holds_kryo(serializer) for _, serializer in meta.serializers)
-
-
-def _holds_kryo(serializer: AnySerializer) -> bool:
-    return isinstance(serializer, KryoSerializer) or any(map(_holds_kryo, serializer.nested))
+    return any(holds_kryo(serializer) for _, serializer in meta.serializers)
 
 
 def _may_change(meta: StateMetaInfoSnapshot) -> bool:
@@ -541,7 +537,7 @@ def _check_keys(operator: OperatorSnapshot, info: StateInfo) -> None:
     if meta.backend_state_type is BackendStateType.KEY_VALUE:
         keys.append(meta.namespace_serializer)
     for key in keys:
-        if _holds_kryo(key):
+        if holds_kryo(key):
             raise FormatError(f"Keys and namespaces of type {key.type_name} are not converted")
     if any(isinstance(each, UnknownSerializer) for _, each in meta.serializers):
         return

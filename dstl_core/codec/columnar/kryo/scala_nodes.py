@@ -40,7 +40,7 @@ from dstl_core.codec.serializers.libraries.flink_scala_api import (
     ScalaMapSerializer,
 )
 from dstl_core.codec.serializers.names import Types
-from dstl_core.codec.serializers.opaque import KryoSerializer
+from dstl_core.codec.serializers.opaque import KryoSerializer, holds_kryo
 from dstl_core.codec.serializers.pojo import PojoSerializer, primitive_default
 from dstl_core.codec.serializers.primitives import VoidSerializer
 from dstl_core.codec.serializers.runtime import TtlSerializer
@@ -92,7 +92,7 @@ class ScalaNodes:
         if isinstance(old, KryoSerializer):
             return self._kryo(old, new)
         if old == new:
-            return self._nodes.unknown() if _holds_kryo(old) else self._nodes.converted(old, new)
+            return self._nodes.unknown() if holds_kryo(old) else self._nodes.converted(old, new)
         match old, new:
             case (CaseClassSerializer() | ScalaTrySerializer(), _):
                 return self._nodes.unknown()
@@ -277,7 +277,3 @@ def _default(field: AnySerializer) -> bytes:
     """The bytes of a new field of a POJO."""
     value = primitive_default(field)
     return b"\1" if value is None else b"\0" + serialize_to_bytes(field, value)
-
-
-def _holds_kryo(serializer: AnySerializer) -> bool:
-    return isinstance(serializer, KryoSerializer) or any(map(_holds_kryo, serializer.nested))
