@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -27,11 +26,11 @@ from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import FormatError, RestoreError, UnreadableValueError, error_context
 from dstl_core.model.handle import (
     ChangelogStateBackendHandle,
-    ChangelogStateHandle,
     ChangelogStateHandleStream,
     StreamStateHandle,
 )
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
+from dstl_core.state.restore.compaction import change_sets
 
 
 def has_changelog(operator: OperatorSnapshot) -> bool:
@@ -85,7 +84,7 @@ def change_lines(
         states: dict[int, StateMetaInfoSnapshot] = {}
         number = -1
         for log in handle.non_materialized:
-            for change_set in _change_sets(log):
+            for change_set in change_sets(log):
                 number += 1
                 is_known = isinstance(change_set, ChangelogStateHandleStream) and (
                     _id_of(change_set.handles_and_offsets[0]) in known
@@ -106,15 +105,6 @@ def change_lines(
                             }
                             key = None if key_type is None else key_type.serializer
                             yield line | _parts(parsed, meta, key)
-
-
-def _change_sets(log: ChangelogStateHandle) -> Iterator[ChangelogStateHandle]:
-    """Yields a handle for each change set."""
-    if isinstance(log, ChangelogStateHandleStream):
-        for part in log.handles_and_offsets:
-            yield replace(log, handles_and_offsets=(part,))
-    else:
-        yield log
 
 
 def _state_of(

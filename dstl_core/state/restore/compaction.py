@@ -72,7 +72,7 @@ def compact_log(
     """
     try:
         for handle in log:
-            for change_set in _change_sets(handle):
+            for change_set in change_sets(handle):
                 if reader.is_small(change_set):
                     _append_each(change_set, reader, writer)
                 else:
@@ -118,7 +118,8 @@ def _append_batches(
         writer.append_batch(key_groups[first:], values[first:])
 
 
-def _change_sets(handle: ChangelogStateHandle) -> Iterator[ChangelogStateHandle]:
+def change_sets(handle: ChangelogStateHandle) -> Iterator[ChangelogStateHandle]:
+    """Yields a handle for each change set."""
     if not isinstance(handle, ChangelogStateHandleStream):
         yield handle
         return

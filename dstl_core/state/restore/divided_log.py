@@ -11,7 +11,6 @@ import os
 import tempfile
 import weakref
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import IO
 
@@ -33,6 +32,7 @@ from dstl_core.model.handle import (
 )
 from dstl_core.model.key_group import KeyGroupRange, divided
 from dstl_core.storage.handle_resolver import HandleResolver
+from dstl_core.temporary_files import let_go
 
 BYTES_OF_PART = 16 << 20
 """About the bytes of changes in a part."""
@@ -70,7 +70,7 @@ class DividedLog:
         resolver: HandleResolver,
     ) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="dstl-")  # noqa: SIM115  # lives as long as the log
-        weakref.finalize(self, _close, self._file)
+        weakref.finalize(self, let_go, self._file)
         self._end = 0
         size = handle.non_materialized_size * len(within) // len(handle.key_group_range)
         self._ranges = divided(within, max(1, min(_MOST_PARTS, -(-size // BYTES_OF_PART))))
@@ -138,11 +138,6 @@ class DividedLog:
         part.places.append((self._end, len(frames)))
         part.size += len(raw)
         self._end += len(frames)
-
-
-def _close(file: IO[bytes]) -> None:
-    with suppress(OSError):  # of bytes that a full disk has not taken
-        file.close()
 
 
 def _overlap(part: _Part, key_groups: KeyGroupRange) -> bool:
