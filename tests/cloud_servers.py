@@ -51,7 +51,7 @@ def gcs_server() -> Iterator[CloudServer]:
     # gcsfs asks for the kind of a bucket by gRPC, which this server does not speak.
     os.environ["GCSFS_EXPERIMENTAL_ZB_HNS_SUPPORT"] = "false"
     [program] = Path(wheel.__file__).parent.glob("vendor/*/bin/*")
-    port = _free_port()
+    port = free_port()
     url = f"http://127.0.0.1:{port}"
     address = ["-scheme", "http", "-host", "127.0.0.1", "-port", str(port)]
     command = [str(program), *address, "-external-url", url, "-backend", "memory"]
@@ -63,7 +63,7 @@ def gcs_server() -> Iterator[CloudServer]:
 @contextmanager
 def azure_server() -> Iterator[CloudServer]:
     """Runs a server of Azure's blobs until the block ends."""
-    port = _free_port()
+    port = free_port()
     address = ["--blobHost", "127.0.0.1", "--blobPort", str(port)]
     quiet = ["--silent", "--disableTelemetry", "--skipApiVersionCheck"]
     url = f"http://127.0.0.1:{port}/{_ACCOUNT}"
@@ -99,7 +99,7 @@ def _await(process: subprocess.Popen[bytes], url: str) -> None:
     raise RuntimeError(f"{process.args!r} does not start")
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         return int(listening.getsockname()[1])

@@ -1,13 +1,13 @@
 import pytest
 from pyspark import cloudpickle
 
-from tests.integration.spark import reading, writing
+from tests.integration.spark import job_functions, reading, writing
 
 
 @pytest.fixture(scope="module", autouse=True)
 def functions_travel_by_value(request):
     """Workers cannot import test modules, so their functions are sent whole."""
-    modules = (request.module, reading, writing)
+    modules = (request.module, job_functions, reading, writing)
     for module in modules:
         cloudpickle.register_pickle_by_value(module)
     yield

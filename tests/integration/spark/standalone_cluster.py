@@ -8,7 +8,6 @@ import os
 import re
 import select
 import shutil
-import socket
 import subprocess
 import threading
 from collections.abc import Mapping
@@ -16,6 +15,8 @@ from pathlib import Path
 from typing import Any
 
 import pyspark
+
+from tests.cloud_servers import free_port
 
 HOSTS = ("127.0.0.2", "127.0.0.3")
 HOST_VARIABLE = "DSTL_TEST_HOST"
@@ -38,7 +39,7 @@ class StandaloneCluster:
         self._processes: list[subprocess.Popen[bytes]] = []
         self._reader: threading.Thread | None = None
         try:
-            port = _free_port()
+            port = free_port()
             self.url = f"spark://127.0.0.1:{port}"
             address = ["--host", "127.0.0.1", "--port", str(port)]
             master = self._start("master.Master", *address, stdout=subprocess.PIPE, more={})
@@ -113,9 +114,3 @@ def _await(process: subprocess.Popen[bytes], *lines: str) -> None:
         if not more:
             raise RuntimeError(f"the cluster does not start:\n{said}")
         said += more.decode(errors="replace")
-
-
-def _free_port() -> int:
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        return int(listening.getsockname()[1])

@@ -12,7 +12,6 @@ import duckdb
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark import cloudpickle
 
 from dstl_core import (
     AggregateOperator,
@@ -29,7 +28,6 @@ from dstl_core.spark.job import small_batches
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from tests.aggregate_declarations import DDL, KEY, accepted, python_of, typed_table
 from tests.aggregate_declarations import SCHEMA as EVERY_TYPE
-from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import (
     OUTPUT,
     SCHEMA,
@@ -86,13 +84,6 @@ JOBS = {
     "sliding": (lambda: windowed(windows.SlidingEventTimeWindows.of(9_000, 2_000)), ROCKSDB),
     "sessions": (lambda: windowed(windows.EventTimeSessionWindows.with_gap(3_000)), HASHMAP),
 }
-
-
-@pytest.fixture(autouse=True, scope="module")
-def by_value():
-    cloudpickle.register_pickle_by_value(job_functions)
-    yield
-    cloudpickle.unregister_pickle_by_value(job_functions)
 
 
 def job(engine, base: Path, name: str) -> StatefulJob:

@@ -18,7 +18,6 @@ from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.state.backends.state_backend import EmbeddedRocksDBStateBackend, HashMapStateBackend
 from dstl_core.stateful_job import StatefulJob
 from tests.full_disk import full_disk
-from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import (
     OUTPUT,
     SCHEMA,
@@ -72,15 +71,6 @@ class FullByColumn(TotalsByColumn):
 
     def close(self):
         limit_files(None)
-
-
-@pytest.fixture(autouse=True)
-def functions_of_jobs_travel_by_value():
-    from pyspark import cloudpickle
-
-    cloudpickle.register_pickle_by_value(job_functions)
-    yield
-    cloudpickle.unregister_pickle_by_value(job_functions)
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,6 @@
 """``gc --delete`` runs all the time beside writes, and deletes nothing that a snapshot names."""
 
-import os
 import threading
-import time
 
 import pytest
 
@@ -16,6 +14,7 @@ from dstl_core.savepoint.bootstrap.savepoint_writer import SavepointWriter
 from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.verify.verify import verify_snapshot
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
+from tests.job_files import make_old
 
 pytestmark = pytest.mark.spark
 UID = OperatorIdentifier.for_uid
@@ -45,13 +44,6 @@ class Collector(threading.Thread):
                 self.rounds += 1
         except DstlError as error:
             self.error = error
-
-
-def make_old(folder):
-    """Two days pass for what is there, and for nothing that is still to be written."""
-    then = time.time() - 2 * 86_400
-    for path in folder.rglob("*"):
-        os.utime(path, (then, then))
 
 
 def test_gc_in_a_loop_beside_running_writes(spark, tmp_path):

@@ -14,10 +14,20 @@ from pyspark.sql import types as T
 from dstl_core.codec.serializers import Types
 from dstl_core.errors import ConfigError, UserFunctionError
 from dstl_core.functions import ColumnResult, KeyedColumnFunction, KeyedProcessFunction
-from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
+from dstl_core.job.spec.operators import KeyedOperator
 from dstl_core.state.tables.descriptor import ValueStateDescriptor
 from dstl_core.stateful_job import StatefulJob
-from tests.unit.local.test_job_keys import BATCH, COUNT, OUTPUT, SCHEMA, Count, CountColumns
+from tests.unit.local.test_job_keys import (
+    BATCH,
+    BOTH,
+    COUNT,
+    OUTPUT,
+    SCHEMA,
+    Count,
+    CountColumns,
+    counts,
+    maker,
+)
 
 pytestmark = pytest.mark.spark
 
@@ -30,29 +40,9 @@ class OrderedColumns(CountColumns):
     order_insensitive = False
 
 
-BOTH = pytest.mark.parametrize("function", [Count(), CountColumns()], ids=["rows", "columns"])
-
-
 @pytest.fixture
 def job_of(spark, tmp_path):
-    def make(function=None, key_type=Types.STRING, name="job", folder="jobs", **options):
-        of_operator = {
-            option: options.pop(option)
-            for option in ("event_time", "order_by")
-            if option in options
-        }
-        schema = options.pop("output_schema", OUTPUT)
-        operator = KeyedOperator("u", "k", key_type, function or Count(), schema, **of_operator)
-        local = LocalCopies(str(tmp_path / "local"))
-        return StatefulJob(
-            spark, name, str(tmp_path / folder), operator, local_copies=local, **options
-        )
-
-    return make
-
-
-def counts(job):
-    return {line["key"]: line["value"] for line in job.snapshot()["u"].dump()}
+    return maker(spark, tmp_path)
 
 
 # ---------------------------------------------------------------------------------- batches

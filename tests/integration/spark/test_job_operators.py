@@ -26,7 +26,6 @@ from dstl_core.state.tables.descriptor import (
 )
 from dstl_core.stateful_job import StatefulJob
 from tests import stateful_job
-from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, plain, random_batch
 
 pytestmark = pytest.mark.spark
@@ -34,11 +33,9 @@ pytestmark = pytest.mark.spark
 
 @pytest.fixture(autouse=True, scope="module")
 def by_value():
-    for module in (job_functions, stateful_job):
-        cloudpickle.register_pickle_by_value(module)
+    cloudpickle.register_pickle_by_value(stateful_job)
     yield
-    for module in (job_functions, stateful_job):
-        cloudpickle.unregister_pickle_by_value(module)
+    cloudpickle.unregister_pickle_by_value(stateful_job)
 
 
 def totals_job(spark, base, name="job", **options):

@@ -1,19 +1,10 @@
 """State files that somebody deletes while workers of Spark keep local copies of their content."""
 
 import pytest
-from pyspark import cloudpickle
 
-from tests.integration.spark import job_functions
 from tests.unit.local.test_job_state_files import check_a_file_that_is_gone
 
 pytestmark = pytest.mark.spark
-
-
-@pytest.fixture(autouse=True, scope="module")
-def by_value():
-    cloudpickle.register_pickle_by_value(job_functions)
-    yield
-    cloudpickle.unregister_pickle_by_value(job_functions)
 
 
 # Every kind with every folder: tests/unit/local/test_job_state_files.py.

@@ -5,27 +5,18 @@ import shutil
 from pathlib import Path
 
 import pytest
-from pyspark import cloudpickle
 
 from dstl_core.codec.serializers import Types
 from dstl_core.job.spec.operators import KeyedOperator, LocalCopies
 from dstl_core.stateful_job import StatefulJob
 from dstl_core.storage.location import Location
 from tests.golden_files import PIPELINE
-from tests.integration.spark import job_functions
 from tests.integration.spark.job_functions import OUTPUT, SCHEMA, TotalsByRow, plain
 
 pytestmark = pytest.mark.spark
 
 EXPECTED = json.loads((PIPELINE / "pipeline.json").read_bytes())
 NEXT_DAY = [("bob", 2, "l"), ("fay", 6, None)]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def by_value():
-    cloudpickle.register_pickle_by_value(job_functions)
-    yield
-    cloudpickle.unregister_pickle_by_value(job_functions)
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-import time
 from pathlib import Path
 
 import pyarrow as pa
@@ -24,6 +23,7 @@ from dstl_core.savepoint.bootstrap.column_runs import ColumnRuns, StateColumns
 from dstl_core.savepoint.gc import collect_garbage
 from dstl_core.savepoint.write.folder import SavepointFolder
 from dstl_core.spark.savepoints.column_stages import _EncodeRuns, _index_of, _MergeRuns
+from tests.job_files import make_old
 
 pytestmark = pytest.mark.spark
 ROOT = Path(__file__).parents[3]
@@ -120,12 +120,6 @@ def test_a_killed_task_is_retried_and_the_savepoint_is_exact(tmp_path, master):
         }
         left |= {path.name for path in (base / form).iterdir()} - named
     assert {each.location.name for each in collect_garbage(str(base)).garbage} == left
-
-
-def make_old(folder):
-    then = time.time() - 3 * 86_400
-    for path in folder.rglob("*"):
-        os.utime(path, (then, then))
 
 
 def test_tasks_that_run_twice_leave_only_what_gc_finds(tmp_path):

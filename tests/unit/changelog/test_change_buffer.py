@@ -7,19 +7,12 @@ from random import Random
 import pytest
 
 from dstl_core.changelog.change_buffer import ChangeBuffer
-from dstl_core.codec.change_format import write_change_set
 from dstl_core.codec.columnar.changes.columns import change_columns
-from dstl_core.codec.data_io import DataOutput
 from dstl_core.model.change import StateChange
 from dstl_core.model.key_group import KeyGroupRange
+from tests.unit.codec.columnar.test_change_sets import reference
 
 ALL = KeyGroupRange(0, 32767)
-
-
-def reference(changes: list[StateChange]) -> bytes:
-    out = DataOutput()
-    write_change_set(out, changes)
-    return out.to_bytes()
 
 
 def append(buffer: ChangeBuffer, change: StateChange) -> None:

@@ -319,17 +319,21 @@ def test_late_rows_that_do_not_fit_their_declaration_are_refused_before_anything
     assert len(late) == 2 and set(map(tuple, late)) == {(None, 7, 6.0), ("x", 7, 5.0)}
 
 
+def counting(session, name, folder, window):
+    operator = AggregateOperator(
+        "u",
+        "k",
+        {"n": aggregates.count()},
+        schema="k bigint, t bigint",
+        window=window,
+        event_time="t",
+    )
+    return StatefulJob(session, name, str(folder), operator)
+
+
 def test_open_windows_of_another_kind_are_refused_until_all_have_fired(session, tmp_path):
     def job_with(window):
-        operator = AggregateOperator(
-            "u",
-            "k",
-            {"n": aggregates.count()},
-            schema="k bigint, t bigint",
-            window=window,
-            event_time="t",
-        )
-        return StatefulJob(session, "job", str(tmp_path), operator)
+        return counting(session, "job", tmp_path, window)
 
     def rows(time):
         return session.createDataFrame([(1, time)], "k bigint, t bigint")
@@ -350,15 +354,7 @@ def test_a_savepoint_without_definitions_with_open_windows_of_another_kind_is_re
     session, tmp_path
 ):
     def job_with(name, window):
-        operator = AggregateOperator(
-            "u",
-            "k",
-            {"n": aggregates.count()},
-            schema="k bigint, t bigint",
-            window=window,
-            event_time="t",
-        )
-        return StatefulJob(session, name, str(tmp_path / "jobs"), operator)
+        return counting(session, name, tmp_path / "jobs", window)
 
     kinds = {
         "session windows": windows.EventTimeSessionWindows.with_gap(10),

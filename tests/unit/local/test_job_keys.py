@@ -67,9 +67,8 @@ PAIR = "struct<a: string, b: int>"
 BOTH = pytest.mark.parametrize("function", [Count(), CountColumns()], ids=["rows", "columns"])
 
 
-@pytest.fixture
-def job_of(session, tmp_path):
-    def make(function=None, key_type=Types.STRING, name="job", **options):
+def maker(session, tmp_path):
+    def make(function=None, key_type=Types.STRING, name="job", folder="jobs", **options):
         of_operator = {
             option: options.pop(option)
             for option in ("event_time", "order_by")
@@ -79,10 +78,15 @@ def job_of(session, tmp_path):
         operator = KeyedOperator("u", "k", key_type, function or Count(), schema, **of_operator)
         local = LocalCopies(str(tmp_path / "local"))
         return StatefulJob(
-            session, name, str(tmp_path / "jobs"), operator, local_copies=local, **options
+            session, name, str(tmp_path / folder), operator, local_copies=local, **options
         )
 
     return make
+
+
+@pytest.fixture
+def job_of(session, tmp_path):
+    return maker(session, tmp_path)
 
 
 def counts(job):

@@ -12,7 +12,6 @@ import pytest
 
 from dstl_core import Snapshot
 from dstl_core.checkpoint.store.metadata_file import publish_metadata_file
-from dstl_core.cli import main
 from dstl_core.codec.data_io import DataOutput
 from dstl_core.codec.metadata.metadata_format import read_metadata, write_metadata
 from dstl_core.codec.serializers import AnySerializer, Types
@@ -41,19 +40,6 @@ from tests.unit.codec.java_bytes import utf
 
 SECRET = "/etc/passwd"
 TWO_GIB = 2**31 - 1
-
-
-@pytest.fixture
-def run(capsys: pytest.CaptureFixture[str]) -> Any:
-    """Runs a command; gives exit code, output and errors."""
-
-    def call(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        captured = capsys.readouterr()
-        return int(ended.value.code or 0), captured.out, captured.err
-
-    return call
 
 
 def with_stream(stream: StreamStateHandle) -> CheckpointMetadata:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import time
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -36,6 +34,7 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
 from tests.command_line import is_one_sentence, run
 from tests.golden_files import GOLDEN, as_lines, snapshot
+from tests.job_files import make_old
 from tests.s3_proxy import s3_proxy
 from tests.s3_server import S3Server
 
@@ -405,12 +404,6 @@ def test_a_wrong_word_is_refused() -> None:
 
 
 # ------------------------------------------------------------------------------------- garbage
-
-
-def make_old(folder: Path) -> None:
-    then = time.time() - 7 * 86_400
-    for path in folder.rglob("*"):
-        os.utime(path, (then, then))
 
 
 def collect(base: Path, **options: Any) -> set[str]:

@@ -31,6 +31,7 @@ from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.handle_resolver import HandleResolver
 from dstl_core.storage.location import Location
 from dstl_core.testing import ManualClock
+from tests.unit.state.test_backend import contents
 
 COUNT = ValueStateDescriptor("count", Types.LONG)
 TEXT = ValueStateDescriptor("text", Types.STRING)
@@ -71,14 +72,6 @@ def backends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Any]:
 
 def key_group(key: str) -> int:
     return assign_to_key_group(Types.STRING.java_hash(key), 128)
-
-
-def contents(state: Any) -> dict[tuple[str, Any], Any]:
-    return {
-        (table.meta.name, key): value
-        for key_group in state.key_groups
-        for table, (key, _, value) in state.rows(key_group)
-    }
 
 
 def by_row(backend: KeyedStateBackend, descriptor: Any, pairs: list[tuple[Any, Any]]) -> None:
