@@ -22,7 +22,8 @@ import pyarrow.compute as pc
 from dstl_core.codec.logical_types import LogicalType
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.expressions.expression import Expression, ExpressionParser, Literal
-from dstl_core.savepoint.expressions.value_conversion import Conversion, Values, arrow_of, name_of
+from dstl_core.savepoint.expressions.typed_values import Values, arrow_of, name_of
+from dstl_core.savepoint.expressions.value_conversion import Conversion
 from dstl_core.state.tables.sql_widening import widens
 
 _COMPARISONS: Mapping[str, Any] = {

@@ -8,23 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Union
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from dstl_core.codec.columnar.types.type_layouts import layout_of
 from dstl_core.codec.logical_types import LogicalType
 from dstl_core.codec.serializers import (
     AnySerializer,
     ListSerializer,
     MapSerializer,
     TtlSerializer,
-    TupleSerializer,
 )
 from dstl_core.codec.serializers.pojo import PojoSerializer, primitive_default
-from dstl_core.codec.serializers.structs import RowSerializer
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ConfigError
 from dstl_core.savepoint.expressions.expression import (
@@ -40,31 +36,31 @@ from dstl_core.savepoint.expressions.expression import (
     Undecided,
     columns_of,
 )
-from dstl_core.savepoint.expressions.recoded_column import Versions, holds_messages, recoded_column
+from dstl_core.savepoint.expressions.recoded_column import Versions, recoded_column
 from dstl_core.savepoint.expressions.sql_cast import (
-    OPTIONS,
     arrow_type_of,
     cast_column,
     parse_sql_type,
     rows_of,
 )
-from dstl_core.state.tables.sql_widening import sql_name, widens
+from dstl_core.savepoint.expressions.typed_values import (
+    Kind,
+    Values,
+    arrow_of,
+    constant_in,
+    field_column,
+    fields_of,
+    kind_of,
+    literal_values,
+    name_of,
+    nullable,
+    parts_of_row,
+)
+from dstl_core.state.tables.sql_widening import widens
 
-Kind = Union[LogicalType, AnySerializer, None]  # noqa: UP007
-"""A type; None is that of a null."""
 MOST_KEYS = 5
 _EMPTY, _EMPTY_KIND = b"\x00", LogicalType("RAW", False)
 """Source: savepoints of jobs of Flink 2.2.1 with DISTINCT."""
-
-
-@dataclass(frozen=True)
-class Values:
-    """A column, and the type of its values."""
-
-    column: pa.Array
-    kind: Kind
-    constant: pa.Array | None = None
-    """The one value of all rows, also where there are no rows."""
 
 
 @dataclass
@@ -102,63 +98,6 @@ class Misfits:
             for place, count in added.items():
                 counts[place] = counts.get(place, 0) + count
         self.keys += more.keys[: max(MOST_KEYS - len(self.keys), 0)]
-
-
-def kind_of(serializer: AnySerializer) -> Kind:
-    """A type; scalars of Java as SQL knows them."""
-    name = sql_name(serializer)
-    if name is None:
-        return serializer
-    return parse_sql_type(name)
-
-
-def arrow_of(kind: Kind) -> pa.DataType:
-    if kind is None:
-        return pa.null()
-    if holds_messages(kind):
-        return pa.binary()
-    return (
-        arrow_type_of(kind)
-        if isinstance(kind, LogicalType)
-        else layout_of(kind, OPTIONS).arrow_type
-    )
-
-
-def name_of(kind: Kind) -> str:
-    if kind is None:
-        return "null"
-    return str(kind) if isinstance(kind, LogicalType) else kind.type_name
-
-
-def fields_of(kind: Kind) -> list[tuple[str, Kind]] | None:
-    """The fields of a row, tuple or POJO; None for other types."""
-    match kind:
-        case LogicalType(root="ROW"):
-            return list(zip(kind.names, kind.children, strict=True))
-        case RowDataSerializer():
-            return [(f"f{at}", each) for at, each in enumerate(kind.types)]
-        case TupleSerializer():
-            return [(f"f{at}", kind_of(each)) for at, each in enumerate(kind.fields)]
-        case PojoSerializer():
-            return [
-                (name, None if kind_of_field is None else kind_of(kind_of_field))
-                for name, _, kind_of_field in kind.fields
-            ]
-    return None
-
-
-def _parts_of_row(kind: Kind) -> list[tuple[str, Kind]]:
-    """The fields of a Row, which an expression may read. A Row as a whole is not converted."""
-    if not isinstance(kind, RowSerializer):
-        return []
-    return [(f"f{at}", kind_of(field)) for at, field in enumerate(kind.fields)]
-
-
-def field_column(column: pa.Array, name: str) -> pa.Array:
-    """A field of a struct; null where the struct is."""
-    at = column.type.get_field_index(name)
-    child = column.field(at)
-    return child if not column.null_count else pc.struct_field(column, [at])
 
 
 @dataclass
@@ -234,7 +173,7 @@ class Conversion:
             case Column():
                 return self._column(expression, scope, where)
             case Literal():
-                return _literal(expression, rows)
+                return literal_values(expression, rows)
             case Cast():
                 return self._cast(expression, scope, rows, where)
             case Coalesce():
@@ -264,7 +203,7 @@ class Conversion:
             )
         values = scope[first]
         for name in rest:
-            fields = dict(fields_of(values.kind) or _parts_of_row(values.kind))
+            fields = dict(fields_of(values.kind) or parts_of_row(values.kind))
             if name not in fields:
                 raise ConfigError(
                     f"{where} is wrong: {first!r} ({name_of(values.kind)}) has no field {name!r}; "
@@ -297,9 +236,9 @@ class Conversion:
         self, expression: Coalesce, scope: Mapping[str, Values], rows: int, where: str
     ) -> Values:
         of = self.value_of(expression.of, scope, rows, where)
-        default = _literal(expression.default, 1)
+        default = literal_values(expression.default, 1)
         if of.kind is None:
-            return _literal(expression.default, rows)
+            return literal_values(expression.default, rows)
         filled = self.assign(default, of.kind, of.column.type, where)
         if pa.types.is_nested(of.column.type):
             raise ConfigError(f"{where} is wrong: coalesce takes a plain column.")
@@ -318,10 +257,10 @@ class Conversion:
             raise ConfigError(f"{where} is wrong: nullif takes a plain column.")
         if expression.unset.value is None:
             raise ConfigError(f"{where} is wrong: nullif takes a constant that is not null.")
-        unset = self.assign(_literal(expression.unset, 1), of.kind, of.column.type, where)
+        unset = self.assign(literal_values(expression.unset, 1), of.kind, of.column.type, where)
         is_unset = pc.fill_null(pc.equal(of.column, unset[0]), False)
         null = pa.scalar(None, of.column.type)
-        return Values(pc.if_else(is_unset, null, of.column), _nullable(of.kind))
+        return Values(pc.if_else(is_unset, null, of.column), nullable(of.kind))
 
     # ------------------------------------------------------------------------------ assignment
 
@@ -337,7 +276,7 @@ class Conversion:
             return pa.nulls(len(column), target)
         if isinstance(old, LogicalType) and isinstance(new, LogicalType) and not old.children:
             if values.constant is not None:
-                constant = _constant(values.constant, old, new, where)
+                constant = constant_in(values.constant, old, new, where)
                 return pa.repeat(constant.cast(target)[0], len(column))
             return self._leaf(column, old, new, target, where)
         if isinstance(new, TtlSerializer) or isinstance(old, TtlSerializer):
@@ -375,10 +314,10 @@ class Conversion:
     ) -> pa.Array:
         if old is _EMPTY_KIND and new.root != "RAW":
             raise ConfigError(f"{where} is wrong: empty() is for a column of type RAW, got {new}.")
-        if not widens(_nullable(old), _nullable(new)):
+        if not widens(nullable(old), nullable(new)):
             raise ConfigError(
                 f"{where} is wrong: {old} does not fit into {new} in all cases; write "
-                f"cast(.., {_nullable(new)}) to try it, or cast_or_null."
+                f"cast(.., {nullable(new)}) to try it, or cast_or_null."
             )
         if old.nullable and not new.nullable:
             self._refuse_nulls(column, new, where)
@@ -568,64 +507,6 @@ def _default_number(serializer: AnySerializer) -> int | float | None:
     """As ``primitive_default``; columns hold characters as numbers."""
     default = primitive_default(serializer)
     return ord(default) if isinstance(default, str) else default
-
-
-def _nullable(kind: LogicalType) -> LogicalType:
-    return replace(kind, nullable=True)
-
-
-def _literal(literal: Literal, rows: int) -> Values:
-    """A constant, in the narrowest type that holds it."""
-    value = literal.value
-    kind: LogicalType
-    match value:
-        case None:
-            return Values(pa.nulls(rows), None)
-        case bool():
-            kind = LogicalType("BOOLEAN", False)
-        case int():
-            sizes: Sequence[tuple[str, int]] = (
-                ("TINYINT", 7),
-                ("SMALLINT", 15),
-                ("INT", 31),
-                ("BIGINT", 63),
-            )
-            fitting = [name for name, bits in sizes if -(1 << bits) <= value < 1 << bits]
-            if not fitting:
-                raise ConfigError(f"The constant {value} is too large for BIGINT.")
-            kind = LogicalType(fitting[0], False)
-        case float():
-            kind = LogicalType("DOUBLE", False)
-        case str():
-            kind = LogicalType("VARCHAR", False, length=max(len(value), 1))
-    target = arrow_type_of(kind)
-    return Values(pa.repeat(pa.scalar(value, target), rows), kind, pa.array([value], target))
-
-
-_CONSTANTS = {
-    "BOOLEAN": ("BOOLEAN",),
-    "VARCHAR": ("VARCHAR", "CHAR", "DATE", "TIME", "TIMESTAMP", "TIMESTAMP_LTZ"),
-}
-_NUMBERS = ("TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "DECIMAL")
-
-
-def _constant(one: pa.Array, old: LogicalType, new: LogicalType, where: str) -> pa.Array:
-    """A constant in the type of a column, exactly."""
-    takes = new.root in _CONSTANTS.get(old.root, _NUMBERS)
-    fraction = old.root == "DOUBLE" and new.root not in ("FLOAT", "DOUBLE", "DECIMAL")
-    constant, mask = (None, None)
-    if takes and not fraction:
-        if old.root == "DOUBLE" and new.root == "DECIMAL":
-            text = pa.array([None if each is None else repr(each) for each in one.to_pylist()])
-            constant, mask = cast_column(text.cast(pa.string()), old, new)
-        else:
-            constant, mask = cast_column(one, old, new)
-    if constant is None or mask is not None:
-        value = one[0].as_py()
-        raise ConfigError(
-            f"{where} is wrong: the constant {value!r} is no value of type {_nullable(new)}."
-        )
-    return constant
 
 
 def _struct(old: pa.Array, arrays: Sequence[pa.Array], target: pa.DataType) -> pa.Array:

@@ -35,7 +35,8 @@ from dstl_core.savepoint.edit.keyed_units import (
 from dstl_core.savepoint.edit.recorded_units import Streamed
 from dstl_core.savepoint.edit.rewriting import Output
 from dstl_core.savepoint.expressions.sql_cast import OPTIONS
-from dstl_core.savepoint.expressions.value_conversion import Misfits, Values, kind_of
+from dstl_core.savepoint.expressions.typed_values import Values, kind_of
+from dstl_core.savepoint.expressions.value_conversion import Misfits
 from dstl_core.savepoint.migrate.colliding_rows import CollidingRows
 from dstl_core.savepoint.migrate.kept_tables import converted_apart, keeps_tables, kept_names
 from dstl_core.savepoint.migrate.migration_plan import CONVERT, EMPTY, OperatorMigration, StatePlan

@@ -9,7 +9,8 @@ from typing import Any
 from dstl_core.errors import UNREADABLE
 from dstl_core.model.ids import OperatorID
 from dstl_core.savepoint.expressions.expression import Expression, is_constant
-from dstl_core.savepoint.expressions.value_conversion import Conversion, fields_of, kind_of, name_of
+from dstl_core.savepoint.expressions.typed_values import fields_of, kind_of, name_of
+from dstl_core.savepoint.expressions.value_conversion import Conversion
 from dstl_core.savepoint.migrate.migration_plan import (
     EMPTY,
     SAME,

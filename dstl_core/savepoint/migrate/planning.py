@@ -27,12 +27,8 @@ from dstl_core.savepoint.expressions.expression import (
     Literal,
     Recode,
 )
-from dstl_core.savepoint.expressions.value_conversion import (
-    Conversion,
-    Values,
-    arrow_of,
-    kind_of,
-)
+from dstl_core.savepoint.expressions.typed_values import Values, arrow_of, kind_of
+from dstl_core.savepoint.expressions.value_conversion import Conversion
 from dstl_core.savepoint.migrate.colliding_rows import check_merge
 from dstl_core.savepoint.migrate.declaration import Migration, OperatorRule, StateRule
 from dstl_core.savepoint.migrate.migration_plan import (

@@ -29,7 +29,8 @@ from dstl_core.codec.state_meta import KeyedStateType, StateMetaInfoSnapshot
 from dstl_core.errors import ConfigError, NotInColumnsError
 from dstl_core.savepoint.expressions.condition import Condition, mask_of
 from dstl_core.savepoint.expressions.sql_cast import OPTIONS
-from dstl_core.savepoint.expressions.value_conversion import Conversion, Values, kind_of
+from dstl_core.savepoint.expressions.typed_values import Values, kind_of
+from dstl_core.savepoint.expressions.value_conversion import Conversion
 from dstl_core.savepoint.read.entries import Expiry
 from dstl_core.state.columns.state_columns import is_kind
 

@@ -13,7 +13,8 @@ from dstl_core.codec.logical_types import LogicalType
 from dstl_core.codec.serializers.table_types import RowDataSerializer
 from dstl_core.errors import ColumnValueError, ConfigError
 from dstl_core.savepoint.expressions.expression import parse_expression
-from dstl_core.savepoint.expressions.value_conversion import Conversion, arrow_of
+from dstl_core.savepoint.expressions.typed_values import arrow_of
+from dstl_core.savepoint.expressions.value_conversion import Conversion
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
 from dstl_core.savepoint.migrate.migration_plan import CONVERT
