@@ -112,7 +112,6 @@ def html_text(text: str) -> str:
 
 
 def html_table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table of texts."""
     head = "".join(f"<th>{html_text(each)}</th>" for each in heads)
     body = "".join(
         f"<tr>{''.join(f'<td>{html_text(cell)}</td>' for cell in row)}</tr>" for row in rows

@@ -271,7 +271,6 @@ class Average(NumberMerge):
 
 
 def _doubles(numbers: pa.Array) -> pa.Array:
-    """Converts numbers of any type to doubles."""
     if numbers.type == BIG_DECIMAL:
         largest = pc.max(pc.struct_field(numbers, "scale")).as_py()
         numbers = decimals_of(numbers, largest or 0)

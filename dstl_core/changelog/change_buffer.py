@@ -108,7 +108,6 @@ class ChangeBuffer:
                 self.appends[key_group] = values.append
 
     def encode(self, key_group_range: KeyGroupRange) -> memoryview:
-        """Encodes the change set."""
         few = _KERNELS_FROM_CHANGES if _COLUMNS in sys.modules else _LOAD_KERNELS_FROM_CHANGES
         if not self._parts and self._count() < few:
             out = DataOutput()

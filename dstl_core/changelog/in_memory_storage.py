@@ -82,7 +82,6 @@ class InMemoryStateChangelogWriter(Closing):
         return SequenceNumber(0)
 
     def next_sequence_number(self) -> SequenceNumber:
-        """The sequence number of the next change."""
         self._check_usable("use")
         return SequenceNumber(self._active)
 

@@ -254,7 +254,6 @@ class _StreamParser:
         return self.content(0)
 
     def content(self, depth: int) -> JavaValue:
-        """Reads one content."""
         data, at = self._data, self._data.position
         if depth > MAX_DEPTH:
             raise FormatError(

@@ -42,7 +42,6 @@ def run_of(number: int) -> int:
 
 
 def first_of(run: int) -> int:
-    """The first record of a run."""
     return (run - 1) * RUN + 1
 
 

@@ -129,7 +129,6 @@ class DigestOfReads:
             self._lock.release()
 
     def sha256(self, file_io: FileIO, location: Location) -> str:
-        """The digest of the whole file."""
         with self._lock:
             for part in _parts(file_io, location, self._end):
                 self._digest.update(part)

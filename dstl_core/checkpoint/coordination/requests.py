@@ -122,6 +122,5 @@ class CheckpointRequestDecider:
         return situation.last_completion_ms + self._min_pause_ms - situation.now_ms
 
     def abort_all(self) -> list[CheckpointTriggerRequest]:
-        """Empties the queue."""
         queue, self._queue = self._queue, []
         return queue

@@ -148,7 +148,6 @@ def _place_of_note(folder: Location) -> Location:
 
 
 def is_note(status: FileStatus) -> bool:
-    """Whether a file in a listing is a note."""
     is_file = not status.is_folder and not status.is_link
     return is_file and _NOTE_NAME.fullmatch(status.location.name) is not None
 

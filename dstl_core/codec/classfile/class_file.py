@@ -290,7 +290,6 @@ class ConstantPool:
 
     @cached_property
     def all_classes(self) -> frozenset[str]:
-        """The names of all classes."""
         return frozenset(self.text(each).replace("/", ".") for each in self._classes.values())
 
     @cached_property
@@ -339,7 +338,6 @@ def _parameters(body: DataInput, pool: ConstantPool) -> tuple[str, ...] | None:
 
 
 def read_annotations(data: DataInput, pool: ConstantPool) -> tuple[Annotation, ...]:
-    """The annotations of an attribute."""
     count = _count(data, "annotations", 4)
     return tuple(_annotation(data, pool, 0) for _ in range(count))
 

@@ -50,7 +50,6 @@ def write_versioned(payload: Versioned) -> bytes:
 
 
 def read_versioned_list(data: DataInput) -> list[Versioned]:
-    """Payloads of one version."""
     version = data.read_i32("version")
     count = data.read_count("payloads", 4)
     return [

@@ -381,7 +381,6 @@ class ClassLayouts:
         return name in self._custom or self.classes.get(name) is not None
 
     def constant(self, class_name: str, ordinal: int) -> str:
-        """The name of a constant of an enum."""
         body = self.body(class_name)
         if isinstance(body, EnumBody) and 0 <= ordinal < len(body.constants):
             return body.constants[ordinal]

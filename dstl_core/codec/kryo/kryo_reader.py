@@ -380,5 +380,4 @@ class KryoValueWriter:
 
 
 def is_object_array(name: str) -> bool:
-    """Whether a class is an array of objects."""
     return name.startswith(("[[", "[L"))

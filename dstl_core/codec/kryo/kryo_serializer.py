@@ -38,7 +38,6 @@ _DEFAULT = "a default serializer of the job"
 
 
 def dialect_of(metadata_version: int) -> Dialect:
-    """The version of Kryo in a snapshot."""
     return Dialect.KRYO_5 if metadata_version >= FIRST_VERSION_OF_FLINK_2 else Dialect.KRYO_2
 
 

@@ -132,12 +132,10 @@ class ObjectArrayBody(Body):
 
     @property
     def component(self) -> str:
-        """The class of the elements."""
         return component_name(self.class_name)
 
     @property
     def has_arrays(self) -> bool:
-        """Whether the elements are arrays."""
         return self.component.startswith("[")
 
     def read(self, reader: KryoValueReader, arguments: Arguments) -> list[KryoObject | None]:

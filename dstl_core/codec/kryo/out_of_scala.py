@@ -347,7 +347,6 @@ def fields_by_name(
 
 
 def pair_of(old: AnySerializer) -> tuple[AnySerializer, AnySerializer] | None:
-    """The types of the keys and the values of a map."""
     match old:
         case MapSerializer():
             return old.key, old.value

@@ -55,7 +55,6 @@ class Messages:
     """Names of messages by the Java classes that protoc makes of them."""
 
     def of_java_class(self, name: str) -> MessageType | None:
-        """The message of a generated class."""
         return self.messages.get(self.java_classes.get(name, ""))
 
 

@@ -38,7 +38,6 @@ KeyRange = tuple[bytes, bytes | None]
 
 
 def starting_with(prefix: bytes) -> KeyRange:
-    """The keys that start with some bytes."""
     behind = prefix.rstrip(b"\xff")
     return prefix, behind[:-1] + bytes([behind[-1] + 1]) if behind else None
 

@@ -173,7 +173,6 @@ class EpochRun:
         return self.engine.read([str(folder.child(name)) for name in names], schema)
 
     def _resolve(self, source: Source, frames: Mapping[str, Any], uid: str) -> Any:
-        """The rows of a source."""
         if callable(source):
             return self.engine.batch_of(source(frames), f"The input of {uid!r}")
         if source not in frames:

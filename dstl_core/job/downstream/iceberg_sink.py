@@ -48,7 +48,6 @@ class IcebergSink:
 
     @property
     def path(self) -> str:
-        """The name of the table."""
         return self.table
 
     def position(self, reader: str) -> int | None:

@@ -83,7 +83,6 @@ def newest_file(store: PipelineStore, uid: str) -> Location | None:
 
 
 def read_schema(file: Location) -> pa.Schema:
-    """The columns of a file."""
     with _opened(file) as parquet:
         return parquet.schema_arrow.remove_metadata()
 

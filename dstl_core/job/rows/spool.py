@@ -40,7 +40,6 @@ class Spool:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
         return self._schema
 
     def add(self, batch: pa.RecordBatch) -> None:

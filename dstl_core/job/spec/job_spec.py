@@ -166,7 +166,6 @@ class TaskSpec:
 
     @property
     def operator(self) -> Operator:
-        """The operator that the tasks run."""
         [operator] = self.job.operators
         return operator
 

@@ -372,7 +372,6 @@ class AggregateOperator(_KeyedOperator):
 
     @property
     def items(self) -> list[tuple[str, Aggregate]]:
-        """The names and the aggregates."""
         return list(self.aggregates.items())
 
     @property

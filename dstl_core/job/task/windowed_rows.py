@@ -185,7 +185,6 @@ class WindowedRows:
 
 
 def _head(key_by: str, keys: pa.Array, bounds: Int64s) -> dict[str, pa.Array]:
-    """The columns of keys and windows."""
     return {
         key_by: keys,
         START_COLUMN: pa.array(bounds[:, 0]),

@@ -54,7 +54,6 @@ class PythonColumns:
         return pa.list_(value) if self.declared.kind == "list" else value
 
     def key_type(self, stored: pa.DataType) -> pa.DataType:
-        """The type of a column of the keys of a map."""
         return stored if self.declared.key is None else _type_of(self.declared.key)
 
     def column(self, stored: pa.Array) -> pa.Array:

@@ -119,7 +119,6 @@ class KeyChanges:
     changed: int | None = 0
 
     def add(self, more: KeyChanges) -> None:
-        """Adds the changes of other keys."""
         self.new += more.new
         self.gone += more.gone
         unknown = self.changed is None or more.changed is None

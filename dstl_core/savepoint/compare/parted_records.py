@@ -109,7 +109,6 @@ class PartedRecords:
                 self._files[at].write(runs.data.slice(start, end - start))
 
     def size(self, at: int) -> int:
-        """Bytes of a part."""
         return self._sizes[at]
 
     def part(self, at: int) -> Iterator[StateBatch]:

@@ -176,7 +176,6 @@ def parse_expression(text: object, where: str) -> Expression:
 
 
 def columns_of(expression: Expression) -> Iterator[Column]:
-    """The columns that an expression reads."""
     match expression:
         case Column():
             yield expression

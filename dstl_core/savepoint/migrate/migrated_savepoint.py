@@ -141,7 +141,6 @@ class SavepointMigration(SavepointRewriter):
         return lines_of(self.plan, self._names)
 
     def plan_json(self) -> dict[str, Any]:
-        """The plan as one object."""
         return json_of(self.plan)
 
     @property

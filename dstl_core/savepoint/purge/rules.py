@@ -184,7 +184,6 @@ def _shorter_lists(
 
 
 def _elements(element: AnySerializer, start: int, end: int) -> Iterator[bytes]:
-    """The bytes of the elements of a list."""
     raw = ctypes.string_at(start, end - start)
     data = DataInput(raw)
     while data.position < len(raw):

@@ -293,7 +293,6 @@ class UnreadableCounts:
             known.entries += 1
 
     def merge(self, other: UnreadableCounts) -> None:
-        """Adds what was counted of other entries."""
         for key, state in other._states.items():
             known = self._states.setdefault(key, _UnreadableState(state.reason))
             known.entries += state.entries

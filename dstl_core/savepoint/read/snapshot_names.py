@@ -361,12 +361,10 @@ class SnapshotNames:
         return names
 
     def _of_any_operator(self, name: str) -> list[OperatorOrState]:
-        """The states that have the whole name."""
         return [OperatorOrState(operator, name) for operator in self._having.get(name, ())]
 
     @cached_property
     def _having(self) -> Mapping[str, list[OperatorSnapshot]]:
-        """The operators that have a state of a name."""
         # Advice names the states of every operator, so a search would be quadratic.
         operators: dict[str, list[OperatorSnapshot]] = {}
         for operator in self._snapshot.operators:

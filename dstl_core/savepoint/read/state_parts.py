@@ -54,7 +54,6 @@ class StatesOf:
 
     @property
     def metas(self) -> list[StateMetaInfoSnapshot]:
-        """The keyed states."""
         return [info.meta for info in self.operator.states if self.has(info.name)]
 
 

@@ -188,7 +188,6 @@ class _CountHere:
             yield from self._flush()
 
     def finish(self) -> Iterator[StateCounts]:
-        """The counts that are left."""
         yield from self._flush()
         yield from self._count.take()
 

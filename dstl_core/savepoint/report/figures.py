@@ -247,7 +247,6 @@ def _attention(
 def _operator_attention(
     path: str, names: SnapshotNames, stored: OperatorSnapshot, operator: dict[str, Any]
 ) -> Iterator[Attention]:
-    """The findings of one operator."""
     label, selected = stored.label, names.text_of(stored)
     if operator["problem"]:
         yield Attention(label, f"not readable: {operator['problem']}", command_text("verify", path))

@@ -118,7 +118,6 @@ def _growth_line(history: Sequence[dict[str, Any]], label: str) -> Markup:
 
 
 def _entries_of(operators: Sequence[dict[str, Any]]) -> int:
-    """The entries of all keyed states."""
     return sum(
         state["entries"]
         for operator in operators

@@ -70,7 +70,6 @@ class NumberCounts:
             self._buckets[sign, abs(int(bucket)) - 2048 if sign else 0] += int(count)
 
     def merge(self, other: NumberCounts) -> None:
-        """Adds the values of other records."""
         self.count += other.count
         self.nulls += other.nulls
         self.not_finite += other.not_finite
@@ -196,7 +195,6 @@ class AgeCounts:
                 self._expired_bytes += int(sizes[expired].sum())
 
     def merge(self, other: AgeCounts) -> None:
-        """Adds the ages of other values."""
         self._times.merge(other._times)
         self._expired += other._expired
         self._expired_bytes += other._expired_bytes
@@ -241,7 +239,6 @@ class WindowCounts:
             self._windows.update(map(tuple, pairs.tolist()))
 
     def merge(self, other: WindowCounts) -> None:
-        """Adds the windows of other entries."""
         self._ends.merge(other._ends)
         if len(self._windows) <= MAX_WINDOWS:
             self._windows |= other._windows

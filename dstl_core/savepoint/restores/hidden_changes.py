@@ -117,7 +117,6 @@ def _listed(serializer: AnySerializer) -> Iterator[str]:
 
 
 def _pojos(value: Any) -> Iterator[str]:
-    """The classes of the POJOs in an entry or value."""
     if isinstance(value, Pojo):
         yield value.class_name
         inner: Iterable[Any] = value.fields.values()

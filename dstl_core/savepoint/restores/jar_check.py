@@ -348,7 +348,6 @@ class JarCheck:
         return TtlSerializer(wanted)
 
     def _kind(self, info: StateInfo, descriptor: Descriptor) -> str:
-        """The kind of state that a descriptor declares."""
         mentions = self._code.mentions
         is_of_operator = info.kind.startswith("op-")
         namespace = dict(info.meta.serializers).get(NAMESPACE_SERIALIZER)

@@ -338,7 +338,6 @@ class StateFiles:
                 self.file_io.delete(status.location)
 
     def add_keyed_state(self, state: KeyedState) -> StoredKeyedHandle | None:
-        """Stores the state of one subtask."""
         if self.form == "native":
             sections = state.raw_sections()
             return None if sections is None else self._native(sections)

@@ -48,7 +48,6 @@ def spark_type_of(arrow_type: pa.DataType) -> T.DataType:
 
 
 def spark_schema_of(schema: pa.Schema) -> T.StructType:
-    """The Spark schema of an Arrow schema."""
     return T.StructType(
         [T.StructField(field.name, spark_type_of(field.type), field.nullable) for field in schema]
     )

@@ -32,9 +32,7 @@ class CurrentKey(Protocol):
         ...
 
     @property
-    def key_group_range(self) -> KeyGroupRange:
-        """The key groups of the backend."""
-        ...
+    def key_group_range(self) -> KeyGroupRange: ...
 
     @property
     def number_of_key_groups(self) -> int:

@@ -47,7 +47,6 @@ class StateAccess(KeyedStateBackend):
         self._closed = False
 
     def close_registration(self) -> None:
-        """Ends the registration of states."""
         self._closed = True
 
     def place(self, key_group: int, key_bytes: bytes) -> None:

@@ -130,7 +130,6 @@ class CapturedColumns:
             return written.offsets
 
     def raw_sections(self) -> RawSections:
-        """All state."""
         encoder = self._encoder
         prefix_bytes = key_group_prefix_bytes(encoder.max_parallelism)
         return RawSections(encoder.header, encoder.key_groups, prefix_bytes, self._by_key_group())

@@ -162,7 +162,6 @@ class KeyedSections:
             )
 
     def add(self, runs: StateRuns) -> None:
-        """Adds the runs of one batch."""
         data = memoryview(runs.data)
         bounds = runs.bounds
         for at in np.flatnonzero(np.diff(bounds)):
@@ -433,7 +432,6 @@ class KeyedStream:
 
     @property
     def offsets(self) -> KeyGroupRangeOffsets:
-        """The offsets of the sections."""
         if len(self._offsets) != len(self.key_groups):
             raise InvariantViolation("the stream was not written")
         return KeyGroupRangeOffsets(self.key_groups, tuple(self._offsets))

@@ -46,7 +46,6 @@ def namespace_type(meta: StateMetaInfoSnapshot) -> AnySerializer:
 
 
 def namespace_column(meta: StateMetaInfoSnapshot) -> str:
-    """The name of the namespace column."""
     is_window = isinstance(namespace_type(meta), TimeWindowSerializer)
     return WINDOW_COLUMN if is_window else NAMESPACE_COLUMN
 

@@ -85,7 +85,6 @@ class KeyPlaces:
         return column if column.type.equals(self.key_type) else as_type(column, self.key_type)
 
     def scopes(self, column: pa.Array, namespaces: pa.Array | None = None) -> EncodedRows:
-        """The bytes of keys and namespaces."""
         columns = {KEY: column} if namespaces is None else {KEY: column, NAMESPACE: namespaces}
         return self._encode.encode(columns, len(column))
 

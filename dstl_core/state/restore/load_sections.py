@@ -108,7 +108,6 @@ def _load_table_files(
 
 
 def _tables(state: KeyedTables, header: KeyedBackendHeader) -> list[StateTable[Any]]:
-    """The tables of a state in the order of a header."""
     return [state.table(meta, header.key_serializer) for meta in header.states]
 
 

@@ -121,7 +121,6 @@ class KeyPrefixes:
 
 
 def _key(line: Int64s) -> bytes:
-    """The key of a line of an index."""
     start, end = int(line[KEY_START]), int(line[KEY_END])
     return ctypes.string_at(start, end - start)
 

@@ -236,7 +236,6 @@ class StateDecoder:
 
     @property
     def columns(self) -> dict[str, pa.DataType]:
-        """The available columns, with their types."""
         return {
             name: program.arrow_type(name)
             for program in self._programs

@@ -47,7 +47,6 @@ class RecordDigests:
                 self._add(name, count, digest)
 
     def update(self, other: Mapping[str, Sequence[int]]) -> None:
-        """Adds the digests of other records."""
         for state, (count, digest) in other.items():
             self._add(state, count, digest)
 

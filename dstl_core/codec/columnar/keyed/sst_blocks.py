@@ -96,7 +96,6 @@ class TableEntries:
         return ctypes.string_at(start, end - start)
 
     def between(self, start: bytes, stop: bytes | None) -> TableEntries:
-        """The entries with keys in ``[start, stop)``."""
         every = range(len(self.lines))
         first = bisect_left(every, start, key=self.key)
         last = len(every) if stop is None else bisect_left(every, stop, key=self.key)
@@ -244,7 +243,6 @@ class TableReader:
     def entries(
         self, start: bytes, stop: bytes | None, least_key: int, stored: StoredBlocks
     ) -> TableEntries:
-        """See ``StoredBlocks.entries``."""
         places = self.places(start, stop)
         if not len(places):
             return TableEntries(np.empty((0, ENTRY_WORDS), np.int64), [])

@@ -125,7 +125,6 @@ class Fixed(Layout):
     def to_arrow(
         self, length: int, bitmap: pa.Buffer | None, values: pa.Buffer, nulls: int
     ) -> pa.Array:
-        """The array of the decoded values."""
         return pa.Array.from_buffers(self.arrow_type, length, [bitmap, values], nulls)
 
 

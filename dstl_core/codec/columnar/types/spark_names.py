@@ -41,7 +41,6 @@ _DECIMAL = re.compile(r"decimal\((\d+),(-?\d+)\)")
 
 
 def number_type(name: str) -> pa.DataType:
-    """The type of numbers with this name in Spark."""
     decimal = _DECIMAL.fullmatch(name)
     if decimal is not None:
         return pa.decimal128(int(decimal[1]), int(decimal[2]))

@@ -52,7 +52,6 @@ EXACT_OPTIONS = ColumnOptions("utf16", "entries", "exact", "column", decimals="e
 
 
 def no_layout(serializer: AnySerializer) -> NotInColumnsError:
-    """The error for a type without a columnar form."""
     return NotInColumnsError(
         f"Values of type {serializer.type_name} have no columnar form.",
         type_name=serializer.type_name,

@@ -158,7 +158,6 @@ def source_table(node: PlanNode) -> str | None:
 
 
 def sink_table(node: PlanNode) -> str | None:
-    """The table that a sink writes."""
     return _table(node.fields.get("dynamicTableSink"))
 
 

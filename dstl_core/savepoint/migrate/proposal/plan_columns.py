@@ -109,7 +109,6 @@ class PlanColumns:
             yield _short(_expression(condition, row, self.plan.where)).meaning
 
     def of(self, node: PlanNode) -> Sequence[SqlColumn]:
-        """The output columns of a node."""
         return self._columns[node.id]
 
     def of_input(self, node: PlanNode, at: int = 0) -> Sequence[SqlColumn]:
@@ -148,7 +147,6 @@ class PlanColumns:
         return frozenset(details)
 
     def tables(self, node: PlanNode) -> frozenset[str]:
-        """The source tables of a node."""
         return self._tables[node.id]
 
     def grouping(self, node: PlanNode) -> Sequence[SqlColumn] | None:

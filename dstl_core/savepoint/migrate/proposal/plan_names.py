@@ -153,7 +153,6 @@ def _is_same(one: OperatorSnapshot, other: OperatorSnapshot) -> bool:
 
 
 def _placed(expression: Expression, row: Sequence[StateColumn]) -> Expression:
-    """An expression with places instead of the names of a row."""
     match expression:
         case Column():
             places: Mapping[str, int] = _places(row)
