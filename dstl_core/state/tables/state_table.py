@@ -220,6 +220,11 @@ class _OfScopes(StateTable[bytes]):
         _expect_once(scope in group, self.meta.name)
         group[scope] = value
 
+    def load_entry(
+        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
+    ) -> None:
+        self.group(key_group)[scope] = value
+
 
 class ValueTable(_OfScopes):
     """Value, reducing and aggregating state: one value per scope."""
@@ -229,11 +234,6 @@ class ValueTable(_OfScopes):
 
     def is_expired(self, stored: bytes, ttl: TtlPolicy) -> bool:
         return ttl.is_expired(stored)
-
-    def load_entry(
-        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
-    ) -> None:
-        self.group(key_group)[scope] = value
 
     def _apply(
         self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
@@ -290,11 +290,6 @@ class ListTable(_OfScopes):
 
     def is_expired(self, stored: bytes, ttl: TtlPolicy) -> bool:
         return all(map(ttl.is_expired, self.split_elements(stored)))
-
-    def load_entry(
-        self, key_group: int, scope: bytes, value: bytes, pairs: Iterable[tuple[bytes, bytes]]
-    ) -> None:
-        self.group(key_group)[scope] = value
 
     def _apply(
         self, operation: StateChangeOperation, key_group: int, scope: bytes, body: DataInput
