@@ -17,7 +17,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -52,21 +51,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", type=int, nargs="+", default=[1_000_000, 5_000_000])
     parser.add_argument("--wide-keys", type=int, nargs="*", default=[1_000_000])
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     cases = [("native", keys) for keys in arguments.keys]
     cases += [("wide", keys) for keys in arguments.wide_keys]
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     machine = results.machine()
-    try:
+    with results.work_folder(arguments.folder) as work:
         classes = work / "classes"
         classes.mkdir()
         classpath = flink.compiled_classpath(classes)
         measured = [_measure(*case, arguments.rounds, work, classpath) for case in cases]
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     figures = {
         "machine": machine | {"load_average_after": os.getloadavg()[0]},
         "flink": None if classpath is None else flink.version(),

@@ -10,11 +10,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -27,15 +25,12 @@ JAVA_MAIN = "org.apache.flink.changelog.fs.ChangelogBench"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--scale", type=float, default=1.0, help="share of the records")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
-    try:
+    with results.work_folder(arguments.folder) as work:
         figures = _measure(arguments, work)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     results.write("changelog", figures, _table(figures))
 
 

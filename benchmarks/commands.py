@@ -16,7 +16,6 @@ import os
 import shutil
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -41,14 +40,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--jobs", type=int, default=1, help="processes of a command")
     parser.add_argument("--only", nargs="*", help="these commands alone, by the first words")
     parser.add_argument("--keep", action="store_true", help="keep stored figures of other sizes")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     before = results.machine()
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     sizes = []
-    try:
+    with results.work_folder(arguments.folder) as work:
         classpath = flink.compiled_classpath(work)
         if classpath is None:
             print("# commands: Flink's jars or a Java development kit are missing", file=sys.stderr)
@@ -58,8 +56,6 @@ def run(arguments: argparse.Namespace) -> None:
             source = filled(work, classpath, keys, job)
             sizes.append(_measure(work, source, keys, arguments.jobs, arguments.only))
             shutil.rmtree(job)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     machine = {**before, "load_average_after": results.machine()["load_average"]}
     known = (results.read("commands") if arguments.keep else None) or {"sizes": []}
     kept = [size for size in known["sizes"] if size["keys"] not in arguments.keys]

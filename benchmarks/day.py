@@ -20,7 +20,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -81,14 +80,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), help="rows:keys:type[:share]")
     parser.add_argument("--forms", nargs="*", choices=NAMES, help="(default: all that fit)")
     parser.add_argument("--epochs", type=int, default=5, help="epochs that are measured")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     stored = results.read("day") or {"cases": []}
     cases = {case["case"]: case for case in stored["cases"]}
-    try:
+    with results.work_folder(arguments.folder) as work:
         _keep_kernels(work)
         for text in arguments.cases:
             print(f"# {text} (rows:keys:type[:share of one key])", file=sys.stderr)
@@ -103,8 +101,6 @@ def run(arguments: argparse.Namespace) -> None:
             cases[text] = {"case": text, "machine": machine, **measured}
             figures = {"cases": list(cases.values())}
             results.write("day", figures, _table(figures))
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _keep_kernels(work: Path) -> None:

@@ -18,7 +18,6 @@ import argparse
 import json
 import shutil
 import sys
-import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -99,20 +98,17 @@ NATIVE_WORKS = [name for name in WORKS if "native" in name]
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, default=2_000_000)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     before = results.machine()
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
-    try:
+    with results.work_folder(arguments.folder) as work:
         classpath = flink.compiled_classpath(work)
         if classpath is None:
             print("# edits: Flink's jars or a Java development kit are missing", file=sys.stderr)
             return
         figures = _measure(work, classpath, arguments.keys, arguments.rounds)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     figures["machine"] = {**before, "load_average_after": results.machine()["load_average"]}
     results.write("edits", figures, _table(figures))
 

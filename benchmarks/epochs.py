@@ -71,7 +71,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), help="rows:keys[:share of keys]")
     parser.add_argument("--forms", nargs="*", default=list(FORMS), choices=FORMS)
     parser.add_argument("--epochs", type=int, default=5, help="epochs that are measured")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 class ByColumn(KeyedColumnFunction):

@@ -80,7 +80,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--change", type=int, default=CHANGE, help="rows of an epoch")
     parser.add_argument("--epochs", type=int, default=EPOCHS)
     parser.add_argument("--base", help="URL under which jobs keep their state")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
     parser.add_argument("--seeds", help="where states of transformWithState are kept between runs")
     parser.add_argument("--seed-only", action="store_true", help="make them, and measure nothing")
 

@@ -9,10 +9,8 @@ from __future__ import annotations
 
 import argparse
 import os
-import shutil
 import statistics
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +108,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(arguments: argparse.Namespace) -> None:
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-"))
     before = results.machine()
-    try:
+    with results.work_folder() as work:
         days = [f"2026-01-{number:02}" for number in range(1, arguments.days + 2)]
         for number, day in enumerate(days):
             random = np.random.default_rng(number)
@@ -129,8 +126,6 @@ def run(arguments: argparse.Namespace) -> None:
         machine = {**before, "load_average_after": results.machine()["load_average"]}
         figures = {"machine": machine, "forms": {form: own[1:] for form, own in runs.items()}}
         results.write("launch", figures, _table(figures))
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
 
 
 def _project(work: Path, form: str) -> None:

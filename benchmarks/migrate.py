@@ -14,7 +14,6 @@ import json
 import os
 import shutil
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -39,13 +38,12 @@ FLINK = "Flink fills the new state"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", type=int, nargs="+", default=[1_000_000, LARGE, 20_000_000])
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     machine = results.machine()
-    try:
+    with results.work_folder(arguments.folder) as work:
         classes = work / "classes"
         classes.mkdir()
         classpath = flink.compiled_classpath(classes)
@@ -56,8 +54,6 @@ def run(arguments: argparse.Namespace) -> None:
             rounds = arguments.rounds if keys <= LARGE else 1
             sizes.append(_measure(keys, rounds, classpath, work / str(keys)))
             shutil.rmtree(work / str(keys))
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     machine["load_average_after"] = os.getloadavg()[0]
     figures = {"machine": machine, "sizes": sizes}
     results.write("migrate", figures, table_of(figures))

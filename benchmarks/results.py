@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib.metadata
 import json
 import os
 import platform
+import shutil
 import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 RESULTS = Path(__file__).with_name("results")
+
+
+def add_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+
+
+@contextmanager
+def work_folder(parent: str | None = None) -> Iterator[Path]:
+    """A folder for the files of a run, which is gone after it."""
+    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=parent))
+    try:
+        yield work
+    finally:
+        shutil.rmtree(work, ignore_errors=True)
 
 
 def machine() -> dict[str, Any]:

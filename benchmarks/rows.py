@@ -13,9 +13,7 @@ is per key (look up, decode, encode, store, log) should be below 1 us for a stat
 from __future__ import annotations
 
 import argparse
-import shutil
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
@@ -210,15 +208,12 @@ def run(arguments: argparse.Namespace) -> None:
 
 def measure(state: str, backend: str, rows: int, keys: int) -> dict[str, float]:
     """The third epoch of a case."""
-    folder = Path(tempfile.mkdtemp(prefix="dstl-bench-"))
     random = np.random.default_rng(7)
-    try:
+    with results.work_folder() as folder:
         job = Job(folder, FUNCTIONS[state](), BACKENDS[backend](), keys)
         job.run(np.arange(keys))
         job.run(random.integers(0, keys, rows))
         return job.run(random.integers(0, keys, rows))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _table(figures: dict[str, Any]) -> str:

@@ -15,7 +15,6 @@ import os
 import shutil
 import statistics
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -37,13 +36,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--runners", nargs="+", choices=["pool", "spark"], default=["pool", "spark"]
     )
     parser.add_argument("--source", help="a checkpoint that is there already")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
     before = results.machine()
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
-    try:
+    with results.work_folder(arguments.folder) as work:
         source = source_of(arguments, work)
         if source is None:
             return
@@ -51,8 +49,6 @@ def run(arguments: argparse.Namespace) -> None:
             runner: _measure(work, source, runner, arguments) for runner in arguments.runners
         }
         size = size_of(source.parent)
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     machine = {**before, "load_average_after": results.machine()["load_average"]}
     figures = {"machine": machine, "bytes": size, "runners": measured}
     results.write("runners", figures, _table(figures))

@@ -16,7 +16,6 @@ import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -60,7 +59,7 @@ ARROW_BATCHES = {"spark.sql.execution.arrow.maxRecordsPerBatch": "100000"}
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--keys", type=int, nargs="+", default=[1_000_000, 5_000_000])
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
     parser.add_argument(
         "--add", action="store_true", help="keep the other sizes of the last results"
     )
@@ -69,13 +68,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> None:
     last = results.read("savepoint") if arguments.add else None
     kept = [] if last is None else last["sizes"]
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
-    try:
+    with results.work_folder(arguments.folder) as work:
         sizes = {each["keys"]: each for each in kept}
         for keys in arguments.keys:
             sizes[keys] = _measure(keys, arguments.rounds, work / str(keys))
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     figures = {"machine": results.machine(), "sizes": [sizes[each] for each in sorted(sizes)]}
     results.write("savepoint", figures, table_of(figures))
 

@@ -50,7 +50,7 @@ T = TypeVar("T")
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--keys", type=int, nargs="+", default=list(KEYS))
     parser.add_argument("--rows", type=int, default=ROWS, help="rows of an epoch")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:

@@ -11,11 +11,9 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import shutil
 import statistics
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -34,7 +32,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wait", type=float, default=20, help="milliseconds of a request")
     parser.add_argument("--runs", type=int, default=3, help="runs of each")
     parser.add_argument("--source", help="a checkpoint of a job's folder that is there already")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 @dataclass
@@ -66,8 +64,7 @@ def _store(folder: Path, milliseconds: float) -> Iterator[_Store]:
 
 def run(arguments: argparse.Namespace) -> None:
     before = results.machine()
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
-    try:
+    with results.work_folder(arguments.folder) as work:
         source = source_of(arguments, work)
         if source is None:
             return
@@ -76,8 +73,6 @@ def run(arguments: argparse.Namespace) -> None:
             "canonical savepoint": _canonical(work, source),
         }
         measured = {name: _measure(work, folder, arguments) for name, folder in states.items()}
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     machine = {**before, "load_average_after": results.machine()["load_average"]}
     figures = {"machine": machine, "wait": arguments.wait, "states": measured}
     results.write("stores", figures, _table(figures))

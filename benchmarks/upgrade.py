@@ -13,7 +13,6 @@ import multiprocessing
 import os
 import shutil
 import sys
-import tempfile
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
@@ -66,17 +65,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--keys", type=int, nargs="+", default=[MOST_OBJECTS, 5_000_000])
     parser.add_argument("--job", choices=sorted(JOBS), default="orders")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
-    work = Path(tempfile.mkdtemp(prefix="dstl-bench-", dir=arguments.folder))
     machine = results.machine()
-    try:
+    with results.work_folder(arguments.folder) as work:
         job = JOBS[arguments.job]
         sizes = [_measure(job, keys, arguments.rounds, work) for keys in arguments.keys]
-    finally:
-        shutil.rmtree(work, ignore_errors=True)
     machine["load_average_after"] = os.getloadavg()[0]
     figures = {"machine": machine, "job": arguments.job, "sizes": sizes}
     name = "upgrade" if arguments.job == "orders" else f"upgrade_{arguments.job}"

@@ -42,7 +42,7 @@ SCHEMA = "k bigint, v bigint, t bigint"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cases", nargs="*", default=list(CASES), help="rows:keys")
     parser.add_argument("--epochs", type=int, default=5, help="epochs that are measured")
-    parser.add_argument("--folder", help="where files go (default: a temporary folder)")
+    results.add_folder(parser)
 
 
 def run(arguments: argparse.Namespace) -> None:
