@@ -35,8 +35,11 @@ from dstl_core.model.ids import OperatorID
 from dstl_core.model.key_group import KeyGroupRange
 from dstl_core.storage.file_io import open_file_io
 from dstl_core.storage.location import Location
+from tests.command_line import run
 from tests.golden_files import snapshot
 from tests.unit.codec.java_bytes import utf
+
+__all__ = ["run"]
 
 SECRET = "/etc/passwd"
 TWO_GIB = 2**31 - 1
