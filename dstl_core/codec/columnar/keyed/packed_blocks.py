@@ -86,8 +86,9 @@ def refused_payloads(raw: Bytes, places: Int64s, room: Bytes, targets: Int64s) -
     Args:
         raw: The packed payloads.
         places: Start and end of each in it.
-        room: Where to unpack. Bytes between two targets may change.
-        targets: Start and end of each in it, in their order.
+        room: Where to unpack. All bytes behind the first target may change that are in no other
+            one: a short copy writes a whole word.
+        targets: Start and end of each in it, ascending.
     """
     lines = np.concatenate([places + address_of(raw), targets + address_of(room)], axis=1)
     place, count = address_of(lines), len(lines)

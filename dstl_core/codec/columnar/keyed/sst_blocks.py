@@ -331,14 +331,15 @@ class TableReader:
         payloads[rows] = np.stack([highs - moved, highs], 1) + address_of(room)
         targets = np.stack([highs - moved, highs], 1)
         packed = is_packed[rows]
-        for row, (low, high) in zip(rows[~packed].tolist(), targets[~packed].tolist(), strict=True):
-            room.data[low:high] = others.get(row, raw[int(starts[row]) : int(stops[row])])
-        rows = rows[packed]
-        stored = np.stack([starts[rows], stops[rows]], 1)
+        unpacked = rows[packed]
+        stored = np.stack([starts[unpacked], stops[unpacked]], 1)
         for at in refused_payloads(data, stored, room, targets[packed]):
-            row = int(rows[at])
+            row = int(unpacked[at])
             block = bytes(raw[int(starts[row]) : int(stops[row]) + BLOCK_TRAILER_BYTES])
             _refuse_payload(block, int(offsets[row]))
+        # These come last: a payload that is unpacked may change bytes behind it.
+        for row, (low, high) in zip(rows[~packed].tolist(), targets[~packed].tolist(), strict=True):
+            room.data[low:high] = others.get(row, raw[int(starts[row]) : int(stops[row])])
         return room, payloads
 
     def _are_whole(self, raw: memoryview, starts: Int64s, stops: Int64s) -> Any:

@@ -123,6 +123,18 @@ def test_files_of_other_keys_are_not_read():
     assert dict(merged_rows(files, b"\2", b"\3")) == rows_of(files, 2, 2)
 
 
+@pytest.mark.parametrize("lead", range(8))
+def test_a_block_that_is_not_packed_stays_as_it_is_behind_a_packed_one(lead):
+    """The packed one ends with a copy: this number, again and again, is what ends a block."""
+    numbers = bytes(lead) + (1 << 24).to_bytes(8, "big") * 600
+    rows = [(b"\0a", numbers), (b"\0b", random.Random(1).randbytes(200))]
+    [written] = tables_of(["n"], 1, [(0, write_section([(0, rows)]))])
+    data = b"".join(written.table.parts)
+    file = SstFile(lambda start, end: data[start:end], len(data))
+    assert len(TableReader(file).index) == len(rows)
+    assert rows_of([file], 0, 0) == dict(rows)
+
+
 @pytest.mark.parametrize("cut", [(1, 0), (0, -1)])
 def test_a_key_for_which_nobody_would_look_is_refused(cut):
     rows = [(b"\5" + number.to_bytes(4, "big"), b"value") for number in range(100)]
