@@ -324,7 +324,7 @@ class SstFile:
             if size > _SMALL_INDEX:
                 check_index_size(size, limit)
             end = block.end
-            if block.offset < last_end or end > limit:
+            if block.offset < last_end or block.size < 0 or end > limit:
                 raise FormatError(
                     "A data block lies outside its file or overlaps another one",
                     offset=block.offset,

@@ -148,7 +148,9 @@ class TableReader:
         """A line of ``INDEX_WORDS`` words for each data block."""
         starts, ends = self.index[:, BLOCK_START], self.index[:, BLOCK_END]
         befores = np.concatenate([np.zeros(1, np.int64), ends])[:-1]
-        if (starts < befores).any() or (ends > file.data_limit).any() or (ends < starts).any():
+        is_wrong = (starts < befores) | (ends > file.data_limit)
+        is_wrong |= (ends < starts) | (ends - starts < BLOCK_TRAILER_BYTES)
+        if is_wrong.any():
             self._refuse_index()
         file.check_bounds(self.bounds)
         self._first_block = lru_cache(_KEYS_KNOWN)(partial(bisect_left, self.bounds))

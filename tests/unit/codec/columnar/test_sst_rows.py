@@ -2,6 +2,7 @@
 
 import ctypes
 import random
+import struct
 import tracemalloc
 
 import cramjam
@@ -15,6 +16,7 @@ from dstl_core.codec.keyed_canonical import write_section
 from dstl_core.codec.sst.block import MAX_BLOCK_BYTES
 from dstl_core.codec.sst.file import SstFile
 from dstl_core.codec.sst.merge import merged_rows
+from dstl_core.codec.sst.table_builder import TableBuilder
 from dstl_core.errors import FormatError
 from tests.unit.codec.test_sst import KEY_GROUPS, LAYOUTS, filled, flinks, opened, table_files
 
@@ -280,6 +282,20 @@ def test_damaged_blocks_are_refused_or_read_as_the_record_wise_code_does():
         except FormatError:
             refused += 1
     assert refused > 100
+
+
+@pytest.mark.parametrize("size", [-1, -5, -6, -100])
+def test_a_block_of_less_than_no_bytes_is_refused(size):
+    """An index has the size of a block as the difference from the one before it."""
+    first = 30
+    builder = TableBuilder("n", 1)
+    builder.append(bytes(100))
+    lines = b"\0\1a" + varint(0) + varint(first) + b"\1\1b" + varint(2 * (first - size) - 1)
+    table = builder.finish(lines + struct.pack("<II", 0, 1))
+    data = b"".join(table.parts)
+    for read in (TableReader, lambda file: file.index):
+        with pytest.raises(FormatError, match="outside its file or overlaps another one"):
+            read(SstFile(lambda start, end: data[start:end], len(data)))
 
 
 def test_entries_out_of_order_are_refused():
