@@ -110,6 +110,16 @@ class RowsInTypes(ArrowRows):
                 yield batch.select([])  # it has a number of rows
 
 
+def _stored(batch: pa.RecordBatch, schema: pa.Schema, what: str) -> Iterator[pa.RecordBatch]:
+    """Rows in the types that are stored, at most ``ROWS_PER_BATCH`` at once. They may need more
+    bytes than before.
+    """
+    for part in within_bytes(batch):
+        for start in range(0, part.num_rows, ROWS_PER_BATCH):
+            rows = part.slice(start, ROWS_PER_BATCH)
+            yield from within_bytes(in_stored_types(rows, schema, what))
+
+
 class TableRows(ArrowRows):
     """Rows in memory.
 
@@ -125,9 +135,8 @@ class TableRows(ArrowRows):
         self._what = what
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        for batch in self._table.to_batches(max_chunksize=ROWS_PER_BATCH):
-            for rows in within_bytes(batch):
-                yield in_stored_types(rows, self.schema, self._what)
+        for batch in self._table.to_batches():
+            yield from _stored(batch, self.schema, self._what)
 
 
 class FileRows(ArrowRows):
@@ -160,8 +169,7 @@ class FileRows(ArrowRows):
                 self._check_columns(name, file.schema_arrow)
                 check_calendar(name, file, self.schema.names)
                 for batch in batches_of(name, file, self.schema.names):
-                    rows = batch.select(self.schema.names)
-                    yield in_stored_types(rows, self.schema, f"The file {name}")
+                    yield from _stored(batch, self.schema, f"The file {name}")
 
     def _check_columns(self, name: str, schema: pa.Schema) -> None:
         """Raises ConfigError if a file has not the columns of the first one."""
@@ -200,8 +208,7 @@ class DatasetRows(ArrowRows):
 
     def batches(self) -> Iterator[pa.RecordBatch]:
         for batch in self._read():
-            for rows in within_bytes(batch):
-                yield in_stored_types(rows, self.schema, self._what)
+            yield from _stored(batch, self.schema, self._what)
 
     def _read(self) -> Iterator[pa.RecordBatch]:
         try:
@@ -249,9 +256,7 @@ class StreamRows(ArrowRows):
                 f"Parquet files, or a new stream each time."
             )
         for batch in stream or stream_of(self._source):
-            for start in range(0, batch.num_rows, ROWS_PER_BATCH):
-                for rows in within_bytes(batch.slice(start, ROWS_PER_BATCH)):
-                    yield in_stored_types(rows, self.schema, self._what)
+            yield from _stored(batch, self.schema, self._what)
 
 
 class KeptRows(ArrowRows):

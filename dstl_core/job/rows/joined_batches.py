@@ -26,13 +26,20 @@ def together(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 
 def within_bytes(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """A batch in parts of at most ``TASK_BYTES``, or of one row."""
+    """A batch in parts of at most ``TASK_BYTES``, or of one row. Bytes that all parts share, those
+    of a dictionary or behind a view, count as spread over the rows.
+    """
+    shared = batch.slice(0, 0).nbytes
+    yield from _parts(batch, shared, shared / max(1, batch.num_rows))
+
+
+def _parts(batch: pa.RecordBatch, shared: int, of_row: float) -> Iterator[pa.RecordBatch]:
     rows = batch.num_rows
-    if rows < 2 or batch.nbytes <= TASK_BYTES:
+    if rows < 2 or batch.nbytes - shared + rows * of_row <= TASK_BYTES:
         yield batch
         return
-    yield from within_bytes(batch.slice(0, rows // 2))
-    yield from within_bytes(batch.slice(rows // 2))
+    yield from _parts(batch.slice(0, rows // 2), shared, of_row)
+    yield from _parts(batch.slice(rows // 2), shared, of_row)
 
 
 def _one(batches: list[pa.RecordBatch]) -> pa.RecordBatch:

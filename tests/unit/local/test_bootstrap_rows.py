@@ -227,6 +227,21 @@ def test_rows_with_large_values_come_in_batches_of_bounded_size(tmp_path: Path, 
     assert np.array_equal(np.concatenate(numbers), np.arange(10_000))
 
 
+@pytest.mark.parametrize("kind", [pa.string_view(), pa.dictionary(pa.int32(), pa.string())])
+@pytest.mark.parametrize("is_stream", [True, False])
+def test_bytes_that_rows_share_do_not_make_batches_of_one_row(
+    kind: pa.DataType, is_stream: bool
+) -> None:
+    """Each part of a batch refers to all of the dictionary, or of what is behind a view."""
+    texts = pa.array([f"{at:05}" * 2_000 for at in range(4_000)]).cast(kind)
+    large = pa.table({"n": range(4_000), "t": texts})
+    batches = [*LocalRows.of(large.to_reader() if is_stream else large).rows.batches()]
+    assert max(batch.nbytes for batch in batches) <= TASK_BYTES
+    assert sum(batch.nbytes for batch in batches) > len(batches) * TASK_BYTES // 8
+    numbers = [batch.column("n").to_numpy() for batch in batches]
+    assert np.array_equal(np.concatenate(numbers), np.arange(4_000))
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     keys = [f"{at:040}" for at in range(50_000)]
