@@ -235,13 +235,15 @@ class HandleResolver:
         stream = self.resolve(handle)
         if self._coming is None or stream.location is None:
             return self.read(handle, 0, size)
-        if self._start is None or self._start[0] != stream or len(self._start[1]) < size:
-            self._start = stream, self.read(handle, 0, size)
-        return self._start[1][:size]
+        start = self._start  # another thread may replace it
+        if start is None or start[0] != stream or len(start[1]) < size:
+            start = self._start = stream, self.read(handle, 0, size)
+        return start[1][:size]
 
     def begin_start(self, handle: StreamStateHandle, size: int) -> None:
         """Says that ``read_start`` will read these bytes soon."""
-        if self._start is None or self._start[0] != self.resolve(handle):
+        start = self._start
+        if start is None or start[0] != self.resolve(handle):
             self.begin(handle, 0, size)
 
     def note_size(self, location: Location, size: int) -> None:

@@ -332,3 +332,24 @@ def test_random_letters_in_keys_of_s3_are_those_of_flink(scheme: str) -> None:
 def test_other_keys_of_s3_are_refused(place: str) -> None:
     with pytest.raises(PathNotAllowedError, match="allow_roots"):
         on_s3(place).read(absolute(place))
+
+
+class _ReadBeside(HandleResolver):
+    """Another thread reads another stream's start whenever one was kept."""
+
+    other: StreamStateHandle | None = None
+
+    def __setattr__(self, name: str, value: object) -> None:
+        super().__setattr__(name, value)
+        if name == "_start" and self.other is not None:
+            other, self.other = self.other, None
+            self.read_start(other, 4)
+
+
+def test_threads_that_read_starts_get_those_of_their_streams() -> None:
+    files, folder = MemoryFileIO(), Location.parse("memory://starts/sp")
+    for name, data in (("one", b"1111"), ("two", b"2222")):
+        files.write_new(folder.child(name), data)
+    shared = _ReadBeside(files, folder)
+    shared.other = RelativeFileStateHandle("two", 4)
+    assert shared.read_start(RelativeFileStateHandle("one", 4), 4) == b"1111"
