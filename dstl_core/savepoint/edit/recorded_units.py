@@ -190,7 +190,7 @@ class Recorded(Generic[Result]):
         if is_moved or not self.entries.holds_place(entry):
             return None
         first = unit.key_groups.start_key_group
-        parts = ((first + part, piece) for part, piece in self.entries.placed_parts(entry))
+        parts = ((first + part, piece) for part, piece in self.entries.placed_parts(name, entry))
         return Streamed(parts, lambda: report)
 
     def stored(self, unit: Unit) -> Result | Streamed:

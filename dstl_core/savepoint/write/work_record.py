@@ -253,15 +253,26 @@ class Entries:
             digest.update(self.file_io.read_bytes(location, at, min(at + _READ_BYTES, end)))
         return bool(digest.hexdigest() == expected)
 
-    def placed_parts(self, entry: Entry) -> Iterator[NumberedPiece]:
-        """The bytes of an entry with a ``PLACE``, each piece with the number of its part."""
-        file, at, _ = entry.facts[PLACE]
+    def placed_parts(self, name: str, entry: Entry) -> Iterator[NumberedPiece]:
+        """The bytes of an entry with a ``PLACE``, each piece with the number of its part.
+
+        Raises:
+            StorageError: They are not those that were kept: the file has changed since
+                ``holds_place``.
+        """
+        file, at, expected = entry.facts[PLACE]
+        location, digest = self._placed(file), xxhash.xxh3_128()
         for number, size in enumerate(entry.facts["sizes"]):
             end = at + size
             while at < end:
                 stop = min(at + _READ_BYTES, end)
-                yield number, self.file_io.read_bytes(self._placed(file), at, stop)
+                piece = self.file_io.read_bytes(location, at, stop)
+                digest.update(piece)
+                yield number, piece
                 at = stop
+        if digest.hexdigest() != expected:
+            self.forget([name])
+            raise gone(location)
 
     def _placed(self, file: str) -> Location:
         return self.folder.parent.child(file)

@@ -382,7 +382,9 @@ def test_bytes_of_a_file_that_was_begun_are_not_believed(
 
 
 def test_units_are_not_looked_for_elsewhere_in_the_file_that_is_written(tmp_path: Path) -> None:
-    """Bytes that others take the place of, as if a unit before them had another size now."""
+    """Bytes that others take the place of, as if a unit before them had another size now, or as
+    they are read.
+    """
     location = Location.parse(tmp_path / "out")
     entries = work_record.Entries(location.child(work_record.WORK_FOLDER), continues=True)
     [unit] = keyed_units.units_of_range(0, KeyGroupRange(0, 0), 1)
@@ -397,6 +399,12 @@ def test_units_are_not_looked_for_elsewhere_in_the_file_that_is_written(tmp_path
         assert isinstance(result, Streamed)
         assert [*result.pieces] == [(0, b"data")]
     assert recorded.kept(unit, ("file", 3)) is None
+    changing = recorded.kept(unit)
+    assert isinstance(changing, Streamed)
+    (tmp_path / "out" / "file").write_bytes(b"headDATA")
+    with pytest.raises(StorageError, match="gone or damaged"):
+        list(changing.pieces)
+    assert entries.get(recorded.name(unit)) is None
 
 
 def _unfinished(out: Path) -> None:
