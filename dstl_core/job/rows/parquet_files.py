@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from functools import partial
+from itertools import groupby
 from typing import Any
 
 import pyarrow as pa
@@ -65,8 +67,10 @@ def batches_of(name: str, file: pq.ParquetFile, columns: Sequence[str]) -> Itera
         FormatError: The file is damaged.
     """
     try:
-        for batch in file.iter_batches(rows_at_once(file, columns), columns=columns):
-            yield from within_bytes(batch)
+        limits = partial(rows_at_once, file, columns)
+        for rows, groups in groupby(range(file.num_row_groups), limits):
+            for batch in file.iter_batches(rows, [*groups], columns=columns):
+                yield from within_bytes(batch)
     except DstlError:
         raise
     except (pa.ArrowException, OSError) as error:  # Arrow says OSError of bytes that it cannot read
@@ -75,20 +79,21 @@ def batches_of(name: str, file: pq.ParquetFile, columns: Sequence[str]) -> Itera
         ) from error
 
 
-def rows_at_once(file: pq.ParquetFile, columns: Sequence[str]) -> int:
-    """How many rows of a file are read at once, by the sizes that its footer says."""
-    footer, rows = file.metadata, ROWS_PER_BATCH
-    for number in range(footer.num_row_groups):
-        group = footer.row_group(number)
-        chunks = (group.column(at) for at in range(group.num_columns))
-        size = sum(
-            chunk.total_uncompressed_size
-            for chunk in chunks
-            if chunk.path_in_schema.partition(".")[0] in columns
-        )
-        if size > 0:
-            rows = min(rows, TASK_BYTES * group.num_rows // size)
-    return max(1, rows)
+def rows_at_once(file: pq.ParquetFile, columns: Sequence[str], row_group: int) -> int:
+    """How many rows of a row group are read at once, by the sizes that the footer says. Below
+    ``ROWS_PER_BATCH`` it is a power of two, so that row groups alike are read together.
+    """
+    group = file.metadata.row_group(row_group)
+    chunks = (group.column(at) for at in range(group.num_columns))
+    size = sum(
+        chunk.total_uncompressed_size
+        for chunk in chunks
+        if chunk.path_in_schema.partition(".")[0] in columns
+    )
+    if size * ROWS_PER_BATCH <= TASK_BYTES * group.num_rows:
+        return ROWS_PER_BATCH
+    rows = max(1, TASK_BYTES * group.num_rows // size)
+    return int(1 << rows.bit_length() - 1)
 
 
 def check_same_columns(first: str, known: Sequence[str], name: str, stored: Sequence[str]) -> None:

@@ -190,7 +190,7 @@ class ReadParquet:
                 # One row group at a time: prefetched ones stay in memory until the reader ends.
                 for number in every if numbers is None else numbers:
                     read: Any = file.iter_batches(
-                        rows_at_once(file, self.schema.names),
+                        rows_at_once(file, self.schema.names, number),
                         [number],
                         self.schema.names,
                         use_threads=False,

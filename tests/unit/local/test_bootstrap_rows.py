@@ -242,6 +242,15 @@ def test_bytes_that_rows_share_do_not_make_batches_of_one_row(
     assert np.array_equal(np.concatenate(numbers), np.arange(4_000))
 
 
+def test_a_large_value_does_not_divide_the_rows_of_other_row_groups(tmp_path: Path) -> None:
+    schema = pa.schema([("n", pa.int64()), ("t", pa.string())])
+    with pq.ParquetWriter(tmp_path / "rows.parquet", schema) as writer:
+        for texts in (["x"] * 10_000, ["x"] * 10_000, ["x" * 3_000_000], ["x"] * 10_000):
+            writer.write_table(pa.table({"n": [0] * len(texts), "t": texts}, schema))
+    batches = LocalRows.of(tmp_path / "rows.parquet").rows.batches()
+    assert [batch.num_rows for batch in batches] == [20_000, 1, 10_000]
+
+
 def test_a_damaged_file_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     keys = [f"{at:040}" for at in range(50_000)]
