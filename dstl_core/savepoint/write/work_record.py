@@ -470,6 +470,8 @@ def _write(entries: Entries, body: Mapping[str, Any]) -> None:
 
 # ------------------------------------------------------------------------------------------- lock
 
+_LOCK_ATTEMPTS = 1000
+"""As often may runs that end delete the folder of one that begins."""
 _HELD: set[int] = set()
 """Locks of this process. A process of a pool must not hold them after this one was killed."""
 
@@ -488,13 +490,15 @@ def _locked(folder: Location, work: Location) -> int | None:
     if work.scheme != "file":
         return None
     path = work.child(_LOCK).path
+    attempts = _LOCK_ATTEMPTS
     while True:
+        attempts -= 1
         try:
             local_files.make_folders(work.path, sync=False)
             lock = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
-        except FileNotFoundError:
-            continue  # a run that ends has deleted the folder
         except OSError as error:
+            if isinstance(error, FileNotFoundError) and attempts:
+                continue  # a run that ends has deleted the folder
             raise StorageError(
                 f"Cannot write to {folder}: {error.strerror}; choose another folder.",
                 path=str(folder),
