@@ -118,8 +118,8 @@ class StoredTimers:
 
     service: str
     element: TimerSerializer
-    event_time: StoredRun | None
-    processing_time: StoredRun | None
+    event_time: Sequence[StoredRun]
+    processing_time: Sequence[StoredRun]
 
 
 def write_raw_timers(services: Sequence[StoredTimers]) -> bytes:
@@ -132,7 +132,8 @@ def write_raw_timers(services: Sequence[StoredTimers]) -> bytes:
         out.write_utf(service.service)
         write_snapshot(out, service.element.key)
         write_snapshot(out, service.element.namespace)
-        for run in (service.event_time, service.processing_time):
-            out.write_i32(run.count if run else 0)
-            out.write_bytes(run.data if run else b"")
+        for runs in (service.event_time, service.processing_time):
+            out.write_i32(sum(run.count for run in runs))
+            for run in runs:
+                out.write_bytes(run.data)
     return out.to_bytes()

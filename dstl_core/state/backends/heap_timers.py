@@ -5,6 +5,7 @@ They are raw keyed state, which Flink restores wherever the new job keeps its ti
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
@@ -13,7 +14,6 @@ from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.codec.raw_timers import StoredRun, StoredTimers, write_raw_timers
 from dstl_core.codec.serializers import TimerSerializer
 from dstl_core.codec.state_meta import StateMetaInfoSnapshot
-from dstl_core.errors import InvariantViolation
 from dstl_core.model.handle import (
     NO_OFFSET,
     KeyGroupRangeOffsets,
@@ -41,19 +41,19 @@ class HeapTimers:
             for state_id, meta in enumerate(state.header.states)
             if _is_queue_of_timers(meta)
         }
-        self._runs: dict[tuple[int, str], StoredRun] = {}
+        self._runs: dict[tuple[int, str], list[StoredRun]] = defaultdict(list)
         """Timers by key group and queue."""
 
     def has(self, state_id: int) -> bool:
         return state_id in self._queues
 
     def add(self, state_id: int, spans: Int64s) -> None:
-        """Adds all timers of a queue in some key groups: records with whole keys."""
+        """Adds timers of a queue: records with whole keys. Those of a large key group come in
+        several parts, in the order of the keys.
+        """
         name = self._queues[state_id].name
         for key_group, run in stored_timers(spans, self._prefix_bytes):
-            if (key_group, name) in self._runs:
-                raise InvariantViolation(f"timers of {name!r} come in several parts")
-            self._runs[key_group, name] = run
+            self._runs[key_group, name].append(run)
 
     def handle(
         self, add_stream: Callable[[bytes], StreamStateHandle]
@@ -82,7 +82,7 @@ class HeapTimers:
             assert isinstance(element, TimerSerializer)  # ``_is_queue_of_timers``
             types[meta.name.removeprefix(domain)] = element
         for service, element in types.items():
-            runs = (self._runs.get((key_group, domain + service)) for domain in _DOMAINS)
+            runs = (self._runs.get((key_group, domain + service), ()) for domain in _DOMAINS)
             yield StoredTimers(service, element, *runs)
 
 

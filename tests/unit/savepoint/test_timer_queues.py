@@ -28,12 +28,13 @@ from dstl_core.model.handle import (
     KeyGroupRangeOffsets,
     KeyGroupsStateHandle,
 )
+from dstl_core.model.ids import OperatorIdentifier
 from dstl_core.model.key_group import KeyGroupRange, assign_to_key_group
 from dstl_core.savepoint.compare.diff import diff_snapshots
 from dstl_core.savepoint.edit.upgrade import SavepointUpgrade
 from dstl_core.savepoint.migrate.declaration import Migration
 from dstl_core.savepoint.migrate.migrated_savepoint import SavepointMigration
-from dstl_core.savepoint.read import entry_reader, keyed_copy, timer_queues
+from dstl_core.savepoint.read import entry_reader, keyed_copy, stored_records, timer_queues
 from dstl_core.savepoint.read.function_reader import read_keys
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.read.snapshot_tables import open_table
@@ -523,3 +524,21 @@ def test_damage_behind_the_first_key_group_is_no_fewer_timers(tmp_path: Path) ->
         list(table.read((0, 127)))
     with pytest.raises(SavepointError, match=r"cannot be taken for timers .*ends too early"):
         list(read_keys(source, every, Times()))
+
+
+def test_many_timers_of_a_key_group_stay_on_the_heap_in_parts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A key is erased beside a queue that is too large to be held."""
+    monkeypatch.setattr(stored_records, "LARGE_BYTES", 100)
+    key, every = "k" * 1_000, KeyGroupRange(0, 127)
+    timers = [(key, None, time) for time in range(9_000)]
+    raw = service("user-timers", VoidNamespaceSerializer(), timers)
+    group = assign_to_key_group(Types.STRING.java_hash(key), 128)
+    groups = {group: bytes.fromhex("f1cd859f") + i32(2, 1) + raw}
+    source = with_raw_state("a-hashmap-canonical", "src", every, groups, tmp_path / "in")
+    edit = edit_savepoint(source).with_files("copy")
+    edit.erase_keys(OperatorIdentifier(source["src"].operator_id), ["b"]).write(tmp_path / "out")
+    after = Snapshot.load(tmp_path / "out")
+    assert queues_of(after["src"]) == queues_of(source["src"])
+    assert len(queues_of(after["src"])[0][0]) > 9_000_000
