@@ -345,14 +345,12 @@ class WorkRecord:
 
     def close(self, *, is_done: bool) -> None:
         """Lets other runs begin. The record of work that is done goes."""
-        if is_done and self._lock is None:
-            self.entries.file_io.delete_folder(self.entries.folder)
-        elif is_done:
-            _delete_locked(self.entries)
-        if self._lock is not None:
-            _HELD.discard(self._lock)
-            os.close(self._lock)
-            self._lock = None
+        lock, self._lock = self._lock, None
+        try:
+            if is_done:
+                _delete(self.entries, lock)
+        finally:
+            _unlock(lock)
 
 
 def stable(value: Any) -> Any:
@@ -415,9 +413,7 @@ def open_record(
             _write(entries, body)
         return WorkRecord(folder, body, continues, lock)
     except BaseException:
-        if lock is not None:
-            _HELD.discard(lock)
-            os.close(lock)
+        _unlock(lock)
         raise
 
 
@@ -509,20 +505,41 @@ def _locked(folder: Location, work: Location) -> int | None:
         except BlockingIOError as error:
             os.close(lock)
             raise _busy(folder) from error
-        with suppress(FileNotFoundError):
-            if os.path.samestat(os.fstat(lock), os.stat(path)):
-                _HELD.add(lock)
-                return lock
+        if _is_at(lock, path):
+            _HELD.add(lock)
+            return lock
         os.close(lock)  # a run that ended has deleted it
 
 
-def _delete_locked(entries: Entries) -> None:
-    """Deletes the record of the run that has the lock. The lock goes last: from then on the folder
-    may be that of another run, which has a lock of its own in it.
+def _is_at(lock: int, path: str) -> bool:
+    """Whether a lock is the file at a path, which may be gone, or that of another run."""
+    try:
+        return os.path.samestat(os.fstat(lock), os.stat(path))
+    except FileNotFoundError:
+        return False
+
+
+def _unlock(lock: int | None) -> None:
+    """Lets another run have the lock, even if a process that another thread forks has it, too."""
+    if lock is not None:
+        _HELD.discard(lock)
+        fcntl.flock(lock, fcntl.LOCK_UN)
+        os.close(lock)
+
+
+def _delete(entries: Entries, lock: int | None) -> None:
+    """Deletes the record of a run, unless somebody has deleted the folder with its lock. The lock
+    goes last: from then on the folder may be that of another run, which has a lock of its own.
     """
+    if lock is None:
+        entries.file_io.delete_folder(entries.folder)
+        return
+    if not _is_at(lock, entries.folder.child(_LOCK).path):
+        return
     _forget_rest(entries)
     for name in (_WORK, _LOCK):
-        os.unlink(entries.folder.child(name).path)
+        with suppress(FileNotFoundError):  # somebody deletes the folder just now
+            os.unlink(entries.folder.child(name).path)
     with suppress(OSError):  # another run has begun there, or has ended since
         os.rmdir(entries.folder.path)
 

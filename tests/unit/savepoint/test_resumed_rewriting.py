@@ -675,6 +675,42 @@ def test_a_run_that_ends_leaves_the_record_of_one_that_begins(
     assert not any((tmp_path / "out").iterdir())
 
 
+def test_a_run_whose_record_was_deleted_by_hand_leaves_that_of_another(tmp_path: Path) -> None:
+    folder = Location.parse(tmp_path / "out")
+    first = work_record.open_record(folder, "s", "p", begins=True)
+    shutil.rmtree(tmp_path / "out")
+    other = work_record.open_record(folder, "s", "p", begins=True)
+    assert first is not None
+    assert other is not None
+    first.close(is_done=True)
+    other.check_owner()
+    shutil.rmtree(tmp_path / "out")
+    other.close(is_done=True)  # raises nothing, though nothing is there
+    assert not [*tmp_path.iterdir()]
+
+
+def test_a_process_that_is_forked_while_a_lock_is_taken_does_not_keep_it(tmp_path: Path) -> None:
+    folder = Location.parse(tmp_path)
+    record = work_record.open_record(folder, "s", "p", begins=True)
+    assert record is not None
+    reading, writing = os.pipe()
+    held = set(work_record._HELD)
+    work_record._HELD.clear()  # as before it is noted
+    child = os.fork()
+    if child == 0:
+        os.close(writing)
+        os.read(reading, 1)
+        os._exit(0)
+    work_record._HELD.update(held)
+    record.close(is_done=False)
+    again = work_record.open_record(folder, "s", "p", begins=True)
+    assert again is not None
+    again.close(is_done=True)
+    os.close(writing)
+    os.waitpid(child, 0)
+    os.close(reading)
+
+
 def test_a_run_whose_work_was_taken_over_deletes_no_file(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
