@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -13,11 +14,12 @@ from dstl_core import (
     OperatorIdentifier,
     OperatorTransformation,
     SavepointWriter,
+    Snapshot,
     Types,
 )
 from dstl_core.errors import ConfigError
 from dstl_core.functions import KeyedStateBootstrapFunction
-from dstl_core.state.windows.windowing import TumblingEventTimeWindows
+from dstl_core.state.windows.windowing import GlobalWindows, TumblingEventTimeWindows
 
 
 @pytest.mark.parametrize(("rows", "got"), [(None, "NoneType"), ([("a", 1)], "list")])
@@ -146,6 +148,27 @@ def test_the_timestamp_of_a_row_is_a_whole_number() -> None:
     said = r"^The timestamp of a row is wrong: expected milliseconds as a whole number, got 'a'"
     with pytest.raises(ConfigError, match=said):
         writer().with_operator(UID, whole).write("memory://bootstrap/timestamps")
+
+
+@pytest.mark.parametrize(
+    "order_by",
+    [{"n": 0}.keys(), np.array(["n"]), (name for name in ["n"])],
+    ids=["keys", "array", "generator"],
+)
+def test_columns_may_come_in_any_form_that_has_an_order(order_by: Any) -> None:
+    made = keyed(on_duplicate="last", order_by=order_by, show_keys=np.True_, types={})
+    assert [state.meta.name for state in made.runs.states] == ["w"]
+
+
+def test_windows_that_need_no_timestamp_take_rows_without_one(tmp_path: Path) -> None:
+    rows = pa.table({"k": ["a"], "at": pa.array([None], pa.int64())})
+    by_key = OperatorTransformation.bootstrap_with(rows).key_by("k")
+    whole = by_key.window(GlobalWindows(), timestamp="at").process(element="k")
+    writer().with_operator(UID, whole).write(tmp_path / "global")
+    assert Snapshot.load(tmp_path / "global").operators[0].keyed_handles
+    whole = by_key.window(EVERY_SECOND, timestamp="at").process(element="k")
+    with pytest.raises(ConfigError, match=r"^A row has no timestamp, which windows in event time"):
+        writer().with_operator(UID, whole).write(tmp_path / "event time")
 
 
 def test_a_number_of_processes_is_no_text(tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import current_process, get_context
+from numbers import Integral
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Event, Thread
@@ -116,14 +117,15 @@ def jobs_for(size: int, jobs: Jobs) -> int | UnitRunner:
     """
     if callable(jobs):
         return jobs
-    if jobs is not None and (not isinstance(jobs, int) or jobs < 1):
+    number: Any = jobs
+    if number is not None and (not isinstance(number, Integral) or number < 1):
         raise ConfigError(f"Number of processes (jobs, --jobs): expected 1 or more, got {jobs!r}.")
     if not sys.platform.startswith("linux"):
         return 1  # elsewhere, a process that has threads cannot be forked
     if current_process().daemon:
         return 1  # one of a pool, e.g. of multiprocessing, may have no processes of its own
-    if jobs is not None:
-        return jobs
+    if number is not None:
+        return int(number)
     return processes_that_fit() if size >= POOL_FROM_BYTES else 1
 
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
+
+import numpy as np
 
 from dstl_core.codec.columnar.types.type_layouts import ColumnOptions
 from dstl_core.errors import ConfigError
@@ -28,15 +30,16 @@ def mapping_of(name: str, argument: object, example: str) -> dict[str, Any]:
 
 
 def columns_of(name: str, argument: Any) -> tuple[str, ...]:
-    """A list of columns.
+    """Columns in some order: a list, or what gives them one after the other, e.g. an index.
 
     Raises:
         ConfigError: It is of another kind; a text would be a column for each letter.
     """
-    is_list = isinstance(argument, Sequence) and not isinstance(argument, str)
-    if not is_list or not all(isinstance(each, str) for each in argument):
+    is_list = isinstance(argument, Iterable) and not isinstance(argument, str | set | frozenset)
+    columns = tuple(argument) if is_list else ()
+    if not is_list or not all(isinstance(each, str) for each in columns):
         raise _wrong(name, "a list of columns, e.g. ['ts']", argument)
-    return tuple(argument)
+    return columns
 
 
 def check_is(name: str, argument: object, kinds: type | tuple[type, ...], expected: str) -> None:
@@ -108,7 +111,7 @@ def check_options_of_columns(template: object, options: object, show_keys: objec
         expected = "an operator of a snapshot, e.g. Snapshot.load(path)['uid']"
         check_is("template", template, OperatorSnapshot, expected)
     check_is("options", options, ColumnOptions, "ColumnOptions(..)")
-    check_is("show_keys", show_keys, bool, "True or False")
+    check_is("show_keys", show_keys, (bool, np.bool_), "True or False")
 
 
 def check_selector(rows: BootstrapRows, name: str, selector: object) -> None:

@@ -85,12 +85,13 @@ class WindowBootstrapOperator:
     def process(self, key: Any, row: Row) -> None:
         with user_code(self._operation, "timestamp"):
             timestamp: Any = self._operation.timestamp(row)
-        if not isinstance(timestamp, Integral):
+        if timestamp is not None and not isinstance(timestamp, Integral):
             raise ConfigError(
                 f"The timestamp of a row is wrong: expected milliseconds as a whole number, got "
                 f"{timestamp!r}."
             )
-        self._operator.add(key, row, int(timestamp))
+        # Windows that need a timestamp refuse a null.
+        self._operator.add(key, row, None if timestamp is None else int(timestamp))
 
     def close(self) -> None:
         """Does nothing: the operator holds no resources."""

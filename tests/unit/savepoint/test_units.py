@@ -10,8 +10,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from select import select
 from threading import Event, Thread
-from typing import Any
+from typing import Any, cast
 
+import numpy as np
 import pytest
 from numba.core.compiler_lock import global_compiler_lock
 
@@ -358,6 +359,7 @@ def test_the_number_of_processes(monkeypatch: pytest.MonkeyPatch) -> None:
     assert jobs_for(POOL_FROM_BYTES, None) == 3
     assert jobs_for(POOL_FROM_BYTES - 1, None) == 1
     assert jobs_for(1, 2) == 2
+    assert type(jobs_for(1, cast(int, np.int64(2)))) is int
     with pytest.raises(ConfigError, match="expected 1 or more, got 0"):
         jobs_for(1, 0)
     monkeypatch.setattr(units.sys, "platform", "darwin")
