@@ -49,6 +49,8 @@ _EXPECTED = {
     "float": "a number",
     "finite": "a finite number",
     "string": "text",
+    "dict": "a mapping",
+    "list": "a list",
 }
 """What an option accepts, by the beginning of the problem's name."""
 

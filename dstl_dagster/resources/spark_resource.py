@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 import dagster as dg
-from pydantic import Field, PrivateAttr
+from pydantic import ConfigDict, Field, PrivateAttr
 
 from dstl_core.errors import ConfigError
 from dstl_dagster.resources.checked_options import CheckedOptions
@@ -34,6 +34,8 @@ class DstlSparkResource(CheckedOptions, dg.ConfigurableResource):
     process share it. A stopped session is replaced. Each run has its own session, so that SQL
     settings of one run do not reach the next run.
     """
+
+    model_config = ConfigDict(hide_input_in_errors=True)  # settings of Spark may hold secrets
 
     master: str | None = Field(
         default=None, description="Spark master, e.g. local[2]; local[*] without a remote."

@@ -312,6 +312,11 @@ def test_a_wrong_value_of_a_resource_is_refused_where_it_is_given(message: str) 
             {"secret_access_key": 42, "region": 43},
             "access_key_id is missing; secret_access_key: expected text; region: expected text.",
         ),
+        (
+            dstl.DstlSparkResource,
+            {"spark_config": "spark.hadoop.fs.s3a.secret.key=hidden"},
+            "spark_config: expected a mapping.",
+        ),
     ],
 )
 def test_all_wrong_values_of_a_resource_are_one_sentence(
