@@ -84,6 +84,12 @@ class AzureCredentials(_Credentials):
         }
 
 
+def _is_of_a_kind(credentials: Any) -> bool:
+    """Whether credentials are options under their kind, as Dagster's configuration has them."""
+    is_one = isinstance(credentials, Mapping) and len(credentials) == 1
+    return is_one and all(isinstance(options, Mapping) for options in credentials.values())
+
+
 class DstlStorageResource(CheckedOptions, dg.ConfigurableResource):
     """A folder or URL that every process of the pipeline sees.
 
@@ -124,8 +130,8 @@ class DstlStorageResource(CheckedOptions, dg.ConfigurableResource):
 
         def __init__(self, **fields: Any) -> None:
             # Dagster's own error quotes a text, which may well be the secret itself.
-            credentials = fields.get("credentials", {})
-            if not isinstance(credentials, _Credentials | Mapping):
+            credentials = fields.get("credentials", EnvironmentCredentials())
+            if not isinstance(credentials, _Credentials) and not _is_of_a_kind(credentials):
                 raise ConfigError(
                     f"The credentials of DstlStorageResource are wrong: expected S3Credentials, "
                     f"GcsCredentials, AzureCredentials or EnvironmentCredentials, got "

@@ -20,7 +20,7 @@ import definitions
 import dstl_dagster
 from dstl_core.checkpoint.store.completed_checkpoint import CompletedCheckpoint
 from dstl_core.checkpoint.store.epoch_facts import EpochFacts, InputFacts
-from dstl_core.errors import ConfigError
+from dstl_core.errors import ConfigError, DstlError
 from dstl_core.storage.location import Location
 from dstl_core.storage.profiles import options_for
 from dstl_dagster import (
@@ -214,6 +214,10 @@ def test_credentials_reach_storage_and_nothing_else(monkeypatch, capsys):
 WRONG_SECRETS = {
     "a text": lambda: DstlStorageResource(base_path="x", credentials=SECRET),
     "a list": lambda: DstlStorageResource(base_path="x", credentials=[SECRET]),
+    "a kind as an option": lambda: DstlStorageResource(
+        base_path="x", credentials={"kind": "s3", "secret_access_key": SECRET}
+    ),
+    "a text under a kind": lambda: DstlStorageResource(base_path="x", credentials={"s3": SECRET}),
     "another kind": lambda: DstlStorageResource(
         base_path="x", credentials={"s4": {"secret_access_key": SECRET}}
     ),
@@ -230,7 +234,7 @@ WRONG_SECRETS = {
 
 @pytest.mark.parametrize("make", WRONG_SECRETS.values(), ids=WRONG_SECRETS)
 def test_errors_of_resources_do_not_show_a_wrong_value(make):
-    with pytest.raises(Exception) as caught:
+    with pytest.raises(DstlError) as caught:
         make()
     assert SECRET not in str(caught.value) + repr(caught.value)
 
