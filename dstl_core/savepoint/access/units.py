@@ -11,10 +11,10 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Mapping, Sequence, Set
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence, Set
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from functools import partial
 from multiprocessing import current_process, get_context
@@ -355,7 +355,8 @@ class _SharedUnits:
 
     def take_ahead(self) -> Unit | None:
         """What ``take`` will give next."""
-        number = self._taken()
+        with _left_afterwards():
+            number = self._taken()
         if number is None:
             return None
         self._ahead.append(number)
@@ -430,6 +431,21 @@ def _leave(*_: object) -> None:
     """Leaves the unit. What it has begun is undone, and a result that is being sent is sent."""
     _shared.clear()
     if _running:
+        raise SystemExit
+
+
+@contextmanager
+def _left_afterwards() -> Iterator[None]:
+    """Has a process that is told to leave do so when the block is done: it would keep the lock of
+    the units, for which others would wait for ever.
+    """
+    running = _running[:]
+    _running.clear()
+    try:
+        yield
+    finally:
+        _running[:] = running
+    if running and not _shared:
         raise SystemExit
 
 

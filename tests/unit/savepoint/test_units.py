@@ -304,6 +304,28 @@ def test_a_process_that_is_told_to_leave_while_it_takes_a_unit_does_not_begin() 
     assert not begun
 
 
+def test_a_process_that_is_told_to_leave_while_it_takes_the_next_unit_keeps_no_lock() -> None:
+    class Told(units._SharedUnits):
+        def _taken(self) -> int | None:
+            lock = self._next_and_end.get_lock()
+            lock.acquire()
+            units._leave()  # as the signal does that comes just now
+            lock.release()
+            return super()._taken()
+
+    shared = Told(print, UNITS, len(UNITS))
+    units._shared[:], units._running[:] = [shared], [0]
+    with pytest.raises(SystemExit):
+        shared.take_ahead()
+    units._running.clear()
+    taken: list[bool] = []
+    lock = shared._next_and_end.get_lock()
+    other = Thread(target=lambda: taken.append(lock.acquire(False)))  # its holder may take it twice
+    other.start()
+    other.join()
+    assert taken == [True]
+
+
 def test_a_process_that_is_told_to_leave_before_it_begins_takes_no_unit() -> None:
     child = os.fork()
     if child == 0:
