@@ -298,7 +298,8 @@ class KeyedStateTransformation:
         """
         expected = "an assigner of the job, e.g. TumblingEventTimeWindows.of(60_000)"
         check_is("The assigner of window", assigner, WindowAssigner, expected)
-        check_selector(self.rows, "timestamp", timestamp)
+        if not isinstance(timestamp, str):  # a bootstrap by columns has windows, and reads no times
+            check_selector(self.rows, "timestamp", timestamp)
         if timestamp is None and assigner.is_event_time:
             raise ConfigError("Event-time windows need a timestamp; name the column that has it.")
         return WindowedStateTransformation(self, assigner, timestamp)
@@ -414,6 +415,7 @@ class WindowedStateTransformation:
         aggregate: AggregateFunction | None = None,
     ) -> KeyedFunctionBootstrap:
         keyed, order = self.keyed, columns_of("order_by", order_by)
+        check_selector(keyed.rows, "timestamp", self.timestamp)
         check_selector(keyed.rows, "element", element)
         if kept is None:
             if not isinstance(element, str):

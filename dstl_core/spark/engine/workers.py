@@ -10,6 +10,7 @@ import gc
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from threading import Lock
 
 import pyarrow as pa
 from pyspark.sql import DataFrame, Row, SparkSession
@@ -92,6 +93,10 @@ class WithProfiles:
         return label_of(self.function)
 
 
+_LIMITS = Lock()
+"""A thread sees both limits of another one, or none: it would put back half of them."""
+
+
 @contextmanager
 def uncounted_bytes(rows: DataFrame) -> Iterator[None]:
     """In this block, Spark makes batches of ``rows`` without computing their size in bytes.
@@ -100,18 +105,20 @@ def uncounted_bytes(rows: DataFrame) -> Iterator[None]:
     stays in force.
     """
     conf = rows.sparkSession.conf
-    if conf.get(MAX_BYTES, None) is not None:
-        yield
-        return
-    before = conf.get(MAX_RECORDS, None)
-    conf.set(MAX_BYTES, str(UNLIMITED))
+    with _LIMITS:
+        is_limited = conf.get(MAX_BYTES, None) is not None
+        before = conf.get(MAX_RECORDS, None)
+        if not is_limited:
+            conf.set(MAX_BYTES, str(UNLIMITED))
+            if not all(isinstance(each.dataType, _FIXED) for each in rows.schema):
+                conf.set(MAX_RECORDS, str(_fewer(before)))
     try:
-        if not all(isinstance(each.dataType, _FIXED) for each in rows.schema):
-            conf.set(MAX_RECORDS, str(_fewer(before)))
         yield
     finally:
-        conf.unset(MAX_BYTES)
-        _put_back(rows.sparkSession, before)
+        if not is_limited:
+            with _LIMITS:
+                conf.unset(MAX_BYTES)
+                _put_back(rows.sparkSession, before)
 
 
 def _fewer(limit: str | None) -> int:
