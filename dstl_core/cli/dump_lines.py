@@ -11,7 +11,8 @@ from dstl_core.cli.options import duration_ms, require_state
 from dstl_core.cli.output import Advance, complain, progress, to_json, write_lines
 from dstl_core.clock import SystemClock
 from dstl_core.errors import ConfigError, DstlError
-from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_of
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, units_of
 from dstl_core.savepoint.read.entries import Entry, Expiry, KeyedEntry, UnreadableCounts
 from dstl_core.savepoint.read.entry_reader import EntryReader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot

@@ -168,7 +168,7 @@ SILENT = {
 
 
 ANSWERED = {
-    "dstl_core.savepoint.access.units": "raised in the thread that waits for the processes",
+    "dstl_core.savepoint.access.unit_pool": "raised in the thread that waits for the processes",
     "dstl_core.spark.savepoints.spark_units": "raised again on the driver",
     "dstl_core.cli.browse.browsed_entries": "raised at the next page, after the entries before it",
     "dstl_core.cli.browse.browser": "the screen says it, and goes on",

@@ -25,7 +25,8 @@ from dstl_core.codec.columnar.types.addresses import address_of
 from dstl_core.codec.columnar.types.program import Int64s
 from dstl_core.errors import SavepointError
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for
 from dstl_core.savepoint.compare.sides import LargeMap, Line, Side, StateReader, held_together
 from dstl_core.savepoint.compare.structure_diff import Change
 from dstl_core.savepoint.read.entries import Entry

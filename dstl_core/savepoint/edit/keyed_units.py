@@ -31,7 +31,8 @@ from dstl_core.model.key_group import (
     divided,
     key_group_prefix_bytes,
 )
-from dstl_core.savepoint.access.units import Jobs, Unit, UnitRunner, jobs_for, run_units, workers_of
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import Jobs, Unit, UnitRunner, jobs_for, workers_of
 from dstl_core.savepoint.edit.recorded_units import (
     Facts,
     KnownStream,

@@ -28,7 +28,8 @@ from dstl_core.model.handle import (
     RelativeFileStateHandle,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for
 from dstl_core.savepoint.write.folder import (
     DATA_INLINE_THRESHOLD,
     KnownFiles,

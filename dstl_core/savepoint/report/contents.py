@@ -18,7 +18,8 @@ from dstl_core.codec.state_meta import KeyedBackendHeader
 from dstl_core.errors import DAMAGED, UNREADABLE, NotInColumnsError
 from dstl_core.model.handle import KeyedStateHandle
 from dstl_core.model.key_group import KeyGroupRange, compute_key_group_range_for_operator_index
-from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_to_count
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, units_to_count
 from dstl_core.savepoint.read.entries import OP_BROADCAST, OP_UNION
 from dstl_core.savepoint.read.operator_catalog import OPERATOR_KINDS, OperatorCatalog
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot

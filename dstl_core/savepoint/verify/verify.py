@@ -33,7 +33,8 @@ from dstl_core.model.key_group import (
     compute_key_group_range_for_operator_index,
 )
 from dstl_core.savepoint.access.summary import streams_of
-from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, run_units, units_to_count
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import Jobs, Unit, jobs_for, units_to_count
 from dstl_core.savepoint.read.entries import summarize, unread_part
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot, Snapshot
 from dstl_core.savepoint.verify.range_check import (

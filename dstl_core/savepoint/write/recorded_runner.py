@@ -10,14 +10,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from dstl_core.savepoint.access.units import (
-    POOL_FROM_BYTES,
-    Jobs,
-    Unit,
-    jobs_for,
-    run_units,
-    workers_of,
-)
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import POOL_FROM_BYTES, Jobs, Unit, jobs_for, workers_of
 from dstl_core.savepoint.read.snapshot import Snapshot
 from dstl_core.savepoint.write.source_files import SourceFiles
 from dstl_core.savepoint.write.work_record import WorkRecord, open_record, plan_digest

@@ -14,7 +14,8 @@ from pyspark.errors import PySparkAttributeError, PySparkException
 from pyspark.sql import SparkSession
 
 from dstl_core.errors import DstlError
-from dstl_core.savepoint.access.units import Unit, keep_freed_memory
+from dstl_core.savepoint.access.unit_pool import keep_freed_memory
+from dstl_core.savepoint.access.units import Unit
 from dstl_core.savepoint.write.work_record import TRY
 from dstl_core.spark.engine.schema import spark_schema_of
 from dstl_core.spark.engine.table_frames import (

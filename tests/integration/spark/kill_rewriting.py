@@ -16,7 +16,8 @@ from typing import Any
 from pyspark import cloudpickle
 
 from dstl_core import Snapshot
-from dstl_core.savepoint.access.units import Unit, run_units
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import Unit
 from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import edit_savepoint
 from dstl_core.savepoint.read import entry_reader

@@ -27,7 +27,8 @@ from dstl_core.errors import (
     StorageError,
 )
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.access.units import Unit, run_units
+from dstl_core.savepoint.access.unit_pool import run_units
+from dstl_core.savepoint.access.units import Unit
 from dstl_core.savepoint.compare.diff import diff_snapshots
 from dstl_core.savepoint.edit import keyed_units, rewriting
 from dstl_core.savepoint.edit.savepoint_edit import SavepointEdit, edit_savepoint

@@ -21,14 +21,14 @@ from dstl_core.cli import dump_lines
 from dstl_core.errors import ConfigError, DstlError, FormatError
 from dstl_core.model.handle import KeyGroupsSavepointStateHandle, RelativeFileStateHandle
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.access import units
+from dstl_core.savepoint.access import unit_pool, units
 from dstl_core.savepoint.access.thread_runner import ThreadRunner
+from dstl_core.savepoint.access.unit_pool import run_units
 from dstl_core.savepoint.access.units import (
     POOL_FROM_BYTES,
     Unit,
     jobs_for,
     processes_that_fit,
-    run_units,
     units_of,
 )
 from dstl_core.savepoint.read import entry_reader
@@ -235,7 +235,7 @@ def test_a_process_that_is_killed_while_it_takes_a_unit_holds_nobody_up() -> Non
         if unit.key_groups.start_key_group == 0:
             assert taken.wait(30)  # what the first result allows, is written after this
         if unit.key_groups.start_key_group == 1:
-            units._shared[0]._next_and_end.get_lock().acquire()
+            unit_pool._shared[0]._next_and_end.get_lock().acquire()
             taken.set()
             assert come.wait(30)
             os.kill(os.getpid(), signal.SIGKILL)
@@ -292,32 +292,32 @@ def test_results_may_be_taken_in_several_threads() -> None:
 
 
 def test_a_process_that_is_told_to_leave_while_it_takes_a_unit_does_not_begin() -> None:
-    class Told(units._SharedUnits):
+    class Told(unit_pool._SharedUnits):
         def take(self) -> int | None:
             number = super().take()
-            units._leave()
+            unit_pool._leave()
             return number
 
     begun: list[Unit] = []
-    units._shared[:] = [Told(begun.append, UNITS, len(UNITS))]
-    assert units._run() is None
+    unit_pool._shared[:] = [Told(begun.append, UNITS, len(UNITS))]
+    assert unit_pool._run() is None
     assert not begun
 
 
 def test_a_process_that_is_told_to_leave_while_it_takes_the_next_unit_keeps_no_lock() -> None:
-    class Told(units._SharedUnits):
+    class Told(unit_pool._SharedUnits):
         def _taken(self) -> int | None:
             lock = self._next_and_end.get_lock()
             lock.acquire()
-            units._leave()  # as the signal does that comes just now
+            unit_pool._leave()  # as the signal does that comes just now
             lock.release()
             return super()._taken()
 
     shared = Told(print, UNITS, len(UNITS))
-    units._shared[:], units._running[:] = [shared], [0]
+    unit_pool._shared[:], unit_pool._running[:] = [shared], [0]
     with pytest.raises(SystemExit):
         shared.take_ahead()
-    units._running.clear()
+    unit_pool._running.clear()
     taken: list[bool] = []
     lock = shared._next_and_end.get_lock()
     other = Thread(target=lambda: taken.append(lock.acquire(False)))  # its holder may take it twice
@@ -329,10 +329,12 @@ def test_a_process_that_is_told_to_leave_while_it_takes_the_next_unit_keeps_no_l
 def test_a_process_that_is_told_to_leave_before_it_begins_takes_no_unit() -> None:
     child = os.fork()
     if child == 0:
-        signal.pthread_sigmask(signal.SIG_BLOCK, [units._STOP])  # as in the thread that forks
-        os.kill(os.getpid(), units._STOP)
-        units._adopt(units._SharedUnits(print, UNITS, len(UNITS)), os.getppid(), nullcontext())
-        os._exit(len(units._shared))
+        signal.pthread_sigmask(signal.SIG_BLOCK, [unit_pool._STOP])  # as in the thread that forks
+        os.kill(os.getpid(), unit_pool._STOP)
+        unit_pool._adopt(
+            unit_pool._SharedUnits(print, UNITS, len(UNITS)), os.getppid(), nullcontext()
+        )
+        os._exit(len(unit_pool._shared))
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 

@@ -23,7 +23,8 @@ from dstl_core import (
 )
 from dstl_core.codec.columnar.keyed import sst_rows
 from dstl_core.model.key_group import KeyGroupRange
-from dstl_core.savepoint.access.units import Unit, _SharedUnits, run_units, units_to_count
+from dstl_core.savepoint.access.unit_pool import _SharedUnits, run_units
+from dstl_core.savepoint.access.units import Unit, units_to_count
 from dstl_core.savepoint.read import entry_reader
 from dstl_core.savepoint.read.snapshot import OperatorSnapshot
 from dstl_core.savepoint.verify.range_check import RangeCheck, RangeReport
