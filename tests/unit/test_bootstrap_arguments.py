@@ -112,7 +112,7 @@ WRONG: dict[str, Any] = {
         lambda: start().key_by("k").window("tumbling")
     ),
     r"timestamp is wrong: expected a column, or a function of a row, got 5": (
-        lambda: windows(timestamp=5)
+        lambda: windows(timestamp=5).process(element="n")
     ),
     r"There is no column 'zz'; the input has: k, n, w": (
         lambda: windows().process(Types.LONG, element="zz")

@@ -298,8 +298,6 @@ class KeyedStateTransformation:
         """
         expected = "an assigner of the job, e.g. TumblingEventTimeWindows.of(60_000)"
         check_is("The assigner of window", assigner, WindowAssigner, expected)
-        if not isinstance(timestamp, str):  # a bootstrap by columns has windows, and reads no times
-            check_selector(self.rows, "timestamp", timestamp)
         if timestamp is None and assigner.is_event_time:
             raise ConfigError("Event-time windows need a timestamp; name the column that has it.")
         return WindowedStateTransformation(self, assigner, timestamp)
