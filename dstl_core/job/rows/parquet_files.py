@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -57,19 +57,36 @@ def open_parquet(name: str) -> pq.ParquetFile:
             open_file_io(location).open_input(location), pre_buffer=True, **options
         )
     except pa.ArrowInvalid as error:
-        raise FormatError(f"The file is not a Parquet file ({error}).", location=name) from error
+        raise FormatError(
+            f"The file is not a Parquet file ({in_one_line(error)}).", location=name
+        ) from error
 
 
-def batches_of(name: str, file: pq.ParquetFile, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    """The rows of a file, some at a time.
+def batches_of(
+    name: str,
+    file: pq.ParquetFile,
+    columns: Sequence[str],
+    row_groups: Iterable[int] | None = None,
+    *,
+    use_threads: bool = True,
+) -> Iterator[pa.RecordBatch]:
+    """Some rows of a file at a time.
+
+    Args:
+        name: The URL of the file.
+        file: The file.
+        columns: The columns to read.
+        row_groups: The numbers of the row groups to read; None: all.
+        use_threads: Whether columns are decoded in threads.
 
     Raises:
         FormatError: The file is damaged.
     """
     try:
-        limits = partial(rows_at_once, file, columns)
-        for rows, groups in groupby(range(file.num_row_groups), limits):
-            for batch in file.iter_batches(rows, [*groups], columns=columns):
+        limits = partial(_rows_at_once, file, columns)
+        every = range(file.num_row_groups) if row_groups is None else row_groups
+        for rows, groups in groupby(every, limits):
+            for batch in file.iter_batches(rows, [*groups], columns, use_threads=use_threads):
                 yield from within_bytes(batch)
     except DstlError:
         raise
@@ -79,7 +96,7 @@ def batches_of(name: str, file: pq.ParquetFile, columns: Sequence[str]) -> Itera
         ) from error
 
 
-def rows_at_once(file: pq.ParquetFile, columns: Sequence[str], row_group: int) -> int:
+def _rows_at_once(file: pq.ParquetFile, columns: Sequence[str], row_group: int) -> int:
     """How many rows of a row group are read at once, by the sizes that the footer says. Below
     ``ROWS_PER_BATCH`` it is a power of two, so that row groups alike are read together.
     """

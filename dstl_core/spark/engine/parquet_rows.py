@@ -11,7 +11,6 @@ import posixpath
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import chain
 from typing import Any
 from urllib.parse import unquote
 
@@ -19,13 +18,12 @@ import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
 from dstl_core.errors import ConfigError
-from dstl_core.job.rows.joined_batches import within_bytes
 from dstl_core.job.rows.parquet_files import (
+    batches_of,
     check_calendar,
     check_same_columns,
     files_in,
     open_parquet,
-    rows_at_once,
 )
 from dstl_core.spark.engine.parquet_schema import spark_schema_of_parquet
 from dstl_core.spark.engine.schema import arrow_schema_from_spark, spark_schema_of
@@ -189,11 +187,6 @@ class ReadParquet:
                 every = range(file.metadata.num_row_groups)
                 # One row group at a time: prefetched ones stay in memory until the reader ends.
                 for number in every if numbers is None else numbers:
-                    read: Any = file.iter_batches(
-                        rows_at_once(file, self.schema.names, number),
-                        [number],
-                        self.schema.names,
-                        use_threads=False,
-                    )
-                    for batch in chain.from_iterable(map(within_bytes, read)):
+                    read = batches_of(name, file, self.schema.names, [number], use_threads=False)
+                    for batch in read:
                         yield batch.select(self.schema.names).cast(self.schema)
