@@ -95,8 +95,8 @@ class SpanBatch:
             if len(numbers) == 1:
                 yield state, self
             else:
-                own = self.spans.compress(states == state, axis=0)
-                yield state, SpanBatch(own, self.source)
+                spans = self.spans.compress(states == state, axis=0)
+                yield state, SpanBatch(spans, self.source)
 
 
 class SectionScanner:
